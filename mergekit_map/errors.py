@@ -1,0 +1,42 @@
+"""The errors a user of mergekit-map can act on; each class names what to look at."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MapError(Exception):
+    """Something the user can repair; the command line ends with exit code 2."""
+
+    exit_code = 2
+
+
+class ConfigError(MapError):
+    """The YAML or a command-line option asks for something that cannot be done."""
+
+
+class DesignError(MapError):
+    """The evaluated merges cannot identify the requested surrogate."""
+
+
+class EvaluationError(MapError):
+    """A task cannot be measured, or its measurements cannot be used."""
+
+
+class MergeError(MapError):
+    """The models cannot be merged as asked."""
+
+
+class ArtifactError(MapError):
+    """A run folder or an output folder cannot be read or written."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Phrase a suggestion for an unknown name: the nearest known ones, or them all."""
+    options = sorted(set(known))
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(repr(option) for option in close) + "?"
+    shown = ", ".join(options[:20]) + (", ..." if len(options) > 20 else "")
+    return f"known: {shown}"

@@ -1,0 +1,34 @@
+"""What one task says about one merged model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A metric of one model, in the task's own units and direction."""
+
+    value: float
+    stderr: float | None  # standard error of ``value``; None where it is unknown
+    n: int  # how many documents, blocks or items the value is a mean of
+    details: Mapping[str, float] = field(default_factory=dict)  # other readings
+    samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is known of a task's metric before anything is measured."""
+
+    higher_is_better: bool
+    lower: float | None  # smallest possible value, None where unbounded
+    upper: float | None  # largest possible value, None where unbounded
+    unit: str = ""
+
+
+class Measure(Protocol):
+    """Measure the model that was handed over when this was prepared."""
+
+    def __call__(self) -> Measurement: ...

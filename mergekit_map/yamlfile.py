@@ -1,0 +1,89 @@
+"""YAML files whose every key knows the line it stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mergekit_map.errors import ConfigError
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class YamlFile:
+    """The content of a YAML file and the line of each of its keys."""
+
+    path: Path
+    text: str
+    content: dict[str, Any]
+    lines: Mapping[KeyPath, int]  # first line is 1
+    repeated: tuple[KeyPath, ...]  # keys that stand twice in one mapping
+
+    def locate(self, key: KeyPath) -> str:
+        """Name file, line and key, by the nearest enclosing key that is there."""
+        known = key
+        while known and known not in self.lines:
+            known = known[:-1]
+        place = f"{self.path}:{self.lines[known]}" if known else str(self.path)
+        return f"{place}: {format_key(key)}" if key else place
+
+
+def format_key(key: KeyPath) -> str:
+    """Write a key path as ``models[1].parameters.weight``."""
+    text = ""
+    for part in key:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def read_yaml(path: Path) -> YamlFile:
+    """Read a YAML file that holds one mapping.
+
+    Raises:
+        ConfigError: the file is missing, unreadable, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(content, dict) or node is None:
+        raise ConfigError(
+            f"{path}: a mapping with merge_method, models and map was expected, got "
+            f"{'an empty file' if content is None else type(content).__name__}"
+        )
+    lines: dict[KeyPath, int] = {}
+    repeated: list[KeyPath] = []
+    _walk(node, (), lines, repeated)
+    return YamlFile(path, text, content, lines, tuple(repeated))
+
+
+def _walk(
+    node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], repeated: list[KeyPath]
+) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            child = (*key, str(key_node.value))
+            if child in lines:
+                repeated.append(child)
+            lines[child] = key_node.start_mark.line + 1
+            _walk(value_node, child, lines, repeated)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            child = (*key, index)
+            lines[child] = item.start_mark.line + 1
+            _walk(item, child, lines, repeated)
