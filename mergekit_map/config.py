@@ -7,19 +7,31 @@ problems of a file are collected and reported together, each with its line and k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic import field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.yamlfile import KeyPath, YamlFile, read_yaml
+from mergekit_map.yamlfile import KeyPath, YamlFile, existing
 
-TASK_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+# A task's name is a file name in the run folder and a word on the command line.
+TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+# YAML's true is a number to Python, but never to the one who wrote it.
+Int = Annotated[int, Field(strict=True)]
+Float = Annotated[float, Field(strict=True)]
 
 
 @dataclass(frozen=True)
@@ -60,8 +72,8 @@ class PerplexityTask(_Strict):
     """Mean token loss of own text."""
 
     perplexity: TextSource
-    max_tokens: Annotated[int, Field(ge=2)] = 65536
-    block: Annotated[int, Field(ge=2)] | None = None  # tokens per forward row
+    max_tokens: Annotated[Int, Field(ge=2)] = 65536
+    block: Annotated[Int, Field(ge=2)] | None = None  # tokens per forward row
 
     @property
     def kind(self) -> str:
@@ -69,18 +81,18 @@ class PerplexityTask(_Strict):
         return "perplexity"
 
 
-def _checked_range(
-    bounds: tuple[float | None, float | None] | None,
-) -> tuple[float | None, float | None] | None:
-    if bounds is not None and None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
-        raise ValueError(f"range must rise from low to high, got {list(bounds)}")
+Bounds = tuple[Float, Float]
+Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
+
+
+def _rising(bounds: Range) -> Range:
+    if bounds is None or bounds[0] is None or bounds[1] is None:
+        return bounds
+    if not (math.isfinite(bounds[0]) and math.isfinite(bounds[1])):
+        raise ValueError(f"must be finite numbers, got {list(bounds)}")
+    if bounds[0] >= bounds[1]:
+        raise ValueError(f"must rise from low to high, got {list(bounds)}")
     return bounds
-
-
-Range = Annotated[
-    tuple[float | None, float | None] | None,
-    Field(default=None),
-]
 
 
 class LmEvalTask(_Strict):
@@ -89,12 +101,12 @@ class LmEvalTask(_Strict):
     lm_eval: str
     metric: str
     filter: str | None = None  # needed only where the task has several filters
-    limit: int | float | None = None
-    num_fewshot: Annotated[int, Field(ge=0)] | None = None
+    limit: Int | Float | None = None
+    num_fewshot: Annotated[Int, Field(ge=0)] | None = None
     apply_chat_template: bool = False
-    range: Range
+    range: Range = None
 
-    _range = field_validator("range")(_checked_range)
+    _rising = field_validator("range")(_rising)
 
     @field_validator("limit")
     @classmethod
@@ -120,9 +132,9 @@ class PythonTask(_Strict):
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     direction: Literal["maximize", "minimize"]
-    range: Range
+    range: Range = None
 
-    _range = field_validator("range")(_checked_range)
+    _rising = field_validator("range")(_rising)
 
     @property
     def kind(self) -> str:
@@ -136,3 +148,168 @@ _TASK_KINDS: dict[str, type[TaskSpec]] = {
     "lm_eval": LmEvalTask,
     "python": PythonTask,
 }
+
+
+class SearchSpec(_Strict):
+    """How the coefficients are searched."""
+
+    strategy: Literal["map"] = "map"
+    design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
+        "sobol"
+    )
+    evaluations: Annotated[Int, Field(ge=1)] | None = None  # anchors included
+    bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
+    seed: Annotated[Int, Field(ge=0)] = 0
+    remeasure: Annotated[Int, Field(ge=0)] = 5  # front points measured afterwards
+
+    @field_validator("bounds")
+    @classmethod
+    def _bounds(cls, value: Bounds | dict[str, Bounds]) -> Bounds | dict[str, Bounds]:
+        for bounds in value.values() if isinstance(value, dict) else [value]:
+            _rising(bounds)
+        return value
+
+
+class SelectSpec(_Strict):
+    """Which point of the front becomes the recipe."""
+
+    prefer: dict[str, Float] | None = None
+    index: Annotated[Int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.prefer is not None and self.index is not None:
+            raise ValueError("give 'prefer' or 'index', not both")
+        weights = list((self.prefer or {"": 1.0}).values())
+        if any(not w >= 0 or math.isinf(w) for w in weights) or not any(weights):
+            raise ValueError(
+                f"preferences must be 0 or more, finite, and not all 0, got "
+                f"{self.prefer}"
+            )
+        return self
+
+
+class _MapBlock(_Strict):
+    tasks: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    search: SearchSpec = SearchSpec()
+    select: SelectSpec = SelectSpec()
+    batch_size: Annotated[Int, Field(ge=1)] = 8
+    merge: Literal["memory", "disk"] = "memory"
+
+
+@dataclass(frozen=True)
+class MapSpec:
+    """The ``map:`` block, validated."""
+
+    tasks: Mapping[str, TaskSpec]
+    search: SearchSpec
+    select: SelectSpec
+    batch_size: int
+    merge: Literal["memory", "disk"]
+
+
+def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
+    """Validate the ``map:`` block of a file; None where it has problems."""
+    problems = [
+        Problem(key, "stands twice; YAML would keep only the last one, remove one")
+        for key in file.repeated
+    ]
+    if not isinstance(file.content.get("map"), dict):
+        key: KeyPath = ("map",) if "map" in file.content else ()
+        text = "a 'map:' block with at least 'tasks:' is required; see the README"
+        return None, [*problems, Problem(key, text)]
+    block, found = _validated(_MapBlock, file.content["map"], ("map",))
+    problems += found
+    tasks: dict[str, TaskSpec] = {}
+    raw_tasks = file.content["map"].get("tasks")
+    for name, raw in raw_tasks.items() if isinstance(raw_tasks, dict) else ():
+        task, found = _parse_task(str(name), raw)
+        problems += found
+        if task is not None:
+            tasks[str(name)] = task
+    if block is None or problems:
+        return None, problems
+    problems += _unknown_preferences(block, tasks)
+    spec = MapSpec(tasks, block.search, block.select, block.batch_size, block.merge)
+    return (None if problems else spec), problems
+
+
+def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
+    """Report all problems of a file in one ConfigError, in the order of its lines."""
+    reports = {f"{file.locate(p.key)}: {p.message}": p for p in problems}
+    if not reports:
+        return
+    ordered = sorted(reports, key=lambda text: file.line(reports[text].key))
+    count = f"{len(ordered)} problem{'s' if len(ordered) > 1 else ''}"
+    raise ConfigError("\n".join([f"{count} in {file.path}:", *ordered]))
+
+
+def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
+    key: KeyPath = ("map", "tasks", name)
+    if not TASK_NAME.fullmatch(name):
+        text = "task names are letters, digits, '.', '_' and '-'; rename the task"
+        return None, [Problem(key, text)]
+    if not isinstance(raw, dict):
+        return None, []  # reported by the block itself
+    kinds = [kind for kind in _TASK_KINDS if kind in raw]
+    if len(kinds) != 1:
+        got = ", ".join(map(repr, raw)) or "nothing"
+        text = (
+            "a task has exactly one of the keys 'perplexity', 'lm_eval' and 'python' "
+            f"that says what is measured; got {got}"
+        )
+        return None, [Problem(key, text)]
+    return _validated(_TASK_KINDS[kinds[0]], raw, key)
+
+
+def _unknown_preferences(
+    block: _MapBlock, tasks: Mapping[str, TaskSpec]
+) -> list[Problem]:
+    return [
+        Problem(
+            ("map", "select", "prefer", name),
+            f"there is no task {name!r}; {nearest(name, tasks)}",
+        )
+        for name in block.select.prefer or {}
+        if name not in tasks
+    ]
+
+
+def _validated(
+    model: type[Any], raw: Mapping[str, Any], key: KeyPath
+) -> tuple[Any, list[Problem]]:
+    try:
+        return model.model_validate(raw), []
+    except ValidationError as error:
+        found: dict[KeyPath, Problem] = {}
+        for detail in error.errors():
+            place = existing(raw, detail["loc"])
+            message = _explain(model, dict(detail))
+            # One report a key: pydantic lists every member of a union that failed.
+            found.setdefault(place, Problem((*key, *place), message))
+        return None, list(found.values())
+
+
+def _explain(model: type[BaseModel], detail: dict[str, Any]) -> str:
+    kind, loc, got = detail["type"], detail["loc"], detail["input"]
+    if kind == "extra_forbidden":
+        return f"unknown key {loc[-1]!r}; {nearest(str(loc[-1]), _fields(model, loc))}"
+    if kind == "missing":
+        return f"the key {loc[-1]!r} is required and missing; add it"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if kind == "value_error":
+        return message
+    hint = ""
+    if isinstance(got, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", got):
+        hint = "; YAML reads this as text, write the number with a point: 1.0e-3"
+    return f"{message[:1].lower()}{message[1:]}, got {got!r}{hint}"
+
+
+def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
+    for part in loc[:-1]:
+        field = model.model_fields.get(str(part))
+        if field is None or not isinstance(field.annotation, type):
+            break
+        if issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model.model_fields

@@ -24,12 +24,16 @@ class YamlFile:
     lines: Mapping[KeyPath, int]  # first line is 1
     repeated: tuple[KeyPath, ...]  # keys that stand twice in one mapping
 
+    def line(self, key: KeyPath) -> int:
+        """Give the line of a key, or of the nearest enclosing key that is there."""
+        while key and key not in self.lines:
+            key = key[:-1]
+        return self.lines.get(key, 0)
+
     def locate(self, key: KeyPath) -> str:
-        """Name file, line and key, by the nearest enclosing key that is there."""
-        known = key
-        while known and known not in self.lines:
-            known = known[:-1]
-        place = f"{self.path}:{self.lines[known]}" if known else str(self.path)
+        """Name file, line and key as far as they are known."""
+        line = self.line(key)
+        place = f"{self.path}:{line}" if line else str(self.path)
         return f"{place}: {format_key(key)}" if key else place
 
 
@@ -42,6 +46,23 @@ def format_key(key: KeyPath) -> str:
         else:
             text += f".{part}" if text else part
     return text
+
+
+def existing(content: Any, key: KeyPath) -> KeyPath:
+    """Cut a key path where it leaves the content.
+
+    pydantic adds names of union members and of missing keys to its locations.
+    """
+    place: list[str | int] = []
+    for part in key:
+        if isinstance(content, dict) and part in content:
+            content = content[part]
+        elif isinstance(content, list) and isinstance(part, int):
+            content = content[part] if part < len(content) else None
+        else:
+            break
+        place.append(part)
+    return tuple(place)
 
 
 def read_yaml(path: Path) -> YamlFile:

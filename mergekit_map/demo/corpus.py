@@ -1,0 +1,120 @@
+"""Text that every Python installation carries, divided into training and held-out.
+
+English is the language reference of ``pydoc``, code the standard library's own
+source, arithmetic is generated. Whole topics, files and problems are held out.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydoc_data.topics import topics
+
+from mergekit_map.demo.arithmetic import Problem, split_problems, write_pages
+from mergekit_map.errors import ArtifactError
+
+_HELD_OUT_SHARE = 0.1
+_FILE_CHARACTERS = (1_000, 60_000)  # leave out stubs, and files that are all tables
+_SKIPPED_FOLDERS = {"test", "tests", "site-packages", "dist-packages", "encodings"}
+_PAGE_LINES = 40
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents of one domain; none is in both parts."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The three domains, and the problems no page to train on contains."""
+
+    english: Split
+    code: Split
+    math: Split
+    held_out_problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class CorpusSizes:
+    """How much text there is to train on."""
+
+    code_characters: int = 2_500_000
+    math_pages: int = 1_200
+    held_out_math_pages: int = 60
+    largest_operand: int = 99
+
+
+def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:
+    """Collect and divide the documents; the same on every call on one machine.
+
+    Raises:
+        ArtifactError: Python was installed without the source of its library.
+    """
+    code = _read_code(rng, sizes.code_characters)
+    train, held_out = split_problems(rng, sizes.largest_operand, _HELD_OUT_SHARE)
+    math = Split(
+        tuple(write_pages(rng, train, sizes.math_pages, _PAGE_LINES)),
+        tuple(write_pages(rng, held_out, sizes.held_out_math_pages, _PAGE_LINES)),
+    )
+    english = [text.strip() + "\n" for _, text in sorted(topics.items())]
+    return Corpus(_divide(rng, english), code, math, tuple(held_out))
+
+
+def _read_code(rng: np.random.Generator, characters: int) -> Split:
+    library = Path(sysconfig.get_paths()["stdlib"])
+    files = _source_files(library)
+    drawn: list[str] = []
+    for index in rng.permutation(len(files)):
+        text = _source_text(files[index])
+        if text is not None:
+            drawn.append(text)
+        if sum(map(len, drawn)) >= characters:
+            break
+    if len(drawn) < 2:
+        raise ArtifactError(
+            "the demo trains on the source files of Python's standard library, but "
+            f"{library} holds {len(drawn)} readable ones; use a Python installation "
+            "that comes with its source (python.org, a Linux distribution, conda, uv)"
+        )
+    return _divide(rng, drawn)
+
+
+def _source_files(library: Path) -> list[Path]:
+    # Only modules that belong to Python: a distribution adds files of its own, some
+    # with paths of the machine in them (_sysconfigdata, sitecustomize).
+    found = []
+    for path in library.rglob("*.py"):
+        parts = path.relative_to(library).with_suffix("").parts
+        if parts[0] in sys.stdlib_module_names and not _SKIPPED_FOLDERS & set(parts):
+            found.append(path)
+    return sorted(found, key=lambda path: path.relative_to(library).as_posix())
+
+
+def _source_text(path: Path) -> str | None:
+    """Read a file, or None where it is no prose of a programmer."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+    shortest, longest = _FILE_CHARACTERS
+    if path.name.startswith("_sysconfigdata") or not shortest <= len(text) <= longest:
+        return None
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip() + "\n"
+
+
+def _divide(rng: np.random.Generator, documents: list[str]) -> Split:
+    """Hold out whole documents, at least one; equal texts never land in both."""
+    distinct = sorted(set(documents))
+    order = rng.permutation(len(distinct))
+    held_out = max(1, round(_HELD_OUT_SHARE * len(distinct)))
+    return Split(
+        tuple(distinct[index] for index in order[held_out:]),
+        tuple(distinct[index] for index in order[:held_out]),
+    )

@@ -1,0 +1,188 @@
+"""A byte-level tokenizer and small Llama models, trained on one CPU thread.
+
+One thread, because two threads on a busy two-core machine run 10 to 100 times
+slower, and because the order of a sum then never changes: same seed, same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+Progress = Callable[[str, float], None]  # name of the stage, share of it that is done
+TokenArray = NDArray[np.int64]  # (tokens,) of one domain, documents joined
+
+_BOS, _EOS, _PAD = "<s>", "</s>", "<pad>"
+_WARMUP_SHARE = 0.05
+_SECONDS_BETWEEN_REPORTS = 1.0
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """The shape of every model of the family."""
+
+    vocabulary: int = 1536
+    hidden: int = 128
+    intermediate: int = 352
+    layers: int = 4
+    heads: int = 4
+    positions: int = 128  # also the length that is trained, so that all are seen
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how hard one model is trained."""
+
+    steps: int
+    learning_rate: float
+    batch: int = 8  # windows per step
+    weight_decay: float = 0.01
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread, and restore what was set."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def train_tokenizer(
+    documents: Iterable[str], sizes: ModelSizes
+) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE; every digit is a token, so that numbers have a shape."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=sizes.vocabulary,
+        special_tokens=[_BOS, _EOS, _PAD],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=_BOS,
+        eos_token=_EOS,
+        pad_token=_PAD,
+        model_max_length=sizes.positions,
+    )
+
+
+def join_documents(
+    tokenizer: PreTrainedTokenizerFast, documents: Iterable[str]
+) -> TokenArray:
+    """Encode all documents into one array, each between BOS and EOS."""
+    encoded = tokenizer([_BOS + text + _EOS for text in documents])["input_ids"]
+    return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in encoded])
+
+
+def new_model(
+    seed: int, tokenizer: PreTrainedTokenizerFast, sizes: ModelSizes
+) -> LlamaForCausalLM:
+    """Draw an untrained model, without touching torch's global generator."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=sizes.hidden,
+        intermediate_size=sizes.intermediate,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.heads,
+        max_position_embeddings=sizes.positions,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=False,
+        attn_implementation="sdpa",
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)
+
+
+def train_model(
+    rng: np.random.Generator,
+    model: LlamaForCausalLM,
+    streams: Mapping[str, tuple[TokenArray, float]],
+    schedule: Schedule,
+    progress: Callable[[float], None],
+) -> None:
+    """Train ``model`` in place on windows drawn from the streams.
+
+    ``streams`` maps a domain to its tokens and the share of windows drawn from it.
+    """
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(
+        parameters,
+        lr=schedule.learning_rate,
+        betas=(0.9, 0.98),
+        weight_decay=schedule.weight_decay,
+    )
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, _warmup_cosine(schedule))
+    length = model.config.max_position_embeddings
+    last_report = time.monotonic()
+    model.train()
+    for step in range(schedule.steps):
+        batch = _draw_windows(rng, streams, schedule.batch, length)
+        loss = _next_token_loss(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        scheduler.step()
+        if time.monotonic() - last_report >= _SECONDS_BETWEEN_REPORTS:
+            last_report = time.monotonic()
+            progress((step + 1) / schedule.steps)
+    model.eval()
+
+
+def _warmup_cosine(schedule: Schedule) -> Callable[[int], float]:
+    warmup = max(1, round(_WARMUP_SHARE * schedule.steps))
+
+    def factor(step: int) -> float:
+        decay = 0.5 * (1 + math.cos(math.pi * step / schedule.steps))
+        return min(1.0, (step + 1) / warmup) * decay
+
+    return factor
+
+
+def _draw_windows(
+    rng: np.random.Generator,
+    streams: Mapping[str, tuple[TokenArray, float]],
+    batch: int,
+    length: int,
+) -> torch.Tensor:
+    """Draw (batch, length) tokens, each row a window of one stream."""
+    tokens = [stream for stream, _ in streams.values()]
+    shares = np.array([share for _, share in streams.values()])
+    rows = []
+    for domain in rng.choice(len(tokens), size=batch, p=shares / shares.sum()):
+        start = rng.integers(len(tokens[domain]) - length + 1)
+        rows.append(tokens[domain][start : start + length])
+    return torch.from_numpy(np.stack(rows))
+
+
+def _next_token_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
+    logits = model(input_ids=batch, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()
+    )

@@ -1,0 +1,8 @@
+"""The merging room, the only importer of mergekit.
+
+Importing it registers the ``map_*`` methods with mergekit.
+"""
+
+from mergekit_map.merging.methods import register_map_methods
+
+register_map_methods()

@@ -1,0 +1,254 @@
+"""The models of a merge configuration, and mergekit's schema checked key by key.
+
+mergekit's models ignore unknown keys, so a misspelt parameter would be lost; here each
+key is held against mergekit's own ``model_fields`` and the method's own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mergekit import merge_methods
+from mergekit.common import ModelReference, dtype_from_name
+from mergekit.config import (
+    ConditionalParameter,
+    InputModelDefinition,
+    InputSliceDefinition,
+    MergeConfiguration,
+    OutputModuleDefinition,
+    OutputSliceDefinition,
+)
+from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec
+from mergekit.tokenizer.config import TokenizerConfig
+from pydantic import BaseModel, ValidationError
+
+from mergekit_map.config import Problem
+from mergekit_map.errors import nearest
+from mergekit_map.yamlfile import KeyPath, existing
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model where it stands in the configuration."""
+
+    key: KeyPath
+    model: str  # as the user wrote it
+    weighted: bool  # whether the method takes a weight for it
+    weight: Any  # the setting that applies to it, None where there is none
+    weight_key: KeyPath  # where that setting stands
+
+
+def method_spec(merge: Mapping[str, Any]) -> MergeMethodSpec:
+    """Look up what mergekit says of the merge method of a configuration."""
+    return merge_methods.get(merge["merge_method"]).spec
+
+
+def model_entries(merge: Mapping[str, Any]) -> Iterator[ModelEntry]:
+    """Walk the models of a configuration, with the weight that applies to each."""
+    default = _weight_setting(merge, ())
+    base_ignored = method_spec(merge).contract.base == BasePolicy.IGNORED
+    for key, entry, outer in _walk(merge):
+        setting = _weight_setting(entry, key) or outer or default
+        is_base = str(entry["model"]) == str(merge.get("base_model"))
+        yield ModelEntry(
+            key=key,
+            model=str(entry["model"]),
+            weighted=base_ignored or not is_base,
+            weight=setting[1] if setting else None,
+            weight_key=setting[0] if setting else (),
+        )
+
+
+_Setting = tuple[KeyPath, Any]
+
+
+def _walk(
+    merge: Mapping[str, Any], key: KeyPath = (), outer: _Setting | None = None
+) -> Iterator[tuple[KeyPath, Mapping[str, Any], _Setting | None]]:
+    for index, entry in enumerate(merge.get("models") or ()):
+        yield (*key, "models", index), entry, outer
+    for index, part in enumerate(merge.get("slices") or ()):
+        place = (*key, "slices", index)
+        inner = _weight_setting(part, place) or outer
+        for number, entry in enumerate(part["sources"]):
+            yield (*place, "sources", number), entry, inner
+    for name, module in (merge.get("modules") or {}).items():
+        place = (*key, "modules", name)
+        yield from _walk(module, place, _weight_setting(module, place) or outer)
+
+
+def _weight_setting(part: Mapping[str, Any], key: KeyPath) -> _Setting | None:
+    weight = (part.get("parameters") or {}).get("weight")
+    return None if weight is None else ((*key, "parameters", "weight"), weight)
+
+
+def check_merge(merge: Mapping[str, Any]) -> list[Problem]:
+    """List what is wrong with the mergekit part of a configuration.
+
+    Empty means that mergekit takes it and will use every key of it.
+    """
+    method = merge.get("merge_method")
+    known = [m.spec.name for m in merge_methods.registered_methods()]
+    if method not in known:
+        text = (
+            "the key 'merge_method' is required and missing; add it"
+            if method is None
+            else f"there is no merge method {method!r}; {nearest(str(method), known)}"
+        )
+        problems = [Problem(("merge_method",) if method else (), text)]
+        return [*problems, *_unknown_keys(merge, MergeConfiguration, (), None)]
+    problems = _unknown_keys(merge, MergeConfiguration, (), method_spec(merge))
+    problems += _bad_dtypes(merge)
+    problems += _bad_references(merge)
+    problems += _invalid(merge) if not problems else []
+    return problems or _bad_base(merge)
+
+
+_CHILDREN: dict[type[BaseModel], dict[str, tuple[type[BaseModel], bool]]] = {
+    # key -> (model of the value, whether the value is a list of them)
+    MergeConfiguration: {
+        "models": (InputModelDefinition, True),
+        "slices": (OutputSliceDefinition, True),
+        "tokenizer": (TokenizerConfig, False),
+    },
+    OutputSliceDefinition: {"sources": (InputSliceDefinition, True)},
+    OutputModuleDefinition: {
+        "models": (InputModelDefinition, True),
+        "slices": (OutputSliceDefinition, True),
+    },
+}
+
+
+def _unknown_keys(
+    part: Any, model: type[BaseModel], key: KeyPath, spec: MergeMethodSpec | None
+) -> list[Problem]:
+    if not isinstance(part, dict):
+        return []  # of the wrong type, which mergekit's own validation reports
+    problems = [
+        Problem((*key, name), f"unknown key {name!r}; {nearest(str(name), fields)}")
+        for fields in [model.model_fields]
+        for name in part
+        if name not in fields and not (key == () and name == "map")
+    ]
+    if spec is not None:
+        problems += _unknown_parameters(part.get("parameters"), key, spec)
+    for name, (child, is_list) in _CHILDREN.get(model, {}).items():
+        values = part.get(name)
+        for index, value in enumerate(values if isinstance(values, list) else ()):
+            problems += _unknown_keys(value, child, (*key, name, index), spec)
+        if not is_list:
+            problems += _unknown_keys(values, child, (*key, name), spec)
+    if model is MergeConfiguration and isinstance(part.get("modules"), dict):
+        for name, value in part["modules"].items():
+            place = (*key, "modules", name)
+            problems += _unknown_keys(value, OutputModuleDefinition, place, spec)
+    return problems
+
+
+def _unknown_parameters(
+    parameters: Any, key: KeyPath, spec: MergeMethodSpec
+) -> list[Problem]:
+    if not isinstance(parameters, dict):
+        return []
+    known = [p.name for p in spec.parameters]
+    problems = []
+    for name, setting in parameters.items():
+        place = (*key, "parameters", name)
+        if name not in known:
+            text = f"{spec.name!r} has no parameter {name!r}; {nearest(name, known)}"
+            problems.append(Problem(place, text))
+        for index, item in enumerate(setting if isinstance(setting, list) else ()):
+            problems += _unknown_keys(item, ConditionalParameter, (*place, index), None)
+        problems += _unknown_keys(setting, ConditionalParameter, place, None)
+    return problems
+
+
+def _bad_dtypes(merge: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    for name in ("dtype", "out_dtype"):
+        try:
+            dtype_from_name(merge.get(name))
+        except (RuntimeError, AttributeError):
+            known = ["float32", "bfloat16", "float16", "float64"]
+            text = f"there is no dtype {merge[name]!r}; {nearest(str(merge[name]), known)}"
+            problems.append(Problem((name,), text))
+    return problems
+
+
+def _bad_references(merge: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    places: list[tuple[KeyPath, Any]] = [(("base_model",), merge.get("base_model"))]
+    try:
+        places += [((*k, "model"), entry.get("model")) for k, entry, _ in _walk(merge)]
+    except (AttributeError, KeyError, TypeError):
+        return []  # malformed; mergekit's own validation says where
+    for key, model in places:
+        if model is None:
+            continue
+        if not isinstance(model, str):
+            text = f"a model is written as text (path, path@revision or path+lora), got {model!r}"
+            problems.append(Problem(key, text))
+            continue
+        if model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
+            text = (
+                f"mergekit reads '+' as base+lora and '@' as a revision, so {model!r} "
+                "cannot be a path; rename the folder or use a symbolic link"
+            )
+            problems.append(Problem(key, text))
+    return problems
+
+
+def _invalid(merge: Mapping[str, Any]) -> list[Problem]:
+    """Let mergekit validate; its validators raise RuntimeError without a location."""
+    try:
+        MergeConfiguration.model_validate({k: v for k, v in merge.items() if k != "map"})
+    except ValidationError as error:
+        found: dict[KeyPath, Problem] = {}
+        for detail in error.errors():
+            place = existing(merge, detail["loc"])
+            text = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
+            if detail["type"] == "missing":
+                text = f"the key {detail['loc'][-1]!r} is required and missing; add it"
+            found.setdefault(place, Problem(place, text))
+        return list(found.values())
+    except (RuntimeError, ValueError) as error:
+        return [Problem((), f"mergekit refuses this: {error}")]
+    return []
+
+
+def _bad_base(merge: Mapping[str, Any]) -> list[Problem]:
+    spec = method_spec(merge)
+    base = merge.get("base_model")
+    if base is None and spec.contract.base == BasePolicy.REQUIRED:
+        text = (
+            f"{spec.name!r} merges differences to a base model: add 'base_model:' with "
+            "the model that the others were fine-tuned from"
+        )
+        return [Problem((), text)]
+    models = [str(entry["model"]) for _, entry, _ in _walk(merge)]
+    if spec.contract.base == BasePolicy.IGNORED and base and str(base) not in models:
+        text = (
+            f"{spec.name!r} has no use for a base model and would take it as one more "
+            "model without a weight; remove 'base_model', or list it among the models"
+        )
+        return [Problem(("base_model",), text)]
+    if "models" in merge and len(set(models)) < len(models):
+        twice = next(m for m in models if models.count(m) > 1)
+        return [Problem(("models",), f"{twice!r} stands twice; remove one of the two")]
+    references = [ModelReference.parse(m) for m in models]
+    if all(base is not None and r == ModelReference.parse(base) for r in references):
+        text = "there is no model besides the base model; add the fine-tuned models"
+        return [Problem(("models",), text)]
+    return []
+
+
+def referenced_models(merge: Mapping[str, Any]) -> dict[str, KeyPath]:
+    """Map every model of a configuration, the base included, to where it stands."""
+    found: dict[str, KeyPath] = {}
+    if merge.get("base_model") is not None:
+        found[str(merge["base_model"])] = ("base_model",)
+    for key, entry, _ in _walk(merge):
+        found.setdefault(str(entry["model"]), (*key, "model"))
+    return found

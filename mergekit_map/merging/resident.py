@@ -1,0 +1,89 @@
+"""A merged model that stays in memory and takes new coefficients in place.
+
+One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes an
+ordinary checkpoint and leaves behind how to merge each of its tensors again. The
+checkpoint is loaded once: tokenizer, configuration, tied weights, tensors that do not
+depend on the weights are thereby what mergekit ships. From then on coefficients become
+weights without the disk.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.methods import Replay, recordable_method, recording
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.weights import WeightTable, weight_table
+
+# Where in the box the recorded merge lies. At a corner, tensors that are tied could
+# happen to be equal and be loaded as one.
+_GENERIC = 0.6180339887498949
+
+
+@dataclass(frozen=True, eq=False)
+class ResidentMerge:
+    """A model whose weights are those of the coefficients last written."""
+
+    model: transformers.PreTrainedModel
+    tokenizer: transformers.PreTrainedTokenizerBase
+    replays: Mapping[str, Replay]
+    weights: WeightTable
+
+    @torch.no_grad()
+    def write(self, coefficients: Mapping[str, float]) -> None:
+        """Make the model the merge with these coefficients, bit for bit."""
+        # Read the tensors anew each time: whoever evaluates may tie or wrap them.
+        targets = self.model.state_dict(keep_vars=True)
+        for name, replay in self.replays.items():
+            weights = self.weights.of(name, replay.models, coefficients)
+            replay.write(weights, targets[name])
+
+
+@contextmanager
+def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[ResidentMerge]:
+    """Record a merge and load it.
+
+    Raises:
+        MergeError: mergekit or transformers refuse the models, or the checkpoint names
+            its tensors otherwise than the model in memory does.
+    """
+    generic = space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
+    with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
+        folder = Path(scratch) / "model"
+        replays = _record(space, generic, folder, options)
+        model, tokenizer = load_checkpoint(folder, options)
+        weights = weight_table(space, model.config, options)
+    missing = [name for name in replays if name not in model.state_dict()]
+    if missing:
+        raise MergeError(
+            f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "
+            "another name or layout in the loaded model (fused experts, for example), "
+            "so it cannot be merged in memory; set 'merge: disk' in the map block"
+        )
+    yield ResidentMerge(model, tokenizer, replays, weights)
+
+
+def _record(
+    space: MergeSpace,
+    coefficients: Mapping[str, float],
+    folder: Path,
+    options: MergeOptions,
+) -> dict[str, Replay]:
+    config = space.config(coefficients)
+    config["merge_method"] = recordable_method(config["merge_method"])
+    # Threads of mergekit's multi-GPU executor would not see the recording.
+    options = options.model_copy(update={"multi_gpu": False, "quiet": True})
+    with recording() as replays:
+        write_checkpoint(config, folder, options)
+    return dict(replays)

@@ -1,0 +1,260 @@
+"""The search space: which numbers of a merge configuration are coefficients.
+
+A coefficient is a name for one or more places of mergekit's YAML that hold a weight:
+by default the ``weight`` of one non-base model, or, where the user writes names instead
+of numbers, an anchor of a layer gradient (``weight: [low, high]``) or the value of a
+``filter``. Putting numbers in these places gives an ordinary mergekit configuration.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.config import Problem, SearchSpec
+from mergekit_map.errors import nearest
+from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
+from mergekit_map.yamlfile import KeyPath
+
+# Methods whose result depends only on the ratio of the weights, with the parameter that
+# says so (None: always).
+_RATIO_METHODS = {
+    "linear": "normalize",
+    "multislerp": "normalize_weights",
+    "nuslerp": None,
+}
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A number that is searched, and where it goes."""
+
+    name: str
+    model: str  # the model it weighs, as the user wrote it
+    places: tuple[KeyPath, ...]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A merge that is always measured."""
+
+    label: str
+    coefficients: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class MergeSpace:
+    """A merge configuration with named holes.
+
+    ``remainder`` holds the places of the one weight that is 1 minus all coefficients,
+    for methods that depend only on the ratio of the weights; it is empty otherwise.
+    """
+
+    template: Mapping[str, Any]  # mergekit's schema, without ``map``
+    coefficients: tuple[Coefficient, ...]
+    bounds: NDArray[np.float64]  # (d, 2)
+    remainder: tuple[KeyPath, ...] = ()
+    remainder_model: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name the coefficients, in the order of the columns of a design."""
+        return tuple(c.name for c in self.coefficients)
+
+    def config(self, values: Mapping[str, float]) -> dict[str, Any]:
+        """Fill the holes: a configuration for stock mergekit."""
+        config: dict[str, Any] = copy.deepcopy(dict(self.template))
+        rest = 1.0
+        for coefficient in self.coefficients:
+            rest -= values[coefficient.name]
+            for place in coefficient.places:
+                _put(config, place, float(values[coefficient.name]))
+        for place in self.remainder:
+            _put(config, place, rest)
+        return config
+
+    def named(self, vector: NDArray[np.float64]) -> dict[str, float]:
+        """Turn a row of a design (d,) into named coefficients."""
+        return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
+
+    def anchors(self) -> tuple[Anchor, ...]:
+        """List the base model, every single model and the uniform soup.
+
+        With sparsified methods a single model is the merge with that weight alone at 1,
+        not the fine-tuned model itself; models of fixed weight stay as they are.
+        """
+        models = list(dict.fromkeys(c.model for c in self.coefficients))
+        shares = len(models) + bool(self.remainder)
+        anchors = []
+        if self.remainder or self.template.get("base_model") is not None:
+            zero = self.remainder_model or "base"
+            anchors.append(Anchor(zero, self._uniform("", 0.0)))
+        anchors += [Anchor(model, self._uniform(model, 1.0)) for model in models]
+        soup = {c.name: 1.0 / shares for c in self.coefficients}
+        return (*anchors, Anchor("soup", soup))
+
+    def _uniform(self, model: str, weight: float) -> dict[str, float]:
+        return {c.name: weight * (c.model == model) for c in self.coefficients}
+
+
+def build_space(
+    merge: Mapping[str, Any], search: SearchSpec
+) -> tuple[MergeSpace | None, list[Problem]]:
+    """Find what is searched in a merge configuration that mergekit accepts.
+
+    Returns the space, or None with the problems that stand against it.
+    """
+    template = copy.deepcopy(dict(merge))
+    entries = list(model_entries(template))
+    if "weight" not in {p.name for p in method_spec(template).input_parameters}:
+        text = (
+            f"{template['merge_method']!r} has no weight per model, so there is nothing "
+            "to search; use a task-vector method such as task_arithmetic or ties"
+        )
+        return None, [Problem(("merge_method",), text)]
+    coefficients = _coefficients(entries)
+    if not coefficients:
+        text = (
+            "every model has a number as its weight, so nothing is searched; remove "
+            "'weight' from the models whose weight is to be found"
+        )
+        return None, [Problem(("merge_method",), text)]
+    kept, remainder, problem = _identifiable(template, entries, coefficients)
+    if problem is not None:
+        return None, [problem]
+    bounds, problems = _bounds(search, [c.name for c in kept])
+    space = MergeSpace(
+        template,
+        kept,
+        bounds,
+        remainder.places if remainder else (),
+        remainder.name if remainder else "",
+    )
+    return (None if problems else space), problems
+
+
+def _coefficients(entries: list[ModelEntry]) -> tuple[Coefficient, ...]:
+    places: dict[str, list[KeyPath]] = {}
+    models: dict[str, str] = {}  # a name that weighs several models counts as the first
+    labels = _short_names([e.model for e in entries if e.weighted])
+    for entry in entries:
+        if not entry.weighted:
+            continue
+        label = labels[entry.model]
+        if entry.weight is None:
+            place = (*entry.key, "parameters", "weight")
+            places.setdefault(label, []).append(place)
+            models.setdefault(label, label)
+        for key, name in _named_leaves(entry.weight, entry.weight_key):
+            places.setdefault(name, []).append(key)
+            models.setdefault(name, label)
+    return tuple(Coefficient(n, models[n], tuple(keys)) for n, keys in places.items())
+
+
+def _named_leaves(weight: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(weight, str) and not _is_number(weight):
+        yield key, weight
+    elif isinstance(weight, list):
+        for index, item in enumerate(weight):
+            yield from _named_leaves(item, (*key, index))
+    elif isinstance(weight, dict):
+        yield from _named_leaves(weight.get("value"), (*key, "value"))
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
+
+
+def _short_names(models: list[str]) -> dict[str, str]:
+    """Name models by the last part of their path, longer where that is not unique."""
+    names = {}
+    distinct = list(dict.fromkeys(models))
+    for model in distinct:
+        parts = model.split("+")[-1].split("@")[0].rstrip("/").split("/")
+        others = [
+            m.split("+")[-1].split("@")[0].rstrip("/") for m in distinct if m != model
+        ]
+        depth = 1
+        while depth < len(parts) and any(
+            other.split("/")[-depth:] == parts[-depth:] for other in others
+        ):
+            depth += 1
+        names[model] = "/".join(parts[-depth:])
+    if len(set(names.values())) < len(names):
+        return {model: model for model in distinct}
+    return names
+
+
+def _identifiable(
+    template: dict[str, Any],
+    entries: list[ModelEntry],
+    coefficients: tuple[Coefficient, ...],
+) -> tuple[tuple[Coefficient, ...], Coefficient | None, Problem | None]:
+    """Settle normalisation: a merge that depends only on ratios has one weight less.
+
+    Sets ``normalize`` to false where the method would normalise by default and the user
+    does not ask for it (design section 2).
+    """
+    method = template["merge_method"].removeprefix("map_")
+    parameters = template.get("parameters") or {}
+    switch = _RATIO_METHODS.get(method, "normalize")
+    shares = method in _RATIO_METHODS
+    asked = True if switch is None else parameters.get(switch, shares)
+    defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
+    if switch is not None and switch not in parameters and not shares:
+        if defaults.get(switch):
+            template["parameters"] = {**parameters, switch: False}
+        return coefficients, None, None
+    fixed = any(e.weighted and e.weight is not None and not _searched(e) for e in entries)
+    if not asked or fixed:
+        return coefficients, None, None
+    models = list(dict.fromkeys(c.model for c in coefficients))
+    whole = all(c.name == c.model for c in coefficients)
+    if len(models) > 1 and whole and (shares or len(models) == 2):
+        return coefficients[:-1], coefficients[-1], None
+    key: KeyPath = ("parameters", switch) if switch in parameters else ("merge_method",)
+    text = (
+        f"with normalised weights {method!r} depends only on their ratio, so "
+        f"{len(coefficients)} coefficients cannot be told apart; "
+        + (
+            "set normalize: false, or give one model a number as its weight"
+            if switch
+            else "give one model a number as its weight"
+        )
+    )
+    return coefficients, None, Problem(key, text)
+
+
+def _searched(entry: ModelEntry) -> bool:
+    return entry.weight is None or any(_named_leaves(entry.weight, ()))
+
+
+def _bounds(
+    search: SearchSpec, names: list[str]
+) -> tuple[NDArray[np.float64], list[Problem]]:
+    given = search.bounds
+    if not isinstance(given, dict):
+        return np.array([given] * len(names), dtype=np.float64), []
+    problems = [
+        Problem(
+            ("map", "search", "bounds", name),
+            f"there is no coefficient {name!r}; {nearest(name, names)}",
+        )
+        for name in given
+        if name not in names
+    ]
+    return np.array([given.get(n, (0.0, 1.0)) for n in names], dtype=float), problems
+
+
+def _put(config: Any, place: KeyPath, value: float) -> None:
+    for part, following in zip(place, place[1:], strict=False):
+        if isinstance(part, str) and config.get(part) is None:
+            config[part] = [] if isinstance(following, int) else {}
+        config = config[part]
+    config[place[-1]] = value

@@ -1,0 +1,117 @@
+"""Which weight each model has in each tensor, as a function of the coefficients.
+
+mergekit decides that while it plans: filters select, gradients interpolate over the
+layers. All of it is affine in the coefficients, so planning once per coefficient tells
+everything.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+from mergekit.architecture import get_architecture_info
+from mergekit.common import ModelReference
+from mergekit.config import MergeConfiguration
+from mergekit.merge_methods.task_adapter import ExecuteMergeMethodTask
+from mergekit.options import MergeOptions
+from mergekit.plan import MergePlanner
+
+from mergekit_map.merging.entries import model_entries
+from mergekit_map.merging.space import MergeSpace
+
+_Weights = dict[tuple[str, ModelReference], float]  # tensor name and model to weight
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTable:
+    """``weight(tensor, model) = constant + sum of slope * coefficient``."""
+
+    constant: Mapping[tuple[str, ModelReference], float]
+    slopes: Mapping[str, Mapping[tuple[str, ModelReference], float]]
+
+    def of(
+        self, tensor: str, models: Sequence[Any], coefficients: Mapping[str, float]
+    ) -> list[float]:
+        """Give the weight of each of ``models`` in one tensor."""
+        return [self._weight((tensor, model), coefficients) for model in models]
+
+    def _weight(
+        self, key: tuple[str, ModelReference], coefficients: Mapping[str, float]
+    ) -> float:
+        # In the order in which mergekit's interpolation and MergeSpace.config add, so
+        # that the sum is the same to the last bit.
+        weight = self.constant[key]
+        for name, slopes in self.slopes.items():
+            if slope := slopes.get(key):
+                weight += slope * coefficients[name]
+        return weight
+
+
+def weight_table(
+    space: MergeSpace, model_config: transformers.PretrainedConfig, options: MergeOptions
+) -> WeightTable:
+    """Plan the merge at zero and once per coefficient.
+
+    The slopes are planned with every fixed number at zero: differences of planned
+    weights would be a rounding error away from what mergekit computes.
+    """
+    zero = dict.fromkeys(space.names, 0.0)
+    constant = _planned(space.config(zero), model_config, options)
+    bare = _without_numbers(space)
+    origin = _planned(bare.config(zero), model_config, options)
+    slopes = {}
+    for name in space.names:
+        unit = _planned(bare.config({**zero, name: 1.0}), model_config, options)
+        slopes[name] = {key: unit[key] - origin[key] for key in unit}
+    return WeightTable(constant, slopes)
+
+
+def _planned(
+    config: dict[str, Any],
+    model_config: transformers.PretrainedConfig,
+    options: MergeOptions,
+) -> _Weights:
+    merge = MergeConfiguration.model_validate(config)
+    architecture = get_architecture_info(merge, options)
+    planner = MergePlanner(merge, architecture, options, model_config)
+    weights: _Weights = {}
+    for save in planner.plan_to_disk(out_path=""):
+        task = save.arguments().get("tensor")
+        if isinstance(task, ExecuteMergeMethodTask):
+            for model, parameters in task.input_parameters.items():
+                if "weight" in parameters:
+                    weights[task.output_weight.name, model] = parameters["weight"]
+    return weights
+
+
+def _without_numbers(space: MergeSpace) -> MergeSpace:
+    """Set every number that stands as a weight beside the coefficients to zero."""
+    template = copy.deepcopy(dict(space.template))
+    for entry in model_entries(template):
+        if entry.weight is not None:
+            _put(template, entry.weight_key, _zeroed(entry.weight))
+    return MergeSpace(
+        template,
+        space.coefficients,
+        space.bounds,
+        space.remainder,
+        space.remainder_model,
+    )
+
+
+def _zeroed(weight: Any) -> Any:
+    if isinstance(weight, list):
+        return [_zeroed(item) for item in weight]
+    if isinstance(weight, dict):
+        return {**weight, "value": _zeroed(weight["value"])}
+    return 0.0
+
+
+def _put(config: Any, place: Sequence[str | int], value: Any) -> None:
+    for part in place[:-1]:
+        config = config[part]
+    config[place[-1]] = value

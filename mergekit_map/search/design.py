@@ -1,0 +1,272 @@
+"""Which coefficient vectors to evaluate: the design of algorithm 1, step 2.
+
+Notation: ``n`` evaluations, ``d`` coefficients, ``bounds`` (d, 2) lower and upper ends
+of the box, ``anchors`` (a, d) points evaluated in any case. The paper draws uniformly;
+the other kinds are ours. A metric of one recipe is deterministic, so evaluating a point
+twice teaches nothing: no design repeats a point, and points nearer to each other than
+``SAME_POINT`` of the box's width count as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import qmc
+
+from mergekit_map.errors import DesignError, nearest
+from mergekit_map.search.quadratic import quadratic_features
+
+FloatArray = NDArray[np.float64]
+# (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
+Sampler: TypeAlias = Callable[
+    [int, FloatArray, FloatArray, np.random.Generator], FloatArray
+]
+
+SAME_POINT = 1e-12
+# The D-optimal candidates beside the 3-level grid, and the largest d that has a grid.
+SOBOL_CANDIDATES = 1024
+GRID_CANDIDATES_MAX_D = 6
+
+
+def make_design(
+    kind: str,
+    n: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Choose the points to evaluate: the distinct anchors, then new points of the box.
+
+    With an equal generator and equal anchors, "uniform", "sobol" and "d_optimal" of a
+    larger n start with the rows of a smaller n, so a search can be extended.
+    "latin_hypercube" and "grid" are laid out for their n and are not nested.
+
+    Args:
+        kind: One of ``DESIGNS``.
+        n: How many points in all, anchors included.
+        bounds: (d, 2) lower and upper ends, finite, the lower one smaller.
+        anchors: (a, d) points kept in their order, in the box or not; duplicates are
+            dropped. May be empty: (0, d).
+        rng: Drawn from by every kind but "grid".
+
+    Returns:
+        (n, d) distinct points; for "grid" possibly fewer, as a full grid has
+        ``levels ** d``.
+
+    Raises:
+        DesignError: unknown kind, empty box, or n below the number of anchors, of
+            parameters of the quadratic, or of points of a 3-level grid.
+        ValueError: arrays of the wrong shape or anchors that are not finite.
+    """
+    _check_shapes(bounds, anchors)
+    if kind not in DESIGNS:
+        raise DesignError(f"there is no design {kind!r}; {nearest(kind, DESIGNS)}")
+    kept = _new_points(anchors, anchors[:0], bounds)
+    _check_size(n, len(bounds), len(kept))
+    return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
+
+
+def n_quadratic_terms(d: int) -> int:
+    """Count the parameters of a quadratic in d coefficients: (d + 1)(d + 2) / 2."""
+    return (d + 1) * (d + 2) // 2
+
+
+def _check_shapes(bounds: FloatArray, anchors: FloatArray) -> None:
+    if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
+        raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
+    if anchors.ndim != 2 or anchors.shape[1] != len(bounds):
+        raise ValueError(f"anchors must be (a, {len(bounds)}), got {anchors.shape}")
+    if not np.isfinite(anchors).all():
+        raise ValueError("anchors must be finite")
+    for index, (lower, upper) in enumerate(bounds):
+        if not -np.inf < lower < upper < np.inf:
+            raise DesignError(
+                f"coefficient {index + 1} must be searched between a finite lower end "
+                f"and a larger finite upper end, got [{lower:g}, {upper:g}]; correct "
+                "its bounds, or fix the coefficient instead of searching it"
+            )
+
+
+def _check_size(n: int, d: int, n_anchors: int) -> None:
+    if n < n_anchors:
+        raise DesignError(
+            f"{n_anchors} anchors are always evaluated, but only {n} evaluations were "
+            f"asked for; allow at least {n_anchors - n} more, or leave anchors out"
+        )
+    if n < n_quadratic_terms(d):
+        raise DesignError(
+            f"a quadratic in {d} coefficients has {n_quadratic_terms(d)} parameters, "
+            f"but only {n} evaluations were asked for; allow at least "
+            f"{n_quadratic_terms(d) - n} more, or search fewer coefficients"
+        )
+
+
+def _uniform(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    def draw(k: int) -> FloatArray:
+        return rng.random((k, len(bounds)))
+
+    return _first_new(draw, count, bounds, anchors)
+
+
+def _sobol(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    engine = qmc.Sobol(len(bounds), seed=rng)
+
+    def draw(k: int) -> FloatArray:
+        # Whole powers of two keep SciPy from warning; the surplus is cut off later,
+        # which leaves the beginning of the one sequence whatever the count.
+        return np.asarray(engine.random(1 << (k - 1).bit_length()), dtype=np.float64)
+
+    return _first_new(draw, count, bounds, anchors)
+
+
+def _latin_hypercube(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    return _first_new(
+        qmc.LatinHypercube(len(bounds), seed=rng).random, count, bounds, anchors
+    )
+
+
+def _d_optimal(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Add, one at a time, the candidate that most increases det(F'F).
+
+    The determinant grows by the factor 1 + f'(F'F)^-1 f, so the best candidate is the
+    one the points so far predict worst. The candidates are the 3-level grid (where d
+    is small enough for one), at whose points optimal quadratic designs lie, and Sobol
+    points. Their number grows with the points chosen so far, never with n: that keeps
+    designs nested.
+    """
+    d = len(bounds)
+    engine = qmc.Sobol(d, seed=rng)
+    levels = 3 if d <= GRID_CANDIDATES_MAX_D else 0
+    grid = _box_grid(levels, bounds)
+    candidates = np.vstack([grid, _scale(engine.random(SOBOL_CANDIDATES), bounds)])
+    candidates = _new_points(candidates, anchors, bounds)
+    chosen = anchors
+    inverse = _ridge_inverse(_centred_features(anchors, bounds))
+    features = _centred_features(candidates, bounds)
+    for _ in range(count):
+        gain = ((features @ inverse) * features).sum(axis=1)
+        # The grid is symmetric, so gains tie up to rounding: the first of them wins.
+        best = int(np.argmax(gain >= gain.max() * (1 - 1e-9)))
+        chosen = np.vstack([chosen, candidates[best]])
+        update = inverse @ features[best]
+        inverse = inverse - np.outer(update, update) / (1 + gain[best])
+        candidates = np.delete(candidates, best, axis=0)
+        if len(candidates) < SOBOL_CANDIDATES // 2:
+            more = _scale(engine.random(SOBOL_CANDIDATES), bounds)
+            more = _new_points(more, np.vstack([chosen, candidates]), bounds)
+            candidates = np.vstack([candidates, more])
+        features = _centred_features(candidates, bounds)
+    return chosen[len(anchors) :]
+
+
+def _centred_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    # D-optimality does not depend on the scale; the rounding does.
+    return quadratic_features(2 * _unscale(X, bounds) - 1)
+
+
+def _ridge_inverse(features: FloatArray) -> FloatArray:
+    # Until there are as many points as parameters F'F is singular. A ridge this small
+    # ranks directions not seen yet before all others, then plays no part any more.
+    ridge = 1e-6 * np.eye(features.shape[1])
+    inverse: FloatArray = np.linalg.inv(features.T @ features + ridge)
+    return inverse
+
+
+def _grid(
+    count: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+    rng: np.random.Generator,  # noqa: ARG001  # a sampler like the others
+) -> FloatArray:
+    d, n = len(bounds), count + len(anchors)
+    levels = 3
+    points = _new_points(_box_grid(levels, bounds), anchors, bounds)
+    if len(points) > count:
+        raise DesignError(
+            f"a grid identifies a quadratic only with 3 levels or more per "
+            f"coefficient, which needs {len(points) + len(anchors)} evaluations with "
+            f"the anchors in {d} coefficients, but only {n} were asked for; allow "
+            f"{len(points) - count} more, or use another design (d_optimal needs "
+            f"{n_quadratic_terms(d)})"
+        )
+    # A finer grid may share more points with the anchors and fit where a coarser one
+    # does not; no grid of more than n points can fit.
+    while (levels + 1) ** d <= n:
+        levels += 1
+        finer = _new_points(_box_grid(levels, bounds), anchors, bounds)
+        if len(finer) <= count:
+            points = finer
+    return points
+
+
+def _box_grid(levels: int, bounds: FloatArray) -> FloatArray:
+    axes = [np.linspace(lower, upper, levels) for lower, upper in bounds]
+    mesh: FloatArray = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    points: FloatArray = mesh.reshape(-1, len(bounds))
+    return points
+
+
+def _first_new(
+    draw: Callable[[int], FloatArray],
+    count: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+) -> FloatArray:
+    """Draw points of the unit cube until ``count`` are new; keep their order."""
+    found = anchors[:0]
+    while len(found) < count:
+        points = _scale(draw(count - len(found)), bounds)
+        fresh = _new_points(points, np.vstack([anchors, found]), bounds)
+        found = np.vstack([found, fresh])
+    return found[:count]
+
+
+def _new_points(
+    points: FloatArray, known: FloatArray, bounds: FloatArray
+) -> FloatArray:
+    """Return the rows of ``points`` that are not in ``known`` nor earlier in itself."""
+    digits = -round(np.log10(SAME_POINT))
+
+    def keys(rows: FloatArray) -> list[tuple[float, ...]]:
+        # Adding 0.0 makes the two zeros of floating point one.
+        rounded = np.round(_unscale(rows, bounds), digits) + 0.0
+        return [tuple(row) for row in rounded.tolist()]
+
+    seen = set(keys(known))
+    fresh = []
+    for index, key in enumerate(keys(points)):
+        if key not in seen:
+            seen.add(key)
+            fresh.append(index)
+    return points[fresh]
+
+
+def _scale(unit: FloatArray, bounds: FloatArray) -> FloatArray:
+    lower, upper = bounds.T
+    return np.clip(lower + unit * (upper - lower), lower, upper)
+
+
+def _unscale(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    lower, upper = bounds.T
+    unit: FloatArray = (X - lower) / (upper - lower)
+    return unit
+
+
+DESIGNS: dict[str, Sampler] = {
+    "uniform": _uniform,
+    "sobol": _sobol,
+    "latin_hypercube": _latin_hypercube,
+    "d_optimal": _d_optimal,
+    "grid": _grid,
+}

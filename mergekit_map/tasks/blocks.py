@@ -1,0 +1,75 @@
+"""Text as fixed blocks of tokens, each token to be predicted exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+NOT_SCORED = -100  # torch's own default of ``ignore_index``
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Rows of input tokens and, at each position, the token to predict."""
+
+    inputs: torch.Tensor  # (n, length) int64
+    targets: torch.Tensor  # (n, length) int64, NOT_SCORED where nothing is predicted
+
+
+def make_blocks(
+    documents: Iterable[str], tokenizer: Any, *, length: int, max_tokens: int
+) -> Blocks:
+    """Concatenate the documents to one stream of tokens and cut it into blocks.
+
+    Before each document stands one BOS (or EOS, where there is no BOS) that is never
+    predicted; with neither, the first token of each document is not predicted. The
+    stream ends after ``max_tokens`` positions, these separators included. The last
+    block is shifted left to full length and what it repeats is not scored again; a
+    stream shorter than ``length`` is one short block. No rows if nothing is scored.
+    """
+    tokens, scored = _make_stream(documents, tokenizer, max_tokens + 1)
+    targets = torch.where(scored, tokens, NOT_SCORED)[1:]
+    inputs = tokens[:-1]
+    length = min(length, len(inputs))
+    if length == 0:
+        return Blocks(inputs.reshape(0, 1), targets.reshape(0, 1))
+    n_full = len(inputs) // length
+    parts = [(0, n_full * length, 0)]  # start, stop, positions already scored
+    if n_full * length < len(inputs):
+        start = len(inputs) - length
+        parts.append((start, len(inputs), n_full * length - start))
+    rows, goals = [], []
+    for start, stop, repeated in parts:
+        goal = targets[start:stop].clone()
+        goal[:repeated] = NOT_SCORED
+        rows.append(inputs[start:stop].view(-1, length))
+        goals.append(goal.view(-1, length))
+    blocks = Blocks(torch.cat(rows), torch.cat(goals))
+    keep = (blocks.targets != NOT_SCORED).any(dim=1)
+    return Blocks(blocks.inputs[keep], blocks.targets[keep])
+
+
+def _make_stream(
+    documents: Iterable[str], tokenizer: Any, max_length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    prefix = tokenizer.bos_token_id
+    if prefix is None:
+        prefix = tokenizer.eos_token_id
+    tokens: list[int] = []
+    scored: list[bool] = []
+    for document in documents:
+        if len(tokens) >= max_length:
+            break
+        # verbose=False: no advice that the text is longer than the model's context.
+        ids = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
+        if prefix is not None:
+            ids = [prefix, *ids]
+        tokens += ids
+        scored += [position > 0 for position in range(len(ids))]
+    return (
+        torch.tensor(tokens[:max_length], dtype=torch.int64),
+        torch.tensor(scored[:max_length], dtype=torch.bool),
+    )

@@ -1,0 +1,131 @@
+"""Mean token loss of own text: cross-entropy in nats per token, over fixed blocks.
+
+With one tokenizer, which all merges of one base share, this orders models as
+perplexity does, but its error is additive and its scale is that of a log-likelihood.
+Blocks follow the rolling windows of lm-evaluation-harness: for one document the
+total equals its ``loglikelihood_rolling`` with ``add_bos_token=False``.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from transformers import PreTrainedModel
+
+from mergekit_map.config import PerplexityTask
+from mergekit_map.errors import EvaluationError
+from mergekit_map.measurement import Measure, Measurement, Metric
+from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
+from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.standard_error import ratio_standard_error
+from mergekit_map.tasks.text import read_documents
+
+_DEFAULT_BLOCK = 512
+_MAX_LOGIT_BYTES = 256 << 20  # of one forward pass, as float32
+_METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats/token")
+
+
+@dataclass(frozen=True)
+class PerplexityText:
+    """Documents whose mean token loss is measured."""
+
+    name: str
+    documents: tuple[str, ...]
+    max_tokens: int
+    block: int | None  # None: min(512, the model's longest input)
+    fingerprint: str
+    metric: Metric = _METRIC
+
+
+def load_perplexity(name: str, spec: PerplexityTask, directory: Path) -> PerplexityText:
+    """Read the documents.
+
+    Raises:
+        InvalidTask: see ``read_documents``.
+    """
+    documents = read_documents(spec.perplexity, directory)
+    # The number is the version of this module's definition of the value.
+    identity = fingerprint("perplexity", 1, spec.max_tokens, spec.block, documents)
+    return PerplexityText(name, documents, spec.max_tokens, spec.block, identity)
+
+
+def prepare_perplexity(
+    task: PerplexityText, model: PreTrainedModel, tokenizer: Any
+) -> Measure:
+    """Tokenise once and put the blocks on the model's device.
+
+    The measurement's ``n`` counts blocks in which something is scored, its standard
+    error takes blocks as independent, and its samples give each block's mean loss.
+
+    Raises:
+        EvaluationError: nothing to predict, or the model cannot read the blocks.
+    """
+    config = model.config.get_text_config()
+    longest = getattr(config, "max_position_embeddings", None)
+    if task.block is not None and longest is not None and task.block > longest:
+        raise EvaluationError(
+            f"block must be at most the model's {longest} positions, got {task.block}; "
+            "lower it or leave it out"
+        )
+    length = task.block or min(_DEFAULT_BLOCK, longest or _DEFAULT_BLOCK)
+    blocks = make_blocks(
+        task.documents, tokenizer, length=length, max_tokens=task.max_tokens
+    )
+    _check(blocks, vocabulary := model.get_input_embeddings().weight.shape[0])
+    rows = max(1, _MAX_LOGIT_BYTES // (4 * vocabulary * blocks.inputs.shape[1]))
+    on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
+    return functools.partial(_measure, model, on_device, rows)
+
+
+def _check(blocks: Blocks, vocabulary: int) -> None:
+    if len(blocks.inputs) == 0:
+        raise EvaluationError(
+            "the text must have at least 2 tokens, a leading BOS included, so that one "
+            "is predicted; give more text"
+        )
+    largest = int(torch.maximum(blocks.inputs.max(), blocks.targets.max()))
+    if largest >= vocabulary:
+        raise EvaluationError(
+            f"the tokenizer gives token {largest}, but the model has embeddings for "
+            f"{vocabulary} tokens; use the tokenizer the model was made with"
+        )
+
+
+def _measure(model: PreTrainedModel, blocks: Blocks, rows: int) -> Measurement:
+    losses = _block_losses(model, blocks, rows).tolist()
+    tokens = (blocks.targets != NOT_SCORED).sum(dim=1).tolist()
+    value = sum(losses) / sum(tokens)
+    return Measurement(
+        value=value,
+        stderr=ratio_standard_error(losses, tokens),
+        n=len(losses),
+        # torch's exp: infinity where the loss is too large, not an exception.
+        details={"perplexity": torch.tensor(value, dtype=torch.float64).exp().item()},
+        samples=tuple(
+            {"block": i, "loss": loss / count, "tokens": count}
+            for i, (loss, count) in enumerate(zip(losses, tokens, strict=True))
+        ),
+    )
+
+
+@torch.inference_mode()
+def _block_losses(model: PreTrainedModel, blocks: Blocks, rows: int) -> torch.Tensor:
+    """Sum the losses of each block; (n,) float64 on the CPU.
+
+    Positions that are not scored get logits all the same: they are at most one block
+    and the separators, and not every architecture can leave them out.
+    """
+    losses = []
+    for inputs, targets in zip(
+        blocks.inputs.split(rows), blocks.targets.split(rows), strict=True
+    ):
+        logits = model(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
+        goal = targets.flatten().to(logits.device)
+        losses.append(F.cross_entropy(logits.float(), goal, reduction="none"))
+    # Moved before the sum: not every device has float64.
+    return torch.cat(losses).cpu().double().view(blocks.targets.shape).sum(dim=1)

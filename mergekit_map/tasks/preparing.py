@@ -1,0 +1,74 @@
+"""Tie loaded tasks to one model in memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from transformers import PreTrainedModel
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.measurement import Measure, Measurement
+from mergekit_map.tasks.function import PythonFunction, prepare_function
+from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.harness_model import HarnessModels, prepare_harness
+from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
+
+T = TypeVar("T")
+
+
+def prepare_tasks(
+    tasks: Mapping[str, LoadedTask],
+    model: PreTrainedModel,
+    tokenizer: Any,
+    *,
+    batch_size: int,
+) -> dict[str, Measure]:
+    """Tokenise and build all requests once; each result measures the model as it is.
+
+    The model is put into evaluation mode and otherwise left alone: overwrite its
+    weights in place between measurements. Prepare again for another model.
+
+    Raises:
+        EvaluationError: a task cannot be measured on this model; a measurement
+            raises it too. It names the task and the model.
+    """
+    model.eval()
+    harness_models = HarnessModels(model, tokenizer, batch_size)
+    measures: dict[str, Measure] = {}
+    for name, task in tasks.items():
+        prepare = functools.partial(_prepare, task, model, tokenizer, harness_models)
+        measure = _locate(name, model, prepare)
+        measures[name] = functools.partial(_measure, name, model, measure)
+    return measures
+
+
+def _prepare(
+    task: LoadedTask, model: PreTrainedModel, tokenizer: Any, models: HarnessModels
+) -> Measure:
+    match task:
+        case PerplexityText():
+            return prepare_perplexity(task, model, tokenizer)
+        case HarnessTask():
+            return prepare_harness(task, models)
+        case PythonFunction():
+            return prepare_function(task, model, tokenizer)
+
+
+def _measure(name: str, model: PreTrainedModel, measure: Measure) -> Measurement:
+    return _locate(name, model, measure)
+
+
+def _locate(name: str, model: PreTrainedModel, step: Callable[[], T]) -> T:
+    """Run a step and say of which task and model its failure is."""
+    place = f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"
+    try:
+        return step()
+    except EvaluationError as error:
+        raise EvaluationError(f"{place}: {error}") from error
+    except Exception as error:  # noqa: BLE001 - runs code of models and of tasks
+        raise EvaluationError(
+            f"{place}: could not be measured: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,74 @@
+"""Keep lm-eval, datasets and tqdm from writing to the terminal or drawing numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import datasets
+import lm_eval.api.model
+import lm_eval.api.task
+import lm_eval.models.dummy
+import lm_eval.models.huggingface
+import numpy as np
+import torch
+from tqdm import tqdm
+
+# Modules of lm-eval whose bars cannot all be switched off by an argument.
+_WITH_BARS = (
+    lm_eval.api.model,
+    lm_eval.api.task,
+    lm_eval.models.dummy,
+    lm_eval.models.huggingface,
+)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Show no progress bars, no warnings and no log lines below errors of others."""
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    bars = datasets.is_progress_bar_enabled()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        for module in _WITH_BARS:
+            stack.enter_context(mock.patch.object(module, "tqdm", _no_bar))
+        logger.setLevel(logging.ERROR)
+        stack.callback(logger.setLevel, level)
+        datasets.disable_progress_bars()
+        if bars:
+            stack.callback(datasets.enable_progress_bars)
+        yield
+
+
+@contextlib.contextmanager
+def separate_randomness() -> Iterator[None]:
+    """Give the global generators lm-eval's seeds inside, and their own state after.
+
+    The seeds are those of the ``lm_eval`` command, so a task that draws from a global
+    generator, by sampling from the model or in its own code, draws the same each time.
+    """
+    python, torch_cpu = random.getstate(), torch.get_rng_state()
+    numpy = np.random.get_state()  # noqa: NPY002 - the global state others draw from
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        random.seed(0)
+        np.random.seed(1234)  # noqa: NPY002
+        torch.manual_seed(1234)
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(torch_cpu)
+        if devices is not None:
+            torch.cuda.set_rng_state_all(devices)
+
+
+def _no_bar(iterable: Any = None, **_: Any) -> Any:
+    return tqdm(iterable, disable=True)

@@ -1,0 +1,134 @@
+"""Documents of one's own: a .txt file, a .jsonl file, or a dataset of the Hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from mergekit_map.config import TextSource
+from mergekit_map.errors import nearest
+from mergekit_map.tasks.problem import InvalidTask
+from mergekit_map.tasks.quiet import quiet
+
+_SHOWN_PROBLEMS = 5  # of one file; the rest is counted
+
+
+def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
+    """Read all documents: a .txt file is one, a .jsonl file has one per line.
+
+    Empty lines of a .jsonl file are no documents. Paths are relative to
+    ``directory``, that of a dataset too if it is a folder there.
+
+    Raises:
+        InvalidTask: nothing to read, or a line or row without the text.
+    """
+    if source.file is None:
+        documents, key = _read_dataset(source, directory), "dataset"
+    else:
+        text, key = _read_text(directory / source.file), "file"
+        is_one = source.file.suffix == ".txt"
+        documents = [text] if is_one else _parse_lines(text, source.field)
+    if not any(document.strip() for document in documents):
+        raise InvalidTask(
+            ("perplexity", key),
+            f"text to measure was expected, but {source.file or source.dataset} is "
+            "empty; give held-out text of the kind the merge is for",
+        )
+    return tuple(documents)
+
+
+def _read_text(path: Path) -> str:
+    key = ("perplexity", "file")
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = f"there is no file {path}; relative paths start at the YAML's folder"
+        raise InvalidTask(key, text) from None
+    except (OSError, UnicodeDecodeError) as error:
+        text = f"{path} cannot be read as UTF-8 text: {error}"
+        raise InvalidTask(key, text) from None
+
+
+def _parse_lines(text: str, field: str) -> list[str]:
+    documents: list[str] = []
+    problems: list[str] = []
+    # Not splitlines(): it also splits at separators that JSON allows inside strings.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            documents.append(_take_field(json.loads(line), field))
+        except json.JSONDecodeError as error:
+            problems.append(f"line {number} is not JSON: {error.msg}")
+        except _BadRecord as error:
+            problems.append(f"line {number}: {error}")
+    if problems:
+        raise InvalidTask(("perplexity", "file"), _shortened(problems))
+    return documents
+
+
+class _BadRecord(Exception):
+    """A record without the text."""
+
+
+def _take_field(record: Any, field: str) -> str:
+    if not isinstance(record, dict):
+        raise _BadRecord(f"a JSON object was expected, got {type(record).__name__}")
+    if field not in record:
+        raise _BadRecord(f"there is no field {field!r}; {nearest(field, record)}")
+    value = record[field]
+    if not isinstance(value, str):
+        raise _BadRecord(
+            f"field {field!r} must be a string, got {type(value).__name__}; name a "
+            "field that holds text with 'field:'"
+        )
+    return value
+
+
+def _shortened(problems: Sequence[str]) -> list[str]:
+    rest = len(problems) - _SHOWN_PROBLEMS
+    shown = list(problems[:_SHOWN_PROBLEMS])
+    return [*shown, f"and {rest} more lines like these"] if rest > 0 else shown
+
+
+def _read_dataset(source: TextSource, directory: Path) -> list[str]:
+    assert source.dataset is not None  # the schema: exactly one of file and dataset
+    folder = directory / source.dataset
+    path = str(folder) if folder.is_dir() else source.dataset
+    key = ("perplexity", "dataset")
+    try:
+        with quiet():
+            splits = datasets.load_dataset(path, source.name, revision=source.revision)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InvalidTask(
+            key,
+            f"dataset {source.dataset!r} cannot be loaded: {error}; check its name, "
+            "its configuration ('name:') and, offline, that it is in the cache",
+        ) from None
+    if source.split not in splits:
+        text = f"{source.dataset!r} has no split {source.split!r}; "
+        raise InvalidTask(
+            ("perplexity", "split"), text + nearest(source.split, splits)
+        )
+    rows = splits[source.split]
+    if source.field not in rows.column_names:
+        text = f"{source.dataset!r} has no field {source.field!r}; "
+        hint = nearest(source.field, rows.column_names)
+        raise InvalidTask(("perplexity", "field"), text + hint)
+    return _strings(list(rows[source.field]), source.field)
+
+
+def _strings(column: list[Any], field: str) -> list[str]:
+    problems = []
+    for number, value in enumerate(column):
+        try:
+            _take_field({field: value}, field)
+        except _BadRecord as error:
+            problems.append(f"row {number}: {error}")
+    if problems:
+        raise InvalidTask(("perplexity", "field"), _shortened(problems))
+    return column
