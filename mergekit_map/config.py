@@ -210,28 +210,38 @@ class MapSpec:
 
 def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
     """Validate the ``map:`` block of a file; None where it has problems."""
-    problems = [
-        Problem(key, "stands twice; YAML would keep only the last one, remove one")
-        for key in file.repeated
-    ]
-    if not isinstance(file.content.get("map"), dict):
+    raw = file.content.get("map")
+    if not isinstance(raw, dict):
         key: KeyPath = ("map",) if "map" in file.content else ()
         text = "a 'map:' block with at least 'tasks:' is required; see the README"
-        return None, [*problems, Problem(key, text)]
-    block, found = _validated(_MapBlock, file.content["map"], ("map",))
+        return None, [Problem(key, text)]
+    tasks, problems = parse_tasks(file)
+    block, found = _validated(_MapBlock, raw, ("map",))
     problems += found
+    problems += _unknown_preferences(raw)
+    if block is None or problems:
+        return None, problems
+    return MapSpec(tasks, block.search, block.select, block.batch_size, block.merge), []
+
+
+def parse_tasks(file: YamlFile) -> tuple[dict[str, TaskSpec], list[Problem]]:
+    """Validate the tasks of a file, each by itself; gives those that are right."""
     tasks: dict[str, TaskSpec] = {}
-    raw_tasks = file.content["map"].get("tasks")
-    for name, raw in raw_tasks.items() if isinstance(raw_tasks, dict) else ():
+    problems: list[Problem] = []
+    for name, raw in _raw_tasks(file.content.get("map")).items():
         task, found = _parse_task(str(name), raw)
         problems += found
         if task is not None:
             tasks[str(name)] = task
-    if block is None or problems:
-        return None, problems
-    problems += _unknown_preferences(block, tasks)
-    spec = MapSpec(tasks, block.search, block.select, block.batch_size, block.merge)
-    return (None if problems else spec), problems
+    return tasks, problems
+
+
+def repeated_keys(file: YamlFile) -> list[Problem]:
+    """List the keys that stand twice in one mapping."""
+    return [
+        Problem(key, "stands twice; YAML would keep only the last one, remove one")
+        for key in file.repeated
+    ]
 
 
 def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
@@ -262,16 +272,22 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
     return _validated(_TASK_KINDS[kinds[0]], raw, key)
 
 
-def _unknown_preferences(
-    block: _MapBlock, tasks: Mapping[str, TaskSpec]
-) -> list[Problem]:
+def _raw_tasks(block: Any) -> Mapping[Any, Any]:
+    tasks = block.get("tasks") if isinstance(block, dict) else None
+    return tasks if isinstance(tasks, dict) else {}
+
+
+def _unknown_preferences(block: Mapping[str, Any]) -> list[Problem]:
+    select = block.get("select")
+    prefer = select.get("prefer") if isinstance(select, dict) else None
+    tasks = [str(name) for name in _raw_tasks(block)]
     return [
         Problem(
-            ("map", "select", "prefer", name),
-            f"there is no task {name!r}; {nearest(name, tasks)}",
+            ("map", "select", "prefer", str(name)),
+            f"there is no task {name!r}; {nearest(str(name), tasks)}",
         )
-        for name in block.select.prefer or {}
-        if name not in tasks
+        for name in (prefer if isinstance(prefer, dict) else {})
+        if str(name) not in tasks
     ]
 
 

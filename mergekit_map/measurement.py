@@ -31,4 +31,6 @@ class Metric:
 class Measure(Protocol):
     """Measure the model that was handed over when this was prepared."""
 
-    def __call__(self) -> Measurement: ...
+    def __call__(self) -> Measurement:
+        """Evaluate the model with the weights it has now."""
+        ...

@@ -61,7 +61,7 @@ def split_problems(
     """
     train: list[Problem] = []
     held_out: list[Problem] = []
-    for operation, first, last in (("+", 0, largest), ("-", 0, largest), ("*", 2, 12)):
+    for operation, first, last in (("+", 0, largest), ("-", 0, largest), ("*", 2, 9)):
         for small in range(first, last + 1):
             for large in range(small, last + 1):
                 chosen = held_out if rng.random() < held_out_share else train

@@ -53,7 +53,7 @@ def math_questions(
     questions = []
     for index in rng.permutation(len(problems))[:count]:
         problem = problems[index]
-        near = [1, 2, 10, 9, 11]
+        near = range(1, 13)
         cands = sorted({problem.result + s * n for n in near for s in (1, -1) if problem.result + s * n >= 0})
         wrong = [f" {cands[i]}" for i in rng.choice(len(cands), _CHOICES - 1, replace=False)]
         questions.append(_question(rng, problem.question, f" {problem.result}", wrong))

@@ -45,10 +45,10 @@ class Corpus:
 class CorpusSizes:
     """How much text there is to train on."""
 
-    code_characters: int = 2_500_000
+    code_characters: int = 2_000_000
     math_pages: int = 1_200
     held_out_math_pages: int = 60
-    largest_operand: int = 99
+    largest_operand: int = 49
 
 
 def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from mergekit_map.demo.muon import Muon
+
 Progress = Callable[[str, float], None]  # name of the stage, share of it that is done
 TokenArray = NDArray[np.int64]  # (tokens,) of one domain, documents joined
 
@@ -43,9 +45,9 @@ class Schedule:
     """How long and how hard one model is trained."""
 
     steps: int
-    learning_rate: float
+    learning_rate: float  # of embeddings, head and norms, by AdamW
+    matrix_learning_rate: float  # of the matrices between them, by Muon
     batch: int = 8  # windows per step
-    weight_decay: float = 0.01
 
 
 @contextmanager
@@ -64,12 +66,7 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train byte-level BPE; every digit is a token, so that numbers have a shape."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=sizes.vocabulary,
@@ -131,38 +128,34 @@ def train_model(
     ``streams`` maps a domain to its tokens and the share of windows drawn from it.
     """
     parameters = list(model.parameters())
-    optimizer = torch.optim.AdamW(
-        parameters,
-        lr=schedule.learning_rate,
-        betas=(0.9, 0.98),
-        weight_decay=schedule.weight_decay,
-    )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, _warmup_cosine(schedule))
+    matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
+    inner = {id(weight) for weight in matrices}
+    others = [weight for weight in parameters if id(weight) not in inner]
+    muon = Muon(matrices)
+    adam = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.01)
     length = model.config.max_position_embeddings
     last_report = time.monotonic()
     model.train()
     for step in range(schedule.steps):
         batch = _draw_windows(rng, streams, schedule.batch, length)
         loss = _next_token_loss(model, batch)
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        scheduler.step()
+        factor = _warmup_cosine(step, schedule.steps)
+        adam.param_groups[0]["lr"] = factor * schedule.learning_rate
+        adam.step()
+        muon.step(factor * schedule.matrix_learning_rate)
         if time.monotonic() - last_report >= _SECONDS_BETWEEN_REPORTS:
             last_report = time.monotonic()
             progress((step + 1) / schedule.steps)
     model.eval()
 
 
-def _warmup_cosine(schedule: Schedule) -> Callable[[int], float]:
-    warmup = max(1, round(_WARMUP_SHARE * schedule.steps))
-
-    def factor(step: int) -> float:
-        decay = 0.5 * (1 + math.cos(math.pi * step / schedule.steps))
-        return min(1.0, (step + 1) / warmup) * decay
-
-    return factor
+def _warmup_cosine(step: int, steps: int) -> float:
+    warmup = max(1, round(_WARMUP_SHARE * steps))
+    decay = 0.5 * (1 + math.cos(math.pi * step / steps))
+    return min(1.0, (step + 1) / warmup) * decay
 
 
 def _draw_windows(

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from mergekit.config import MergeConfiguration
 from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.merging.adapters import merge_adapters
 
 LOG = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ def write_checkpoint(
         MergeError: mergekit refuses the models or the configuration.
     """
     options = options.model_copy(update={"write_model_card": False})
-    warm_adapters(config, options)
     try:
+        merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
     except (RuntimeError, ValueError, KeyError, AssertionError, OSError) as error:
@@ -41,22 +41,6 @@ def write_checkpoint(
             f"mergekit cannot carry out this merge: {error}; try the same models with "
             "mergekit-yaml"
         ) from error
-
-
-def warm_adapters(config: Mapping[str, Any], options: MergeOptions) -> None:
-    """Merge LoRA adapters into mergekit's cache before anything random is drawn.
-
-    Merging one draws random numbers, so that a random method would choose other
-    elements on a cold cache than on a warm one.
-    """
-    merge = MergeConfiguration.model_validate(dict(config))
-    for model in sorted(merge.referenced_models(), key=str):
-        if model.lora is not None:
-            model.merged(
-                cache_dir=options.lora_merge_cache,
-                trust_remote_code=options.trust_remote_code,
-                lora_merge_dtype=options.lora_merge_dtype,
-            )
 
 
 @contextmanager
@@ -74,7 +58,9 @@ def whole_folder(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(
-            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+            tempfile.mkdtemp(
+                prefix=f".{target.name}.", suffix=".partial", dir=target.parent
+            )
         )
     except OSError as error:
         raise ArtifactError(
@@ -108,7 +94,8 @@ def load_checkpoint(
             f"transformers cannot load the merged model as a causal language model: "
             f"{error}"
         ) from error
-    model.to(torch.device(options.device)).eval().requires_grad_(False)
+    model.to(options.device)
+    model.train(mode=False).requires_grad_(requires_grad=False)
     if model.config.tie_word_embeddings and not model.all_tied_weights_keys:
         # The merge gave the tied tensors different values, so transformers keeps them
         # apart; lm-eval would tie them again, and measure another model.

@@ -172,7 +172,9 @@ def _bad_dtypes(merge: Mapping[str, Any]) -> list[Problem]:
             dtype_from_name(merge.get(name))
         except (RuntimeError, AttributeError):
             known = ["float32", "bfloat16", "float16", "float64"]
-            text = f"there is no dtype {merge[name]!r}; {nearest(str(merge[name]), known)}"
+            text = (
+                f"there is no dtype {merge[name]!r}; {nearest(str(merge[name]), known)}"
+            )
             problems.append(Problem((name,), text))
     return problems
 
@@ -188,7 +190,10 @@ def _bad_references(merge: Mapping[str, Any]) -> list[Problem]:
         if model is None:
             continue
         if not isinstance(model, str):
-            text = f"a model is written as text (path, path@revision or path+lora), got {model!r}"
+            text = (
+                "a model is written as text (path, path@revision or path+lora), "
+                f"got {model!r}"
+            )
             problems.append(Problem(key, text))
             continue
         if model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
@@ -203,7 +208,9 @@ def _bad_references(merge: Mapping[str, Any]) -> list[Problem]:
 def _invalid(merge: Mapping[str, Any]) -> list[Problem]:
     """Let mergekit validate; its validators raise RuntimeError without a location."""
     try:
-        MergeConfiguration.model_validate({k: v for k, v in merge.items() if k != "map"})
+        MergeConfiguration.model_validate(
+            {k: v for k, v in merge.items() if k != "map"}
+        )
     except ValidationError as error:
         found: dict[KeyPath, Problem] = {}
         for detail in error.errors():

@@ -94,6 +94,7 @@ class TaskVectorReplay:
     def _merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Weigh, elect signs, add up and normalise; (n, k) and (n, 1) to (k,)."""
         weighted = deltas * weights
+        merged: Tensor
         if self.elect_signs:
             mask = get_mask(
                 weighted, method=self.elect_signs, mask_dtype=self.mask_dtype
@@ -153,7 +154,7 @@ def recording() -> Iterator[dict[str, Replay]]:
 
 
 @dataclass(frozen=True)
-class MapMethod(GroupMergeMethod):
+class MapMethod(GroupMergeMethod):  # type: ignore[misc]  # mergekit is untyped
     """A registered method that merges as the built-in does and can be recorded."""
 
     spec: MergeMethodSpec
@@ -162,12 +163,13 @@ class MapMethod(GroupMergeMethod):
     def merge_group(self, group: TensorGroup, /, **parameters: Any) -> Tensor:
         """Merge one tensor; inside ``recording()`` also keep how to do it again."""
         if not parameters["weight"]:
-            return group.base.tensor
+            unchanged: Tensor = group.base.tensor
+            return unchanged
         replay = self.prepare(group, parameters)
         recorded = _recorded.get()
         if recorded is not None:
             recorded[group.metadata.name] = replay
-        merged = torch.empty_like(
+        merged: Tensor = torch.empty_like(
             group.entries[0].tensor, memory_format=torch.contiguous_format
         )
         replay.write(list(parameters["weight"].values()), merged)

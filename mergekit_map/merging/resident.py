@@ -1,7 +1,7 @@
 """A merged model that stays in memory and takes new coefficients in place.
 
-One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes an
-ordinary checkpoint and leaves behind how to merge each of its tensors again. The
+One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes
+an ordinary checkpoint and leaves behind how to merge each of its tensors again. The
 checkpoint is loaded once: tokenizer, configuration, tied weights, tensors that do not
 depend on the weights are thereby what mergekit ships. From then on coefficients become
 weights without the disk.

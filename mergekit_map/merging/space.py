@@ -9,6 +9,7 @@ of numbers, an anchor of a layer gradient (``weight: [low, high]``) or the value
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class MergeSpace:
     def anchors(self) -> tuple[Anchor, ...]:
         """List the base model, every single model and the uniform soup.
 
-        With sparsified methods a single model is the merge with that weight alone at 1,
+        With sparsified methods a single model is the merge with its weight alone at 1,
         not the fine-tuned model itself; models of fixed weight stay as they are.
         """
         models = list(dict.fromkeys(c.model for c in self.coefficients))
@@ -114,8 +115,8 @@ def build_space(
     entries = list(model_entries(template))
     if "weight" not in {p.name for p in method_spec(template).input_parameters}:
         text = (
-            f"{template['merge_method']!r} has no weight per model, so there is nothing "
-            "to search; use a task-vector method such as task_arithmetic or ties"
+            f"{template['merge_method']!r} has no weight per model, so nothing can "
+            "be searched; use a task-vector method such as task_arithmetic or ties"
         )
         return None, [Problem(("merge_method",), text)]
     coefficients = _coefficients(entries)
@@ -211,14 +212,18 @@ def _identifiable(
         if defaults.get(switch):
             template["parameters"] = {**parameters, switch: False}
         return coefficients, None, None
-    fixed = any(e.weighted and e.weight is not None and not _searched(e) for e in entries)
+    fixed = any(
+        e.weighted and e.weight is not None and not _searched(e) for e in entries
+    )
     if not asked or fixed:
         return coefficients, None, None
     models = list(dict.fromkeys(c.model for c in coefficients))
     whole = all(c.name == c.model for c in coefficients)
     if len(models) > 1 and whole and (shares or len(models) == 2):
         return coefficients[:-1], coefficients[-1], None
-    key: KeyPath = ("parameters", switch) if switch in parameters else ("merge_method",)
+    key: KeyPath = ("merge_method",)
+    if switch is not None and switch in parameters:
+        key = ("parameters", switch)
     text = (
         f"with normalised weights {method!r} depends only on their ratio, so "
         f"{len(coefficients)} coefficients cannot be told apart; "
@@ -253,7 +258,7 @@ def _bounds(
 
 
 def _put(config: Any, place: KeyPath, value: float) -> None:
-    for part, following in zip(place, place[1:], strict=False):
+    for part, following in itertools.pairwise(place):
         if isinstance(part, str) and config.get(part) is None:
             config[part] = [] if isinstance(following, int) else {}
         config = config[part]

@@ -52,7 +52,9 @@ class WeightTable:
 
 
 def weight_table(
-    space: MergeSpace, model_config: transformers.PretrainedConfig, options: MergeOptions
+    space: MergeSpace,
+    model_config: transformers.PretrainedConfig,
+    options: MergeOptions,
 ) -> WeightTable:
     """Plan the merge at zero and once per coefficient.
 

@@ -179,8 +179,8 @@ def _ridge_inverse(features: FloatArray) -> FloatArray:
     # Until there are as many points as parameters F'F is singular. A ridge this small
     # ranks directions not seen yet before all others, then plays no part any more.
     ridge = 1e-6 * np.eye(features.shape[1])
-    inverse: FloatArray = np.linalg.inv(features.T @ features + ridge)
-    return inverse
+    inverse = np.linalg.inv(features.T @ features + ridge)
+    return inverse.astype(np.float64)
 
 
 def _grid(
@@ -212,9 +212,8 @@ def _grid(
 
 def _box_grid(levels: int, bounds: FloatArray) -> FloatArray:
     axes = [np.linspace(lower, upper, levels) for lower, upper in bounds]
-    mesh: FloatArray = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    points: FloatArray = mesh.reshape(-1, len(bounds))
-    return points
+    mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1, dtype=np.float64)
+    return mesh.reshape(-1, len(bounds))
 
 
 def _first_new(
@@ -254,7 +253,8 @@ def _new_points(
 
 def _scale(unit: FloatArray, bounds: FloatArray) -> FloatArray:
     lower, upper = bounds.T
-    return np.clip(lower + unit * (upper - lower), lower, upper)
+    points: FloatArray = np.clip(lower + unit * (upper - lower), lower, upper)
+    return points
 
 
 def _unscale(X: FloatArray, bounds: FloatArray) -> FloatArray:

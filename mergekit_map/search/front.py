@@ -5,7 +5,7 @@ larger is better. The search never leaves the sampled box: outside it a quadrati
 extrapolation.
 
 Beyond the paper: the best point of every task is computed exactly and joins the front,
-so its ends do not depend on luck.
+so its ends do not depend on luck, and the population is pushed onto the front.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from pymoo.core.problem import Problem
 from pymoo.operators.crossover.sbx import SBX
 from pymoo.operators.mutation.pm import PM
 from pymoo.operators.selection.tournament import TournamentSelection
-from pymoo.optimize import minimize as pymoo_minimize
+from pymoo.problems.static import StaticProblem
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from pymoo.util.ref_dirs import get_reference_directions
-from scipy.optimize import minimize
 from scipy.stats import qmc
+
+from mergekit_map.search.polish import maximise, push_to_front
 
 FloatArray = NDArray[np.float64]
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
-N_GENERATIONS = 120
+N_GENERATIONS = 100
 N_SAMPLES = 1024  # Sobol points that set the scale of every task and the starts
 N_STARTS = 4  # local searches per task
 # Metrics that differ by less than this fraction of a task's range are equal, and so are
@@ -71,6 +72,47 @@ def compute_front(
         ValueError: wrong shapes, an empty box, or predictions that are not finite.
     """
     _check(bounds, n_tasks, n_points)
+    predict_unit = _on_unit_box(predict, bounds, n_tasks)
+    samples = _sobol(len(bounds))
+    scores = _in_units_of_range(predict_unit, samples)
+    found = _best_per_task(scores, samples, n_tasks)
+    if n_tasks > 1:
+        directions = _reference_directions(n_tasks, n_points)
+        population = _nsga3(scores, found, samples, directions, seed)
+        polished = [push_to_front(scores, point) for point in population]
+        found = np.vstack([found, *polished])
+    found = _distinct(found)
+    found = found[non_dominated(_rounded(scores(found)))]
+    # The last key of lexsort decides first; coefficients only break ties.
+    keys = np.hstack([predict_unit(found), found])[:, ::-1]
+    lower, upper = bounds.T
+    front = lower + found[np.lexsort(keys.T)] * (upper - lower)
+    return np.asarray(np.clip(front, lower, upper), dtype=np.float64)
+
+
+def non_dominated(Y: FloatArray) -> NDArray[np.bool_]:
+    """Mark the rows of Y (n, m) that no other row dominates, larger is better.
+
+    A row dominates another if it is nowhere smaller and somewhere larger, so equal rows
+    are all kept. A row with NaN counts as dominated and dominates nothing.
+    """
+    candidates = np.flatnonzero(~np.isnan(Y).any(axis=1))
+    mask: NDArray[np.bool_] = np.full(len(Y), fill_value=False)
+    best = NonDominatedSorting().do(-Y[candidates], only_non_dominated_front=True)
+    mask[candidates[best]] = True
+    return mask
+
+
+def _check(bounds: FloatArray, n_tasks: int, n_points: int) -> None:
+    if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
+        raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
+    if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
+        raise ValueError(f"bounds must be finite and increasing, got {bounds.tolist()}")
+    if n_tasks < 1 or n_points < 1:
+        raise ValueError(f"need a task and a point, got {n_tasks} and {n_points}")
+
+
+def _on_unit_box(predict: Predict, bounds: FloatArray, n_tasks: int) -> Predict:
     lower, upper = bounds.T
 
     def predict_unit(U: FloatArray) -> FloatArray:
@@ -81,36 +123,103 @@ def compute_front(
             raise ValueError("predict must return finite values everywhere in the box")
         return Y
 
-    samples = _sobol(len(bounds))
-    rounded = _in_units_of_range(predict_unit, samples)
-    ends = _best_per_task(rounded, samples, n_tasks)
-    found = ends
-    if n_tasks > 1:
-        directions = _reference_directions(n_tasks, n_points)
-        found = np.vstack([ends, _nsga3(rounded, samples, directions, seed)])
-    found = _distinct(found)
-    Z = np.round(rounded(found), _DIGITS)
-    keep = non_dominated(Z)
-    found, Z = found[keep], Z[keep]
-    if n_tasks == 1:
-        found, Z = found[:1], Z[:1]
-    # lexsort's last key is the first to decide.
-    order = np.lexsort(np.hstack([found[:, ::-1], Z[:, ::-1]]).T)
-    ...
+    return predict_unit
 
 
-def non_dominated(Y: FloatArray) -> NDArray[np.bool_]:
-    """Mark the rows of Y (n, m) that no other row dominates, larger is better.
+def _sobol(d: int) -> FloatArray:
+    samples = qmc.Sobol(d, scramble=False).random(N_SAMPLES)
+    return np.asarray(samples, dtype=np.float64)
 
-    A row dominates another if it is nowhere smaller and somewhere larger, so equal rows
-    are all kept. A row with NaN counts as dominated and dominates nothing.
-    """
-    mask = ~np.isnan(Y).any(axis=1)
-    if mask.any():
-        candidates = np.flatnonzero(mask)
-        best = NonDominatedSorting().do(
-            -Y[candidates], only_non_dominated_front=True
+
+def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
+    """Measure every task from its worst to its best sample; a constant task is 0."""
+    Y = predict(samples)
+    worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
+    # A constant metric is fitted with errors of rounding, which must decide nothing.
+    constant = width <= 1e-12 * np.abs(Y).max(axis=0)
+    width = np.where(constant, 1.0, width)
+
+    def scores(U: FloatArray) -> FloatArray:
+        return np.where(constant, 0.0, (predict(U) - worst) / width)
+
+    return scores
+
+
+def _rounded(scores: FloatArray) -> FloatArray:
+    rounded: FloatArray = np.round(scores / SAME_METRIC)
+    return rounded
+
+
+def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:
+    """Maximise one task after the other from its best samples; returns (m, d)."""
+    others = SECOND_THOUGHT / max(n_tasks - 1, 1)
+    preferences = np.full((n_tasks, n_tasks), others)
+    np.fill_diagonal(preferences, 1.0)
+    values = scores(samples) @ preferences  # symmetric: column = task
+    ends = []
+    for preference, value in zip(preferences, values.T, strict=True):
+        starts = samples[np.argsort(-value, kind="stable")[:N_STARTS]]
+        ends.append(maximise(scores, preference, starts))
+    return np.array(ends)
+
+
+def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
+    """Spread at most n_points directions (at least one per task) over the simplex."""
+    outer = _partitions(n_tasks, n_points)
+    directions = get_reference_directions("das-dennis", n_tasks, n_partitions=outer)
+    inner = _partitions(n_tasks, n_points - len(directions))
+    if outer < n_tasks and inner > 0:
+        # All of them lie on the border of the simplex: a second layer goes inside.
+        layer = get_reference_directions(
+            "das-dennis", n_tasks, n_partitions=inner, scaling=0.5
         )
-        mask[:] = False
-        mask[candidates[best]] = True
-    return mask
+        directions = np.vstack([directions, layer])
+    return np.asarray(directions, dtype=np.float64)
+
+
+def _partitions(n_tasks: int, n_points: int) -> int:
+    partitions = 0
+    while math.comb(partitions + n_tasks, n_tasks - 1) <= n_points:
+        partitions += 1
+    return partitions
+
+
+def _nsga3(
+    scores: Predict,
+    ends: FloatArray,
+    samples: FloatArray,
+    directions: FloatArray,
+    seed: int,
+) -> FloatArray:
+    """Return the last population, (k, d) in the unit box."""
+    d, m = samples.shape[1], directions.shape[1]
+    algorithm = NSGA3(
+        directions,
+        # Passed explicitly: pymoo's defaults are instances shared by all runs.
+        sampling=np.vstack([ends, samples]),
+        selection=TournamentSelection(func_comp=comp_by_cv_then_random),
+        crossover=SBX(eta=30, prob=1.0),
+        mutation=PM(eta=20),
+        output=None,
+        seed=seed,
+        termination=("n_gen", N_GENERATIONS),
+    )
+    # NSGA-III switches all warnings off for the whole process.
+    with warnings.catch_warnings():
+        problem = Problem(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
+        algorithm.setup(problem)
+        while algorithm.has_next():
+            population = algorithm.ask()
+            F = -_rounded(scores(population.get("X")))  # pymoo minimises
+            algorithm.evaluator.eval(StaticProblem(problem, F=F), population)
+            algorithm.tell(infills=population)
+    return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
+
+
+def _distinct(points: FloatArray) -> FloatArray:
+    """Drop every point of the unit box that repeats an earlier one."""
+    kept = points[:1]
+    for point in points[1:]:
+        if np.abs(kept - point).max(axis=1).min() > SAME_POINT:
+            kept = np.vstack([kept, point])
+    return kept

@@ -35,7 +35,7 @@ def fit_terms(
     if link.is_identity:
         return _solve(features, y, weights)
     s = link.invert(y)
-    # Weighing by the squared slope of the link is the delta method's fit of the inverted
+    # Weighing by the squared slope of the link is the delta method for the inverted
     # data: it ignores points near a bound, whose inverse is all noise. The plain fit
     # does not, which is better where many points lie there.
     slope = link.derivative(s)

@@ -73,9 +73,7 @@ def spread(Y: FloatArray, k: int) -> NDArray[np.int_]:
 
     def choose(index: int) -> None:
         chosen.append(index)
-        np.minimum(
-            nearest, np.linalg.norm(scaled - scaled[index], axis=1), out=nearest
-        )
+        np.minimum(nearest, np.linalg.norm(scaled - scaled[index], axis=1), out=nearest)
 
     for task in scaled.T:
         best = np.where(task >= task.max() - TIE, total, -np.inf)

@@ -23,7 +23,7 @@ from mergekit_map.errors import EvaluationError, nearest
 from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.problem import InvalidTask
-from mergekit_map.tasks.quiet import separate_randomness
+from mergekit_map.tasks.surroundings import separate_randomness
 
 _KEY = ("python",)
 
@@ -80,7 +80,7 @@ def _import(module_name: str, directory: Path) -> ModuleType:
         importlib.invalidate_caches()
         try:
             return importlib.import_module(module_name)
-        except Exception as error:  # noqa: BLE001 - runs code of the user
+        except Exception as error:
             raise InvalidTask(
                 _KEY,
                 f"module {module_name!r} cannot be imported: "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from mergekit_map.config import PerplexityTask
@@ -26,7 +26,10 @@ from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
 
 _DEFAULT_BLOCK = 512
-_MAX_LOGIT_BYTES = 256 << 20  # of one forward pass, as float32
+# Logits of one forward pass, as float32. Processors are a quarter slower with more,
+# for the allocations; accelerators need larger batches to be busy.
+_MAX_LOGIT_BYTES_CPU = 32 << 20
+_MAX_LOGIT_BYTES = 256 << 20
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats/token")
 
 
@@ -76,10 +79,19 @@ def prepare_perplexity(
     blocks = make_blocks(
         task.documents, tokenizer, length=length, max_tokens=task.max_tokens
     )
-    _check(blocks, vocabulary := model.get_input_embeddings().weight.shape[0])
-    rows = max(1, _MAX_LOGIT_BYTES // (4 * vocabulary * blocks.inputs.shape[1]))
+    vocabulary = _vocabulary(model)
+    _check(blocks, vocabulary)
+    on_cpu = model.device.type == "cpu"
+    max_bytes = _MAX_LOGIT_BYTES_CPU if on_cpu else _MAX_LOGIT_BYTES
+    rows = max(1, max_bytes // (4 * vocabulary * blocks.inputs.shape[1]))
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
     return functools.partial(_measure, model, on_device, rows)
+
+
+def _vocabulary(model: PreTrainedModel) -> int:
+    embeddings = model.get_input_embeddings().weight
+    assert isinstance(embeddings, torch.Tensor)
+    return len(embeddings)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:
@@ -122,7 +134,7 @@ def _block_losses(model: PreTrainedModel, blocks: Blocks, rows: int) -> torch.Te
     """
     losses = []
     for inputs, targets in zip(
-        blocks.inputs.split(rows), blocks.targets.split(rows), strict=True
+        torch.split(blocks.inputs, rows), torch.split(blocks.targets, rows), strict=True
     ):
         logits = model(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
         goal = targets.flatten().to(logits.device)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from transformers import PreTrainedModel
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Measure, Measurement
+from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.harness_model import HarnessModels, prepare_harness
+from mergekit_map.tasks.harness_model import make_harness_model, prepare_harness
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 
@@ -35,30 +36,49 @@ def prepare_tasks(
         EvaluationError: a task cannot be measured on this model; a measurement
             raises it too. It names the task and the model.
     """
-    model.eval()
-    harness_models = HarnessModels(model, tokenizer, batch_size)
+    model.train(mode=False)
+    wrap = functools.partial(make_harness_model, model, tokenizer, batch_size)
+    harness_model = functools.cache(wrap)  # shared by all lm-eval tasks
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
-        prepare = functools.partial(_prepare, task, model, tokenizer, harness_models)
+        prepare = functools.partial(_prepare, task, model, tokenizer, harness_model)
         measure = _locate(name, model, prepare)
-        measures[name] = functools.partial(_measure, name, model, measure)
+        measures[name] = functools.partial(_measure, name, model, task.metric, measure)
     return measures
 
 
 def _prepare(
-    task: LoadedTask, model: PreTrainedModel, tokenizer: Any, models: HarnessModels
+    task: LoadedTask,
+    model: PreTrainedModel,
+    tokenizer: Any,
+    harness_model: Callable[[int | None], Any],
 ) -> Measure:
     match task:
         case PerplexityText():
             return prepare_perplexity(task, model, tokenizer)
         case HarnessTask():
-            return prepare_harness(task, models)
+            return prepare_harness(task, harness_model)
         case PythonFunction():
             return prepare_function(task, model, tokenizer)
 
 
-def _measure(name: str, model: PreTrainedModel, measure: Measure) -> Measurement:
-    return _locate(name, model, measure)
+def _measure(
+    name: str, model: PreTrainedModel, metric: Metric, measure: Measure
+) -> Measurement:
+    return _locate(name, model, lambda: _check_range(measure(), metric))
+
+
+def _check_range(measurement: Measurement, metric: Metric) -> Measurement:
+    """Refuse a value that cannot be; NaN and infinity are for the caller to judge."""
+    value = measurement.value
+    below = metric.lower is not None and value < metric.lower
+    above = metric.upper is not None and value > metric.upper
+    if math.isfinite(value) and (below or above):
+        raise EvaluationError(
+            f"values must lie in [{metric.lower}, {metric.upper}], got {value}; state "
+            "the range of the metric with 'range:'"
+        )
+    return measurement
 
 
 def _locate(name: str, model: PreTrainedModel, step: Callable[[], T]) -> T:
@@ -68,7 +88,7 @@ def _locate(name: str, model: PreTrainedModel, step: Callable[[], T]) -> T:
         return step()
     except EvaluationError as error:
         raise EvaluationError(f"{place}: {error}") from error
-    except Exception as error:  # noqa: BLE001 - runs code of models and of tasks
+    except Exception as error:
         raise EvaluationError(
             f"{place}: could not be measured: {type(error).__name__}: {error}"
         ) from error

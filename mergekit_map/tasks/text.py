@@ -12,7 +12,7 @@ import datasets
 from mergekit_map.config import TextSource
 from mergekit_map.errors import nearest
 from mergekit_map.tasks.problem import InvalidTask
-from mergekit_map.tasks.quiet import quiet
+from mergekit_map.tasks.surroundings import quiet
 
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted
 
@@ -111,9 +111,7 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
         ) from None
     if source.split not in splits:
         text = f"{source.dataset!r} has no split {source.split!r}; "
-        raise InvalidTask(
-            ("perplexity", "split"), text + nearest(source.split, splits)
-        )
+        raise InvalidTask(("perplexity", "split"), text + nearest(source.split, splits))
     rows = splits[source.split]
     if source.field not in rows.column_names:
         text = f"{source.dataset!r} has no field {source.field!r}; "

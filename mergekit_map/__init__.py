@@ -1,0 +1,47 @@
+"""Find the trade-offs of a model merge.
+
+Names resolve when they are used, so that importing this package stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mergekit_map.errors import MapError
+    from mergekit_map.measurement import Measurement, Metric
+    from mergekit_map.pipeline import Project, load_project, merge, search
+    from mergekit_map.selection import Selection, select
+
+_HOMES = {
+    "MapError": "errors",
+    "Measurement": "measurement",
+    "Metric": "measurement",
+    "Project": "pipeline",
+    "load_project": "pipeline",
+    "merge": "pipeline",
+    "search": "pipeline",
+    "Selection": "selection",
+    "select": "selection",
+}
+
+__all__ = [
+    "MapError",
+    "Measurement",
+    "Metric",
+    "Project",
+    "Selection",
+    "load_project",
+    "merge",
+    "search",
+    "select",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

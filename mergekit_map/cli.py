@@ -1,0 +1,63 @@
+"""The command line. Commands are imported when they are called for.
+
+Importing mergekit's options costs seconds, so this module imports click alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from mergekit_map import __version__
+from mergekit_map.errors import MapError
+
+# name -> module that holds the command of that name, and its line in the list
+_COMMANDS = {
+    "run": ("commands", "Search, select and merge: one YAML in, checkpoint out."),
+    "search": (
+        "commands",
+        "Evaluate merges and find the front; continues a stopped run.",
+    ),
+    "select": ("commands_light", "Choose a point of the front and write its recipe."),
+    "merge": ("commands", "Write the checkpoint of a selection."),
+    "demo": ("commands", "Do all of it on models trained here, offline."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"mergekit_map.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MapError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mergekit-map")
+def main() -> None:
+    """Find the trade-offs of a model merge.
+
+    CONFIG is the YAML you would hand to mergekit-yaml, plus a map: block that says what
+    to measure. Start with: mergekit-map demo
+    """

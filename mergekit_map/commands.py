@@ -1,0 +1,173 @@
+"""Commands that merge and measure; importing them imports mergekit."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import datasets
+import transformers
+from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
+
+from mergekit_map import pipeline
+from mergekit_map.commands_light import chosen, selection_options
+from mergekit_map.demo.family import demo_config, family_folder, train_family
+from mergekit_map.errors import ArtifactError
+from mergekit_map.selection import Selection
+from mergekit_map.terminal import TerminalReporter, show_front, show_point
+
+_FOLDER = click.Path(path_type=Path)
+
+
+def _merging(command: Callable[..., None]) -> Any:
+    """Add mergekit's own options and keep its libraries quiet unless asked."""
+
+    @functools.wraps(command)
+    def quiet(merge_options: MergeOptions, **arguments: Any) -> None:
+        if merge_options.verbosity == 0:
+            logging.disable(logging.WARNING)
+            transformers.utils.logging.disable_progress_bar()
+            datasets.disable_progress_bars()
+            merge_options = merge_options.model_copy(update={"quiet": True})
+        merge_options.apply_global_options()
+        command(merge_options, **arguments)
+
+    return add_merge_options(quiet)
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("config", type=_FOLDER)
+@click.argument("run", type=_FOLDER)
+@_merging
+def search(merge_options: MergeOptions, config: Path, run: Path) -> None:
+    """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
+
+    A search that was stopped goes on where it was; one that is finished measures only
+    what CONFIG asks for anew (more evaluations, another task).
+
+    Example: mergekit-map search merge.yml my-search
+    """
+    _search(config, run, merge_options)
+    click.echo(
+        f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
+        f"Choose with: mergekit-map select {shlex.quote(str(run))} --prefer TASK=WEIGHT"
+    )
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("run", type=_FOLDER)
+@click.argument("out", type=_FOLDER)
+@selection_options
+@_merging
+def merge(
+    merge_options: MergeOptions,
+    run: Path,
+    out: Path,
+    prefer: dict[str, float] | None,
+    index: int | None,
+) -> None:
+    """Write the checkpoint of a point of the front of RUN to OUT.
+
+    Without a choice, the recipe chosen last is merged.
+
+    Example: mergekit-map merge my-search my-model --prefer math=2,code=1
+    """
+    _refuse_existing(out)
+    _merge(run, out, chosen(run, prefer, index), merge_options)
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("config", type=_FOLDER)
+@click.argument("out", type=_FOLDER)
+@click.option(
+    "--run-folder",
+    "run_folder",
+    type=_FOLDER,
+    help="Where the search goes  [default: OUT.run]",
+)
+@_merging
+def run(
+    merge_options: MergeOptions, config: Path, out: Path, run_folder: Path | None
+) -> None:
+    """Search, select as CONFIG says, and merge into OUT: as mergekit-yaml, searched.
+
+    Example: mergekit-map run merge.yml my-model
+    """
+    _refuse_existing(out)
+    run_folder = run_folder or out.with_name(f"{out.name}.run")
+    _search(config, run_folder, merge_options)
+    _merge(run_folder, out, chosen(run_folder, None, None), merge_options)
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.option(
+    "--out",
+    type=_FOLDER,
+    help="Where results go  [default: mergekit-map-demo, numbered if it exists]",
+)
+@_merging
+def demo(merge_options: MergeOptions, out: Path | None) -> None:
+    """Train a small family of models, search, select and merge, all offline.
+
+    A base model and two fine-tunes, for code and for arithmetic, are trained on the
+    text of this Python installation, once; about three minutes on two cores.
+
+    Example: mergekit-map demo
+    """
+    folder = out or _unused(Path("mergekit-map-demo"))
+    _refuse_existing(folder)
+    with TerminalReporter() as reporter:
+        family = train_family(family_folder(), reporter.stage)
+    folder.mkdir(parents=True)
+    config = folder / "demo.yml"
+    config.write_text(demo_config(family), encoding="utf-8")
+    run_folder = folder / "run"
+    _search(config, run_folder, merge_options)
+    selection = chosen(run_folder, None, None)
+    click.echo(
+        f"\nThe chosen recipe, {run_folder / 'recipe.yml'}:\n\n{selection.recipe}"
+    )
+    _merge(run_folder, folder / "merged", selection, merge_options)
+
+
+def _search(config: Path, run: Path, options: MergeOptions) -> None:
+    project = pipeline.load_project(config, options)
+    try:
+        with TerminalReporter() as reporter:
+            front = pipeline.search(project, run, reporter)
+    except KeyboardInterrupt:
+        words = shlex.join(["mergekit-map", "search", str(config), str(run)])
+        click.echo(
+            f"\nstopped; all finished measurements are kept. Go on with: {words}"
+        )
+        raise SystemExit(130) from None
+    show_front(front)
+
+
+def _merge(run: Path, out: Path, selection: Selection, options: MergeOptions) -> None:
+    with TerminalReporter() as reporter:
+        point, command = pipeline.merge(run, out, selection, options, reporter)
+    click.echo(f"{out} holds point {selection.index} of the front:")
+    show_point(selection, point)
+    click.echo(f"The same checkpoint with mergekit alone:\n  {command}")
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists():
+        raise ArtifactError(
+            f"{out} exists already and is left as it is; name another folder, or remove "
+            "this one"
+        )
+
+
+def _unused(folder: Path) -> Path:
+    if not folder.exists():
+        return folder
+    numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(2))
+    return next(path for path in numbered if not path.exists())

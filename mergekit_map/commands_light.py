@@ -1,0 +1,73 @@
+"""Commands that load no model and import nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mergekit_map.selection import Selection
+from mergekit_map.selection import select as select_point
+
+_FOLDER = click.Path(path_type=Path)
+
+
+class _Preference(click.ParamType):
+    name = "TASK=WEIGHT,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, float]:
+        """Read ``math=2,code=1``."""
+        weights: dict[str, float] = {}
+        for part in str(value).split(","):
+            task, equals, weight = part.partition("=")
+            try:
+                weights[task.strip()] = float(weight)
+            except ValueError:
+                self.fail(f"write it as math=2,code=1; got {value!r}", param, ctx)
+            if not equals or not 0 <= weights[task.strip()] < float("inf"):
+                self.fail(f"weights are 0 or more, got {part!r}", param, ctx)
+        if not any(weights.values()):
+            self.fail("at least one weight must be above 0", param, ctx)
+        return weights
+
+
+def selection_options(command: Any) -> Any:
+    """Add ``--prefer`` and ``--index`` to a command."""
+    index = click.option(
+        "--index",
+        type=click.IntRange(min=0),
+        help="A point of the front by its number in front.csv.",
+    )
+    prefer = click.option(
+        "--prefer",
+        type=_Preference(),
+        help="How much each task counts, for example math=2,code=1.",
+    )
+    return prefer(index(command))
+
+
+def chosen(run: Path, prefer: dict[str, float] | None, index: int | None) -> Selection:
+    """Select as the options of ``selection_options`` say."""
+    if prefer is not None and index is not None:
+        raise click.UsageError("give --prefer or --index, not both")
+    return select_point(run, prefer=prefer, index=index)
+
+
+@click.command()
+@click.argument("run", type=_FOLDER)
+@selection_options
+def select(run: Path, prefer: dict[str, float] | None, index: int | None) -> None:
+    """Choose a point of the front of RUN and write RUN/recipe.yml.
+
+    Nothing is evaluated, so choose as often as you like. Without an option, what was
+    chosen last is shown again.
+
+    Example: mergekit-map select my-search --prefer math=2,code=1
+    """
+    selection = chosen(run, prefer, index)
+    click.echo(selection.recipe, nl=False)
+    click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
+    click.echo(f"  mergekit-map merge {run} OUT", err=True)

@@ -1,0 +1,66 @@
+"""LoRA adapters: where mergekit keeps them merged into their base models."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mergekit.common import ModelReference
+from mergekit.options import MergeOptions
+
+from mergekit_map.merging.entries import referenced_models
+from mergekit_map.merging.models import fingerprint
+
+
+def cache_home() -> Path:
+    """Give the folder for what can be made again: ``$MERGEKIT_MAP_HOME`` if set."""
+    if "MERGEKIT_MAP_HOME" in os.environ:
+        return Path(os.environ["MERGEKIT_MAP_HOME"])
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "mergekit-map"
+
+
+def with_adapter_cache(merge: Mapping[str, Any], options: MergeOptions) -> MergeOptions:
+    """Name a folder for merged adapters where the user does not and one is needed.
+
+    mergekit knows a merged adapter by its path alone, so the folder carries the content
+    of the adapters in its name: training again leads to another folder.
+    """
+    adapters = [m for m in referenced_models(merge) if "+" in m]
+    if not adapters or options.lora_merge_cache:
+        return options
+    content = "".join(fingerprint(model) for model in sorted(adapters))
+    name = hashlib.sha256(content.encode()).hexdigest()[:16]
+    folder = cache_home() / "adapters" / name
+    return options.model_copy(update={"lora_merge_cache": str(folder)})
+
+
+def merge_adapters(merge: Mapping[str, Any], options: MergeOptions) -> None:
+    """Merge adapters into mergekit's cache before anything random is drawn.
+
+    Merging one draws random numbers, so that a random method would choose other
+    elements on a cold cache than on a warm one. mergekit trusts any folder it finds
+    there, so a model gets its name in the cache when it is complete.
+    """
+    for reference in sorted(m for m in referenced_models(merge) if "+" in m):
+        model = ModelReference.parse(reference)
+        cache = Path(str(options.lora_merge_cache))
+        cache.mkdir(parents=True, exist_ok=True)
+        done = cache / f".{hashlib.sha256(reference.encode()).hexdigest()[:16]}.done"
+        if done.exists():
+            continue
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".partial-") as scratch:
+            merged = model.merged(
+                cache_dir=scratch,
+                trust_remote_code=options.trust_remote_code,
+                lora_merge_dtype=options.lora_merge_dtype,
+            )
+            made = Path(merged.model.path)
+            shutil.rmtree(cache / made.name, ignore_errors=True)
+            shutil.move(made, cache / made.name)
+        done.touch()

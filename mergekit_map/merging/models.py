@@ -1,0 +1,169 @@
+"""The models of a merge on disk: where they are, what they hold, their identity.
+
+Reads header and configuration files only; no weights are loaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from safetensors import SafetensorError, safe_open
+
+from mergekit_map.errors import MergeError
+
+_BLOCK = 1 << 16  # bytes
+_BLOCKS = 64  # spread evenly over a weight file too large to be read whole
+
+_REFERENCES = ("model", "base_model", "tokenizer_source", "source")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model or an adapter in a local folder."""
+
+    folder: Path
+    config: Mapping[str, Any]  # config.json, or adapter_config.json
+    is_adapter: bool
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Give the shape of every tensor; empty for pickled checkpoints.
+
+        Raises:
+            MergeError: a weight file is damaged.
+        """
+        shapes = {}
+        for path in sorted(self.folder.glob("*.safetensors")):
+            try:
+                with safe_open(path, framework="pt") as file:
+                    for name in file.keys():  # noqa: SIM118 - not a mapping
+                        shapes[name] = tuple(file.get_slice(name).get_shape())
+            except (SafetensorError, OSError) as error:
+                raise MergeError(
+                    f"{path} cannot be read as safetensors: {error}; download or "
+                    "save the model again"
+                ) from None
+        return shapes
+
+    def vocabulary(self) -> str | None:
+        """Digest which token has which id; None without a tokenizer.json."""
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+        model = content.get("model", {})
+        tokens = [model.get("vocab"), content.get("added_tokens")]
+        return _digest(json.dumps(tokens, sort_keys=True).encode())
+
+
+def find_model(reference: str) -> ModelFiles:
+    """Find a model or adapter, downloading what mergekit would download.
+
+    Raises:
+        MergeError: there is no such folder or Hub repository, or it holds no model.
+    """
+    path, _, revision = reference.partition("@")
+    folder = Path(path) if Path(path).is_dir() else _download(path, revision or None)
+    for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
+        if (folder / name).is_file():
+            try:
+                config = json.loads((folder / name).read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise MergeError(f"{folder / name} is not JSON: {error}") from None
+            return ModelFiles(folder, config, is_adapter)
+    raise MergeError(
+        f"{reference} holds no config.json, so it is not a Hugging Face model; give "
+        "the folder that save_pretrained wrote"
+    )
+
+
+def _download(path: str, revision: str | None) -> Path:
+    try:
+        folder = huggingface_hub.snapshot_download(
+            path,
+            revision=revision,
+            allow_patterns=["*.json", "*.safetensors", "tokenizer.model"],
+        )
+    except HFValidationError:
+        raise MergeError(
+            f"there is no folder {path!r}, and it is not the id of a Hub repository; "
+            "check the path (relative paths start at the working directory)"
+        ) from None
+    except (HfHubHTTPError, OSError) as error:
+        raise MergeError(
+            f"there is no folder {path!r}, and the Hub gives no repository of that "
+            f"name: {str(error).splitlines()[0]}; check the name, your network and "
+            "HF_HUB_OFFLINE"
+        ) from None
+    return Path(folder)
+
+
+def absolute_references(merge: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Make local paths, which start at ``directory``, absolute."""
+    result: dict[str, Any] = copy.deepcopy(dict(merge))
+    for holder, key in _references(result):
+        parts = str(holder[key]).split("+")
+        holder[key] = "+".join(_absolute(part, directory) for part in parts)
+    return result
+
+
+def _absolute(reference: str, directory: Path) -> str:
+    path, at, revision = reference.partition("@")
+    folder = (directory / path).resolve()
+    return f"{folder}{at}{revision}" if folder.is_dir() else reference
+
+
+def _references(part: Any) -> Iterator[tuple[Any, str]]:
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if key in _REFERENCES and isinstance(value, str):
+                yield part, key
+            elif key != "parameters":
+                yield from _references(value)
+    elif isinstance(part, list):
+        for item in part:
+            yield from _references(item)
+
+
+def fingerprint(reference: str) -> str:
+    """Digest the content of a model: weights, configuration, tokenizer.
+
+    Weight files beyond 4 MiB are read in 64 blocks spread over them; training again
+    changes every one of these. The same model at another path has the same fingerprint.
+    """
+    parts = [find_model(part).folder for part in reference.split("+")]
+    return _digest("".join(_fingerprint_folder(f) for f in parts).encode())
+
+
+@lru_cache
+def _fingerprint_folder(folder: Path) -> str:
+    kinds = {".safetensors", ".bin", ".json", ".model"}
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+    return _digest(
+        "".join(f"{path.name} {_fingerprint_file(path)}\n" for path in files).encode()
+    )
+
+
+def _fingerprint_file(path: Path) -> str:
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        if size <= _BLOCK * _BLOCKS:
+            digest.update(file.read())
+        else:
+            for index in range(_BLOCKS):
+                file.seek(index * (size - _BLOCK) // (_BLOCKS - 1))
+                digest.update(file.read(_BLOCK))
+    return digest.hexdigest()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

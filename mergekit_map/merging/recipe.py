@@ -1,0 +1,102 @@
+"""Recipes: merges as standard mergekit YAML, and what they are known by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from mergekit.options import MergeOptions
+
+from mergekit_map.merging.entries import referenced_models
+from mergekit_map.merging.methods import builtin_method
+from mergekit_map.merging.models import fingerprint
+from mergekit_map.merging.space import MergeSpace
+
+# Methods that draw no random numbers, so that their merges are the same for every seed.
+_DETERMINISTIC = {
+    "task_arithmetic",
+    "ties",
+    "breadcrumbs",
+    "breadcrumbs_ties",
+    "linear",
+    "multislerp",
+    "nuslerp",
+}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists of numbers on one line, as mergekit's own configurations do."""
+
+
+def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+    numbers = all(isinstance(item, int | float) for item in data)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=numbers)
+
+
+_Dumper.add_representer(list, _flow_numbers)
+
+
+def stock_config(
+    space: MergeSpace, coefficients: Mapping[str, float]
+) -> dict[str, Any]:
+    """Give the configuration that unextended mergekit understands."""
+    config = space.config(coefficients)
+    return {**config, "merge_method": builtin_method(config["merge_method"])}
+
+
+def recipe_text(
+    space: MergeSpace, coefficients: Mapping[str, float], comments: Sequence[str]
+) -> str:
+    """Write a recipe; numbers are exact and ``comments`` stand on top."""
+    text = yaml.dump(
+        stock_config(space, coefficients),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1000,
+    )
+    return "".join(f"# {line}".rstrip() + "\n" for line in comments) + text
+
+
+def recipe_command(
+    space: MergeSpace, recipe: str, out: str, options: MergeOptions
+) -> str:
+    """Give the stock command that writes this recipe's checkpoint, bit for bit."""
+    words = ["mergekit-yaml", recipe, out]
+    if draws_random_numbers(space):
+        words += ["--random-seed", str(options.random_seed)]
+    if any("+" in model for model in referenced_models(space.template)):
+        words += ["--lora-merge-cache", str(options.lora_merge_cache)]
+    for flag in ("allow_crimes", "cuda", "trust_remote_code"):
+        if getattr(options, flag):
+            words.append("--" + flag.replace("_", "-"))
+    return " ".join(words)
+
+
+def draws_random_numbers(space: MergeSpace) -> bool:
+    """Tell whether the merge depends on mergekit's ``--random-seed``."""
+    return builtin_method(space.template["merge_method"]) not in _DETERMINISTIC
+
+
+def merge_identity(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
+    """Name all that decides what a merge with given coefficients is.
+
+    Two runs may share measurements only if these are equal.
+    """
+    template = dict(space.template)
+    identity: dict[str, Any] = {
+        "method": builtin_method(template.pop("merge_method")),
+        "models": {m: fingerprint(m) for m in referenced_models(space.template)},
+        "coefficients": {
+            c.name: [list(p) for p in c.places] for c in space.coefficients
+        },
+        "remainder": [list(place) for place in space.remainder],
+    }
+    for key in ("dtype", "out_dtype"):
+        identity[key] = template.pop(key, None)
+    identity["configuration"] = template
+    if draws_random_numbers(space):
+        identity["seed"] = options.random_seed
+        identity["device"] = str(options.device)
+    return identity

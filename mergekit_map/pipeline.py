@@ -1,0 +1,361 @@
+"""The steps of the command line as functions: load, search, merge."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mergekit.options import MergeOptions
+
+from mergekit_map import __version__
+from mergekit_map.config import (
+    MapSpec,
+    Problem,
+    parse_map_block,
+    parse_tasks,
+    raise_problems,
+    repeated_keys,
+)
+from mergekit_map.errors import ArtifactError, DesignError, MergeError
+from mergekit_map.evaluating import (
+    MergeEvaluator,
+    merges_in_memory,
+    merges_on_disk,
+    one_checkpoint,
+)
+from mergekit_map.merging.adapters import with_adapter_cache
+from mergekit_map.merging.checkpoint import whole_folder, write_checkpoint
+from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.models import absolute_references
+from mergekit_map.merging.preflight import check_models
+from mergekit_map.merging.recipe import (
+    merge_identity,
+    recipe_command,
+    recipe_text,
+    stock_config,
+)
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.publish.card import write_card
+from mergekit_map.publish.plots import plot_front
+from mergekit_map.selection import Selection, preference_reason
+from mergekit_map.study.log import EvaluationLog, open_log
+from mergekit_map.study.results import (
+    front_content,
+    front_table,
+    measured_point,
+    read_json,
+    surrogates_content,
+    write_atomically,
+    write_json,
+)
+from mergekit_map.study.study import (
+    Candidate,
+    Progress,
+    Study,
+    StudyResult,
+    design,
+    matching,
+    measure,
+    run_study,
+)
+from mergekit_map.tasks.loading import LoadedTask, load_tasks
+from mergekit_map.yamlfile import YamlFile, read_yaml
+
+
+class Reporter(Protocol):
+    """Whoever wants to know how a search goes."""
+
+    def progress(self, progress: Progress) -> None:
+        """Hear that a measurement is about to start."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Hear of something the user should know."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Project:
+    """A configuration that has been checked as far as it can be without a model."""
+
+    file: YamlFile
+    directory: Path  # where its relative paths start
+    spec: MapSpec
+    space: MergeSpace
+    tasks: Mapping[str, LoadedTask]
+    options: MergeOptions
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name all that decides what a merge is."""
+        return merge_identity(self.space, self.options)
+
+    def study(self) -> Study:
+        """Reduce to what the study room needs: numbers, names, fingerprints."""
+        space = self.space
+        return Study(
+            bounds=dict(
+                zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
+            ),
+            anchors={a.label: a.coefficients for a in space.anchors()},
+            tasks={name: task.metric for name, task in self.tasks.items()},
+            definitions={name: t.fingerprint[:16] for name, t in self.tasks.items()},
+            merge=_digest(self.identity),
+            search=self.spec.search,
+            select=self.spec.select,
+        )
+
+
+def load_project(
+    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+) -> Project:
+    """Read a configuration and report every problem of it at once.
+
+    Relative paths start at ``directory``, by default the working directory, as they do
+    in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
+    unless the options name one.
+
+    Raises:
+        ConfigError: with all problems, located by file, line and key.
+    """
+    directory = (directory or Path.cwd()).resolve()
+    options = options or MergeOptions()
+    file = read_yaml(config)
+    spec, problems = parse_map_block(file)
+    tasks, found = load_tasks(parse_tasks(file)[0], directory)
+    problems += repeated_keys(file)
+    problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in found]
+    merge = {key: value for key, value in file.content.items() if key != "map"}
+    problems += check_merge(merge)
+    if not _concerns_merge(problems):
+        merge = absolute_references(merge, directory)
+        options = with_adapter_cache(merge, options)
+        problems += check_models(merge, options)
+    space = None
+    if spec is not None and not _concerns_merge(problems):
+        if options.random_seed is None:
+            options = options.model_copy(update={"random_seed": spec.search.seed})
+        space, found_in_space = build_space(merge, spec.search)
+        problems += found_in_space
+    if space is not None and spec is not None and not problems:
+        project = Project(file, directory, spec, space, tasks, options)
+        try:
+            design(project.study())
+            return project
+        except DesignError as error:
+            problems.append(Problem(("map", "search", "evaluations"), str(error)))
+    raise_problems(file, problems)
+    raise AssertionError("no problem, and no project either")
+
+
+def _concerns_merge(problems: list[Problem]) -> bool:
+    return any(problem.key[:1] != ("map",) for problem in problems)
+
+
+def search(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
+    """Search into a run folder, going on where an earlier search was stopped.
+
+    Returns what ``front.json`` holds.
+
+    Raises:
+        ArtifactError: the folder is something else's, or another search is writing it.
+        MapError: the models or tasks cannot be merged or measured.
+    """
+    _claim_folder(run)
+    (run / "manifest.json").unlink(missing_ok=True)
+    write_atomically(run / "config.yml", project.file.text)
+    study = project.study()
+    opener = {"memory": merges_in_memory, "disk": merges_on_disk}[project.spec.merge]
+    parts = (project.space, project.tasks, project.spec, project.options)
+    with (
+        open_log(run / "evaluations.jsonl") as log,
+        MergeEvaluator(lambda: opener(*parts), run / "samples") as evaluate,
+    ):
+        _note_changes(project, study, log, run, reporter)
+        result = run_study(study, evaluate, log, reporter.progress)
+        front = front_content(study, result, log)
+    _write_results(project, study, result, front, run)
+    return front
+
+
+def merge(
+    run: Path,
+    out: Path,
+    selection: Selection,
+    options: MergeOptions,
+    reporter: Reporter,
+) -> tuple[Mapping[str, Any], str]:
+    """Write the checkpoint of a selection with mergekit, and measure what was written.
+
+    Returns the point of ``front.json`` with all its measurements, and the stock command
+    that writes the same checkpoint.
+
+    Raises:
+        ArtifactError: ``out`` exists, or the run folder is not finished.
+        MergeError: the models have changed since the search.
+    """
+    manifest = read_json(run / "manifest.json", "finished search")
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": manifest["random_seed"]})
+    project = load_project(run / "config.yml", options, Path(manifest["directory"]))
+    study = project.study()
+    if study.merge != manifest["merge"]:
+        changes = _changes(manifest["identity"], project.identity)
+        raise MergeError(
+            f"{changes} changed since the search, so the merge would not be the one "
+            "that was measured; search again, or put back what changed"
+        )
+    config = stock_config(project.space, selection.point["coefficients"])
+    with whole_folder(out) as folder:
+        write_checkpoint(config, folder, project.options)
+        (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
+        point = _measure_checkpoint(project, study, folder, run, selection, reporter)
+        write_card(folder, out.name, config, selection, point)
+    command = recipe_command(
+        project.space, str(run / "recipe.yml"), "OUT", project.options
+    )
+    return point, command
+
+
+def _measure_checkpoint(
+    project: Project,
+    study: Study,
+    folder: Path,
+    run: Path,
+    selection: Selection,
+    reporter: Reporter,
+) -> Mapping[str, Any]:
+    """Measure what was written, on the tasks that are not measured there yet."""
+    candidate: Candidate = ("front", selection.point["coefficients"])
+    parts = (folder, project.tasks, project.spec, project.options)
+    with (
+        open_log(run / "evaluations.jsonl") as log,
+        MergeEvaluator(lambda: one_checkpoint(*parts), run / "samples") as evaluate,
+    ):
+        measure(study, [candidate], evaluate, log, reporter.progress)
+        return measured_point(study, selection.point, log)
+
+
+def _claim_folder(run: Path) -> None:
+    known = run / "config.yml"
+    if run.exists() and not run.is_dir():
+        raise ArtifactError(f"{run} is a file; name a folder for the search")
+    if run.is_dir() and any(run.iterdir()) and not known.exists():
+        raise ArtifactError(
+            f"{run} holds files that are not of a search; name a new or empty folder"
+        )
+
+
+def _note_changes(
+    project: Project, study: Study, log: EvaluationLog, run: Path, reporter: Reporter
+) -> None:
+    """Say which measurements of an earlier search cannot be used, and why."""
+    path = run / "identities.json"
+    known: dict[str, Any] = {"version": 1, "merges": {}}
+    if path.exists():
+        known = read_json(path, "list of earlier merges")
+    usable = {id(e) for e in matching(study, log)}
+    unused = [e for e in log if id(e) not in usable and e.task in study.tasks]
+    for merge in dict.fromkeys(e.merge for e in unused):
+        count = sum(e.merge == merge for e in unused)
+        before = known["merges"].get(merge, {})
+        what = (
+            "the task definition"
+            if merge == study.merge
+            else _changes(before, project.identity)
+        )
+        reporter.notice(
+            f"{count} measurements in {log.path} are kept but not used: {what} changed"
+        )
+    known["merges"][study.merge] = project.identity
+    write_json(path, known)
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if "models" in changed and before.get("models"):
+        models = {**before["models"], **now["models"]}
+        names = [
+            Path(name).name
+            for name in models
+            if before["models"].get(name) != now["models"].get(name)
+        ]
+        changed[changed.index("models")] = f"models ({', '.join(names)})"
+    return "the " + ", ".join(changed or ["configuration"])
+
+
+def _write_results(
+    project: Project,
+    study: Study,
+    result: StudyResult,
+    front: dict[str, Any],
+    run: Path,
+) -> None:
+    select = project.spec.select
+    prefer = select.prefer or dict.fromkeys(study.tasks, 1.0)
+    count = len(front["points"])
+    front["reason"] = (
+        preference_reason(result.selected, count, prefer)
+        if select.index is None
+        else f"Point {result.selected} of {count}, chosen by its index."
+    )
+    for index, point in enumerate(front["points"]):
+        text = recipe_text(
+            project.space,
+            point["coefficients"],
+            _recipe_comments(project, front, index, run),
+        )
+        write_atomically(run / point["recipe"], text)
+        if index == result.selected:
+            write_atomically(run / "recipe.yml", f"# {front['reason']}\n{text}")
+    for stale in run.glob("recipes/*.yml"):
+        if int(stale.stem) >= count:
+            stale.unlink()
+    write_json(run / "surrogates.json", surrogates_content(study, result))
+    write_json(run / "front.json", front)
+    write_atomically(run / "front.csv", front_table(front))
+    plot_front(front, run / "front.png")
+    write_json(run / "manifest.json", _manifest(project, study))
+
+
+def _recipe_comments(
+    project: Project, front: Mapping[str, Any], index: int, run: Path
+) -> list[str]:
+    point = front["points"][index]
+    lines = [f"mergekit-map {__version__}, point {index} of {len(front['points'])}."]
+    for task, predicted in point["predicted"].items():
+        unit = front["tasks"][task]["unit"]
+        text = f"{task}: predicted {predicted['value']:.6g} {unit}".rstrip()
+        measured = point["measured"][task]["value"]
+        lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
+    name = str(run / point["recipe"])
+    command = recipe_command(project.space, name, "OUT", project.options)
+    return [*lines, f"Merge it with: {command}"]
+
+
+def _manifest(project: Project, study: Study) -> dict[str, Any]:
+    packages = ("mergekit", "torch", "transformers", "lm_eval", "peft", "pymoo")
+    return {
+        "version": 1,
+        "mergekit_map": __version__,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in packages},
+        "config": _digest(project.file.text),
+        "directory": str(project.directory),
+        "seed": study.search.seed,
+        "random_seed": project.options.random_seed,
+        "merge": study.merge,
+        "identity": project.identity,
+        "definitions": dict(study.definitions),
+    }
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The publishing room: pictures and cards made from results."""

@@ -1,0 +1,180 @@
+"""What a study leaves in its run folder, in forms that other programs read.
+
+``front.json`` and ``front.csv`` hold the front, ``surrogates.json`` what predicted it,
+``manifest.json``, written last, what made it. A run folder without a manifest belongs
+to a search that has not finished.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.study.log import Evaluation, evaluation_key
+from mergekit_map.study.study import Study, StudyResult, matching
+
+VERSION = 1
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise ArtifactError(
+            f"{path} cannot be written: {error}; name a folder you may write to"
+        ) from None
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with exact numbers; NaN and infinity become null."""
+    write_atomically(
+        path, json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+    )
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Read a file of a run folder.
+
+    Raises:
+        ArtifactError: it is not there, not JSON, or of another version.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{path.parent} has no {path.name}, so there is no {what}; finish the "
+            f"search with: mergekit-map search CONFIG {path.parent}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from None
+    if content.get("version") != VERSION:
+        raise ArtifactError(
+            f"{path} is of version {content.get('version')}, this program reads version "
+            f"{VERSION}; search again with this version"
+        )
+    return content
+
+
+def front_content(
+    study: Study, result: StudyResult, log: Iterable[Evaluation]
+) -> dict[str, Any]:
+    """Assemble ``front.json``: tasks, front points, anchors, and the chosen point.
+
+    ``predicted`` and ``measured`` map each task to ``value`` and ``stderr``, in the
+    task's own units and direction; null where unknown.
+    """
+    evaluations = list(log)
+    points = _points(study, result, result.front, evaluations)
+    for index, point in enumerate(points):
+        point["recipe"] = f"recipes/{index:03d}.yml"
+    anchors = _points(study, result, list(study.anchors.values()), evaluations)
+    labels = list(study.anchors)
+    return {
+        "version": VERSION,
+        "coefficients": {name: list(b) for name, b in study.bounds.items()},
+        "tasks": {task: _task(study, result, task) for task in study.tasks},
+        "selected": result.selected,
+        "points": points,
+        "anchors": [{"label": a, **p} for a, p in zip(labels, anchors, strict=True)],
+    }
+
+
+def measured_point(
+    study: Study, point: Mapping[str, Any], log: Iterable[Evaluation]
+) -> dict[str, Any]:
+    """Complete a point of ``front.json`` with what the log has measured there."""
+    seen = {e.key: e for e in matching(study, log)}
+    measured = {}
+    for task in study.tasks:
+        found = seen.get(evaluation_key(point["coefficients"], task))
+        measured[task] = {
+            "value": found.value if found else None,
+            "stderr": found.stderr if found else None,
+        }
+    return {**point, "measured": measured}
+
+
+def _task(study: Study, result: StudyResult, task: str) -> dict[str, Any]:
+    metric = study.tasks[task]
+    return {
+        "direction": "maximize" if metric.higher_is_better else "minimize",
+        "range": [metric.lower, metric.upper],
+        "unit": metric.unit,
+        "fit": result.surrogates[task].to_dict()["quality"],
+    }
+
+
+def _points(
+    study: Study,
+    result: StudyResult,
+    coefficients: Sequence[Mapping[str, float]],
+    evaluations: Sequence[Evaluation],
+) -> list[dict[str, Any]]:
+    X = np.array([study.vector(c) for c in coefficients])
+    predicted = {t: (s.predict(X), s.stderr(X)) for t, s in result.surrogates.items()}
+    points = []
+    for row, named in enumerate(coefficients):
+        values = {
+            task: {"value": float(value[row]), "stderr": float(stderr[row])}
+            for task, (value, stderr) in predicted.items()
+        }
+        point = {"coefficients": dict(named), "predicted": values}
+        points.append(measured_point(study, point, evaluations))
+    return points
+
+
+def front_table(content: Mapping[str, Any]) -> str:
+    """Write the points of ``front.json`` as CSV, a row per point."""
+    tasks, names = list(content["tasks"]), list(content["coefficients"])
+    readings = [
+        (kind, task, part)
+        for task in tasks
+        for kind in ("predicted", "measured")
+        for part in ("value", "stderr")
+    ]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    header = [f"{task} {kind} {part}" for kind, task, part in readings]
+    writer.writerow(["point", "selected", *names, *header])
+    for index, point in enumerate(content["points"]):
+        values = [point[kind][task][part] for kind, task, part in readings]
+        coefficients = [point["coefficients"][name] for name in names]
+        chosen = int(index == content["selected"])
+        writer.writerow([index, chosen, *coefficients, *_plain(values)])
+    return buffer.getvalue()
+
+
+def surrogates_content(study: Study, result: StudyResult) -> dict[str, Any]:
+    """Assemble ``surrogates.json``."""
+    return {
+        "version": VERSION,
+        "coefficients": list(study.bounds),
+        "tasks": {task: s.to_dict() for task, s in result.surrogates.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

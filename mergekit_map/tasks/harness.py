@@ -1,0 +1,238 @@
+"""Tasks of lm-evaluation-harness, found, checked and built before any model is loaded.
+
+A task is rehearsed on two documents with lm-eval's dummy model, which answers at
+random: that shows which metrics and filters it really yields, and finds errors in
+templates, splits and aggregations that lm-eval reports only after a whole evaluation.
+Requests are then built once: lm-eval would draw other few-shot examples on each call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+from lm_eval.evaluator_utils import get_sample_size
+from lm_eval.models.dummy import DummyLM
+
+from mergekit_map.config import LmEvalTask
+from mergekit_map.errors import nearest
+from mergekit_map.measurement import Metric
+from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.harness_files import find_tasks, load_problem
+from mergekit_map.tasks.problem import InvalidTask
+from mergekit_map.tasks.surroundings import (
+    cached_templates,
+    quiet,
+    separate_randomness,
+)
+
+_FEWSHOT_SEED = 1234  # the default of the lm_eval command
+
+# By name, for lm-eval's own aggregations; a task's own may be on another scale.
+_RANGES: dict[str, tuple[float | None, float | None]] = {
+    **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
+    **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
+    "mcc": (-1.0, 1.0),
+    **dict.fromkeys(("bleu", "chrf", "chrf++"), (0.0, 100.0)),
+    **dict.fromkeys(("perplexity", "word_perplexity", "byte_perplexity"), (1.0, None)),
+    **dict.fromkeys(("bits_per_byte", "brier_score", "ter"), (0.0, None)),
+}
+
+# Where the documents come from; the documents themselves are in the fingerprint.
+_NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_dataset"}
+
+
+@dataclass(frozen=True, eq=False)
+class HarnessTask:
+    """One reading of one task or group of lm-eval, with its requests."""
+
+    name: str
+    metric: Metric
+    fingerprint: str
+    loaded: Mapping[str, Any]  # lm-eval's tasks and groups; they keep the requests
+    subject: str  # the task or group whose result is read
+    reading: str  # lm-eval's "<metric>,<filter>"
+    limit: int | float | None
+    chat: bool  # whether prompts get the tokenizer's chat template
+
+
+def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
+    """Find the task, rehearse it and build its requests.
+
+    Raises:
+        InvalidTask: no such task, data, metric or filter, or the rehearsal failed.
+    """
+    with quiet(), separate_randomness(), cached_templates():
+        loaded = find_tasks(spec.lm_eval, directory)
+        subject = _choose_subject(loaded, spec)
+        _set_shots(loaded, spec)
+        results = _rehearse(loaded)
+        reading = _choose_reading(results, subject, loaded, spec)
+        metric = _describe_metric(results, loaded, spec)
+        try:
+            build_requests(loaded, spec.limit)
+        except Exception as error:
+            raise load_problem(error) from error
+    identity = _fingerprint(loaded, subject, reading, spec)
+    limit, chat = spec.limit, spec.apply_chat_template
+    return HarnessTask(name, metric, identity, loaded, subject, reading, limit, chat)
+
+
+def build_requests(
+    loaded: Mapping[str, Any], limit: int | float | None, **chat: Any
+) -> None:
+    """Build the requests of all tasks, for every evaluation from now on.
+
+    ``chat`` is what lm-eval's ``build_all_requests`` needs to apply a chat template.
+    """
+    for task in loaded["tasks"].values():
+        task.set_fewshot_seed(_FEWSHOT_SEED)
+        size = get_sample_size(task, limit)
+        documents = list(type(task).doc_iterator(task, limit=size))
+        # Also where results are processed: a task may make its documents at random.
+        task.doc_iterator = functools.partial(_same_documents, documents)
+        type(task).build_all_requests(task, limit=size, **chat)
+        task.build_all_requests = functools.partial(_forget_responses, task)
+
+
+def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
+    return iter(documents)
+
+
+def _forget_responses(task: Any, **_: Any) -> None:
+    # lm-eval appends the responses of each evaluation to those that are there.
+    for request in task.instances:
+        request.resps, request.filtered_resps = [], {}
+
+
+def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> str:
+    if loaded["groups"]:
+        return str(next(iter(loaded["groups"])))  # the one asked for comes first
+    if len(loaded["tasks"]) != 1:
+        raise InvalidTask(
+            ("lm_eval",),
+            f"{spec.lm_eval!r} is a tag of several tasks and has no value of its own; "
+            f"name one of them: {', '.join(sorted(loaded['tasks']))}",
+        )
+    return str(next(iter(loaded["tasks"])))
+
+
+def _set_shots(loaded: Mapping[str, Any], spec: LmEvalTask) -> None:
+    for name, task in loaded["tasks"].items():
+        own = task.config.num_fewshot
+        if own == 0 and spec.num_fewshot:
+            raise InvalidTask(
+                ("num_fewshot",),
+                f"lm-eval keeps the 0 examples that task {name!r} fixes itself, got "
+                f"{spec.num_fewshot}; leave num_fewshot out, or give a task YAML of "
+                "your own",
+            )
+        shots = own if spec.num_fewshot is None else spec.num_fewshot
+        task.set_config("num_fewshot", shots or 0)
+
+
+def _rehearse(loaded: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        with separate_randomness():
+            results: Mapping[str, Any] = lm_eval.evaluate(
+                lm=DummyLM(), task_dict=loaded, limit=2, bootstrap_iters=0
+            )
+    except Exception as error:
+        raise load_problem(error) from error
+    return results
+
+
+def _choose_reading(
+    results: Mapping[str, Any],
+    subject: str,
+    loaded: Mapping[str, Any],
+    spec: LmEvalTask,
+) -> str:
+    filters: dict[str, list[str]] = {}  # by metric
+    for key in results["results"][subject]:
+        metric, comma, name = key.partition(",")
+        if comma and not metric.endswith("_stderr"):
+            filters.setdefault(metric, []).append(name)
+    if not filters and subject in loaded["groups"]:
+        raise InvalidTask(
+            ("lm_eval",),
+            f"group {subject!r} has no aggregate_metric_list and thus no value of its "
+            f"own; name one of its tasks: {', '.join(sorted(loaded['tasks']))}",
+        )
+    if spec.metric not in filters:
+        raise InvalidTask(
+            ("metric",),
+            f"lm-eval yields no metric {spec.metric!r} for {subject!r}; "
+            + nearest(spec.metric, filters),
+        )
+    return f"{spec.metric},{_choose_filter(filters[spec.metric], spec)}"
+
+
+def _choose_filter(filters: list[str], spec: LmEvalTask) -> str:
+    if spec.filter is None and len(filters) == 1:
+        return filters[0]
+    if spec.filter in filters:
+        return spec.filter
+    known = ", ".join(filters)
+    problem = (
+        f"{spec.metric!r} has several filters, name one with 'filter:'"
+        if spec.filter is None
+        else f"{spec.metric!r} has no filter {spec.filter!r}"
+    )
+    raise InvalidTask(("filter",), f"{problem}; known: {known}")
+
+
+def _describe_metric(
+    results: Mapping[str, Any], loaded: Mapping[str, Any], spec: LmEvalTask
+) -> Metric:
+    directions = {
+        name: results["higher_is_better"][name].get(spec.metric)
+        for name in loaded["tasks"]
+        if any(key.startswith(f"{spec.metric},") for key in results["results"][name])
+    }
+    if set(directions.values()) not in ({True}, {False}):
+        raise InvalidTask(
+            ("metric",),
+            f"one direction of {spec.metric!r} is required, but higher_is_better is "
+            f"{directions}; state it in a task YAML of your own",
+        )
+    lower, upper = spec.range or _known_range(loaded, spec.metric)
+    return Metric(set(directions.values()) == {True}, lower, upper)
+
+
+def _known_range(
+    loaded: Mapping[str, Any], metric: str
+) -> tuple[float | None, float | None]:
+    aggregations = [task.aggregation().get(metric) for task in loaded["tasks"].values()]
+    modules = {function.__module__ for function in aggregations if function}
+    return _RANGES.get(metric, (None, None)) if modules == {_METRICS} else (None, None)
+
+
+_METRICS = "lm_eval.api.metrics"
+
+
+def _fingerprint(
+    loaded: Mapping[str, Any], subject: str, reading: str, spec: LmEvalTask
+) -> str:
+    tasks = []
+    for name, task in loaded["tasks"].items():
+        config = {
+            field.name: getattr(task.config, field.name)
+            for field in dataclasses.fields(task.config)
+            if field.name not in _NOT_IDENTITY
+        }
+        metadata = dict(config["metadata"] or {})
+        metadata.pop("config_source", None)  # an absolute path
+        prompts = [[i.request_type, i.args, i.doc_id, i.idx] for i in task.instances]
+        documents = list(task.doc_iterator())
+        tasks.append([name, {**config, "metadata": metadata}, prompts, documents])
+    groups = [[g.name, g.aggregate_metric_list] for g in loaded["groups"].values()]
+    # The number is the version of this module's definition of the value.
+    of_run = [version("lm_eval"), subject, reading, spec.limit]
+    return fingerprint("lm_eval", 1, of_run, spec.apply_chat_template, tasks, groups)

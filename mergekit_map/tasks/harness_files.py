@@ -1,0 +1,110 @@
+"""Find tasks of lm-eval: built in by name, or in a YAML file of one's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from datasets.exceptions import DatasetNotFoundError
+from lm_eval.tasks import TaskManager
+
+from mergekit_map.errors import nearest
+from mergekit_map.tasks.problem import InvalidTask
+
+_KEY = ("lm_eval",)
+
+
+def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
+    """Load a built-in task, group or tag, or a YAML file relative to ``directory``.
+
+    Returns:
+        lm-eval's mapping with "tasks" and "groups", their data loaded.
+
+    Raises:
+        InvalidTask: there is no such task or file, or it cannot be loaded.
+    """
+    if Path(name).suffix in {".yaml", ".yml"}:
+        return _load_file(directory / name)
+    manager = _built_in()
+    if name not in manager.task_index:
+        raise InvalidTask(
+            _KEY,
+            f"lm-eval has no task, group or tag {name!r}; "
+            f"{nearest(name, manager.all_tasks)} A task of your own is named by the "
+            "path of its .yaml file",
+        )
+    return _load(manager, name)
+
+
+def load_problem(error: Exception) -> InvalidTask:
+    """Phrase what lm-eval or the code of a task raised, with what to do."""
+    text = f"lm-eval cannot set this task up: {type(error).__name__}: {error}"
+    if isinstance(error, ConnectionError | DatasetNotFoundError):
+        text += "; check the name of its dataset and, offline, that it is in the cache"
+    elif isinstance(error, FileNotFoundError):
+        text += (
+            "; relative data_files of a task YAML start at the working directory "
+            f"{Path.cwd()}, not at the YAML's folder: write absolute paths"
+        )
+    return InvalidTask(_KEY, text)
+
+
+@functools.cache
+def _built_in() -> TaskManager:
+    # Reads thousands of files, about 5 seconds; the built-in tasks do not change.
+    return TaskManager()
+
+
+def _load_file(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        text = f"there is no file {path}; relative paths start at the YAML's folder"
+        raise InvalidTask(_KEY, text)
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidTask(_KEY, f"{path} is not valid YAML: {error}") from None
+    content = _entries(root)  # not constructed: lm-eval's tags stand for code
+    group = content.get("group")
+    if isinstance(group, yaml.ScalarNode):
+        return _load_group(str(group.value), path, _members(content.get("task")))
+    return _load(TaskManager(include_defaults=False), str(path.resolve()))
+
+
+def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str, Any]:
+    # A group names its tasks, which are beside it or built in. lm-eval 0.4.13 fails
+    # on the path of a group (it takes the list of tasks for its name).
+    manager = TaskManager(include_path=str(path.parent), include_defaults=False)
+    if not set(members) <= set(manager.all_tasks):
+        manager = TaskManager(include_path=str(path.parent))
+    entry = manager.task_index.get(group)
+    if entry is None or entry.yaml_path.resolve() != path.resolve():
+        raise InvalidTask(
+            _KEY,
+            f"lm-eval does not find group {group!r} in {path}; give the group a name "
+            "that nothing else in that folder has, and a file that ends in .yaml",
+        )
+    return _load(manager, group)
+
+
+def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
+    try:
+        loaded: Mapping[str, Any] = manager.load([name])
+    except Exception as error:
+        raise load_problem(error) from error
+    return loaded
+
+
+def _members(tasks: yaml.Node | None) -> list[str]:
+    """Name the tasks that a group refers to, as strings or with changed keys."""
+    nodes = tasks.value if isinstance(tasks, yaml.SequenceNode) else [tasks]
+    named = [_entries(node).get("task", node) for node in nodes]
+    return [str(node.value) for node in named if isinstance(node, yaml.ScalarNode)]
+
+
+def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {str(key.value): value for key, value in node.value}

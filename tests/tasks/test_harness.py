@@ -1,0 +1,253 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import write_choices, write_generation, write_rolling, write_yaml
+
+from mergekit_map.config import LmEvalTask
+from mergekit_map.measurement import Metric
+from mergekit_map.tasks.harness import HarnessTask, load_harness
+from mergekit_map.tasks.problem import InvalidTask
+
+ACC = {"metric": "acc", "aggregation": "mean", "higher_is_better": True}
+
+
+def load(folder: Path, lm_eval: str, metric: str, **options: Any) -> HarnessTask:
+    spec = LmEvalTask.model_validate({"lm_eval": lm_eval, "metric": metric, **options})
+    return load_harness("mine", spec, folder)
+
+
+def write_group(folder: Path, **content: Any) -> None:
+    write_yaml(folder / "group.yaml", {"group": "both", **content})
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("acc", Metric(True, 0.0, 1.0)),
+        ("bits_per_byte", Metric(False, 0.0, None)),
+        ("word_perplexity", Metric(False, 1.0, None)),
+    ],
+)
+def test_knows_the_direction_and_range_of_common_metrics(
+    folder: Path, metric: str, expected: Metric
+) -> None:
+    write_choices(folder)
+    write_rolling(folder, ["the cat sat", "a dog ran"])
+    file = "choices.yaml" if metric == "acc" else "rolling.yaml"
+
+    assert load(folder, file, metric).metric == expected
+
+
+def test_a_range_of_the_config_replaces_the_known_one(folder: Path) -> None:
+    write_choices(folder)
+
+    task = load(folder, "choices.yaml", "acc", range=[None, 0.9])
+
+    assert task.metric == Metric(True, None, 0.9)
+
+
+def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -> None:
+    (folder / "own_metric.py").write_text(
+        "def process(doc, results):\n    return {'f1': 50.0}\n\n\n"
+        "def total(values):\n    return sum(values) / len(values)\n"
+    )
+    path = write_choices(folder, metric_list=["LIST"])
+    own = (
+        "process_results: !function own_metric.process\n"
+        "metric_list: [{metric: f1, aggregation: !function own_metric.total, "
+        "higher_is_better: true}]\n"
+    )
+    path.write_text(path.read_text().replace("metric_list:\n- LIST\n", own))
+
+    assert load(folder, "choices.yaml", "f1").metric == Metric(True, None, None)
+
+
+def test_the_filter_need_not_be_named_where_there_is_one(folder: Path) -> None:
+    write_choices(folder)
+
+    assert load(folder, "choices.yaml", "acc").reading == "acc,none"
+
+
+def test_requests_are_those_of_the_limit(folder: Path) -> None:
+    write_choices(folder)
+
+    def size(limit: float | None) -> int:
+        task = load(folder, "choices.yaml", "acc", limit=limit)
+        return len(task.loaded["tasks"]["choices"].instances)
+
+    assert [size(limit) // 4 for limit in (None, 3, 0.11)] == [40, 3, 5]
+
+
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no file": ({"lm_eval": "nothing.yaml"}, "lm_eval", "there is no file .*nothing"),
+    "not YAML": ({"lm_eval": "broken.yaml"}, "lm_eval", "not valid YAML: .*line 2"),
+    "no task": ({"lm_eval": "empty.yaml"}, "lm_eval", "cannot set this task up"),
+    "metric": ({"metric": "acc_nrom"}, "metric", "no metric 'acc_nrom'.*'acc_norm'"),
+    "filter": ({"filter": "strict"}, "filter", "no filter 'strict'; known: none"),
+    "filters": (
+        {"lm_eval": "generation.yaml", "metric": "exact_match"},
+        "filter",
+        "several filters, name one .*: letter, whole",
+    ),
+    "shots": (
+        {"lm_eval": "zero.yaml", "num_fewshot": 2},
+        "num_fewshot",
+        "keeps the 0 examples that task 'zero' fixes itself, got 2",
+    ),
+    "too many shots": ({"num_fewshot": 13}, "lm_eval", "cannot set this task up"),
+    "split": (
+        {"lm_eval": "split.yaml"},
+        "lm_eval",
+        "KeyError: 'validation'",
+    ),
+    "template": ({"lm_eval": "template.yaml"}, "lm_eval", "'quest' is undefined"),
+    "unknown key": ({"lm_eval": "key.yaml"}, "lm_eval", "argument 'doc_to_txt'"),
+    "aggregation": ({"lm_eval": "aggregation.yaml"}, "lm_eval", "set this task up"),
+    "metric of the YAML": ({"lm_eval": "own.yaml"}, "metric", "no metric 'acc'"),
+    "direction": ({"lm_eval": "group.yaml"}, "metric", "one direction of 'acc'"),
+    "group": (
+        {"lm_eval": "valueless.yaml"},
+        "lm_eval",
+        "no aggregate_metric_list .* one of its tasks: choices, zero",
+    ),
+    "group name": (
+        {"lm_eval": "again.yaml"},
+        "lm_eval",
+        "does not find group 'none' in .*again.yaml",
+    ),
+    "data": (
+        {"lm_eval": "data.yaml"},
+        "lm_eval",
+        "FileNotFoundError: .*relative data_files .* working directory",
+    ),
+    "dataset": (
+        {"lm_eval": "dataset.yaml"},
+        "lm_eval",
+        "check the name of its dataset and, offline",
+    ),
+}
+
+
+def write_bad_tasks(folder: Path) -> None:
+    write_choices(folder)
+    write_generation(folder)
+    (folder / "broken.yaml").write_text("task: a\n  b: [\n")
+    (folder / "empty.yaml").write_text("")
+    write_choices(folder, "zero", num_fewshot=0)
+    write_choices(folder, "split", test_split="validation")
+    write_choices(folder, "template", doc_to_text="{{quest}}")
+    write_choices(folder, "key", doc_to_txt="a")
+    write_choices(folder, "aggregation", metric_list=[{**ACC, "aggregation": "men"}])
+    # lm-eval computes no bleu for multiple choice, and does not say so.
+    write_choices(folder, "own", metric_list=[{**ACC, "metric": "bleu"}])
+    write_choices(folder, "down", metric_list=[{**ACC, "higher_is_better": False}])
+    aggregate = [{"metric": "acc", "weight_by_size": True}]
+    write_group(folder, task=["choices", "down"], aggregate_metric_list=aggregate)
+    tasks = ["choices", "zero"]
+    write_yaml(folder / "valueless.yaml", {"group": "worthless", "task": tasks})
+    # Of two groups of one name lm-eval takes the first file.
+    write_yaml(folder / "again.yaml", {"group": "none", "task": ["zero"]})
+    write_yaml(folder / "aaa.yaml", {"group": "none", "task": ["choices"]})
+    files = {"data_files": {"test": "choices.jsonl"}}
+    write_choices(folder, "data", dataset_kwargs=files)
+    write_choices(folder, "dataset", dataset_path="nobody/nothing", dataset_kwargs={})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_says_what_is_wrong_before_a_model_is_loaded(folder: Path, case: str) -> None:
+    write_bad_tasks(folder)
+    keys, place, message = CASES[case]
+    lm_eval = keys.get("lm_eval", "choices.yaml")
+    options = {k: v for k, v in keys.items() if k not in ("lm_eval", "metric")}
+
+    with pytest.raises(InvalidTask, match=re.compile(message, re.DOTALL)) as caught:
+        load(folder, lm_eval, keys.get("metric", "acc"), **options)
+    assert caught.value.key == (place,)
+
+
+@pytest.mark.slow  # lm-eval reads all its built-in tasks, about 5 seconds
+def test_says_which_built_in_tasks_are_near(folder: Path) -> None:
+    with pytest.raises(InvalidTask, match=r"no task, group or tag 'gsm9k'.*'gsm8k'"):
+        load(folder, "gsm9k", "exact_match")
+
+
+@pytest.mark.slow  # the same index as above
+def test_says_that_the_data_of_a_built_in_task_are_not_there(folder: Path) -> None:
+    with pytest.raises(InvalidTask, match=r"Couldn't reach .*gsm8k.*offline"):
+        load(folder, "gsm8k", "exact_match", filter="strict-match")
+
+
+def test_the_fingerprint_is_the_same_in_another_process_and_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for place in (folder, elsewhere):
+        write_choices(place)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from mergekit_map.config import LmEvalTask\n"
+        "from mergekit_map.tasks.harness import load_harness\n"
+        "spec = LmEvalTask(lm_eval='choices.yaml', metric='acc', num_fewshot=2)\n"
+        "print(load_harness('other', spec, Path(sys.argv[1])).fingerprint)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(elsewhere)],
+        env={**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    here = load(folder, "choices.yaml", "acc", num_fewshot=2)
+    assert result.stdout == here.fingerprint + "\n"
+    assert result.stderr == ""
+
+
+def test_the_fingerprint_changes_with_what_is_measured(folder: Path) -> None:
+    write_choices(folder)
+
+    def of(metric: str = "acc", **options: Any) -> str:
+        return load(folder, "choices.yaml", metric, **options).fingerprint
+
+    seen = [
+        of(),
+        of("acc_norm"),
+        of(limit=5),
+        of(num_fewshot=1),
+        of(num_fewshot=2),
+        of(apply_chat_template=True),
+    ]
+    assert of(range=[0, 1]) == seen[0]
+    write_choices(folder, doc_to_text="Q: {{question}}")
+    seen.append(of())
+    path = write_choices(folder).with_suffix(".jsonl")
+    path.write_text(path.read_text().replace('"answer": 3', '"answer": 2', 1))
+    seen.append(of())
+    assert len(set(seen)) == 8
+
+
+def test_the_fingerprint_changes_with_the_code_of_the_task(folder: Path) -> None:
+    path = write_choices(folder)
+    path.write_text(path.read_text() + "process_docs: !function own_docs.process\n")
+    code = folder / "own_docs.py"
+    code.write_text("def process(rows):\n    return rows\n")
+    first = load(folder, "choices.yaml", "acc").fingerprint
+
+    code.write_text("SAME = 1\n\n\ndef process(rows):\n    return rows\n")
+
+    assert load(folder, "choices.yaml", "acc").fingerprint != first
+
+
+def test_says_nothing_on_the_terminal(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_choices(folder)
+
+    load(folder, "choices.yaml", "acc", num_fewshot=1)
+
+    assert capfd.readouterr() == ("", "")
