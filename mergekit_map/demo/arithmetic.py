@@ -17,7 +17,7 @@ _SENTENCES = {
     "-": "Take {right} from {left} and {result} are left.",
     "*": "There are {left} boxes of {right}, which makes {result} in all.",
 }
-_SENTENCE_SHARE = 0.15
+_SENTENCE_SHARE = 0.1
 
 
 @dataclass(frozen=True, order=True)

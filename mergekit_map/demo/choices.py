@@ -26,17 +26,20 @@ class Question:
 
 
 def code_questions(
-    rng: np.random.Generator, documents: Sequence[str], count: int
+    rng: np.random.Generator, documents: Sequence[str], count: int, measure=len, overlap=0
 ) -> list[Question]:
     """Ask which line comes next, against lines of about its length elsewhere."""
     files = [_lines(text) for text in documents]
     owner = np.array([i for i, lines in enumerate(files) for _, _ in lines])
     every = [line for lines in files for line in lines]
-    length = np.array([len(line) for _, line in every])
+    length = np.array([measure(line) for _, line in every])
     questions = []
     for index in rng.permutation(len(every)):
         prompt, line = every[index]
-        close = np.abs(length - len(line)) <= _LENGTH_TOLERANCE
+        close = np.abs(length - length[index]) <= (0 if measure is not len else 4)
+        if overlap:
+            words=set(re.findall(r"[A-Za-z]{3,}", line)); ctx=set(re.findall(r"[A-Za-z]{3,}", prompt))
+            if not words or len(words & ctx) < overlap*len(words): continue
         others = sorted({every[i][1] for i in np.flatnonzero(close & (owner != owner[index]))} - {line})
         if len(others) < _CHOICES - 1:
             continue
@@ -53,7 +56,7 @@ def math_questions(
     questions = []
     for index in rng.permutation(len(problems))[:count]:
         problem = problems[index]
-        near = range(1, 13)
+        near = range(3, 21)
         cands = sorted({problem.result + s * n for n in near for s in (1, -1) if problem.result + s * n >= 0})
         wrong = [f" {cands[i]}" for i in rng.choice(len(cands), _CHOICES - 1, replace=False)]
         questions.append(_question(rng, problem.question, f" {problem.result}", wrong))

@@ -57,14 +57,15 @@ def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:
     Raises:
         ArtifactError: Python was installed without the source of its library.
     """
-    code = _read_code(rng, sizes.code_characters)
-    train, held_out = split_problems(rng, sizes.largest_operand, _HELD_OUT_SHARE)
+    english_rng, code_rng, math_rng = rng.spawn(3)
+    code = _read_code(code_rng, sizes.code_characters)
+    train, held_out = split_problems(math_rng, sizes.largest_operand, _HELD_OUT_SHARE)
     math = Split(
-        tuple(write_pages(rng, train, sizes.math_pages, _PAGE_LINES)),
-        tuple(write_pages(rng, held_out, sizes.held_out_math_pages, _PAGE_LINES)),
+        tuple(write_pages(math_rng, train, sizes.math_pages, _PAGE_LINES)),
+        tuple(write_pages(math_rng, held_out, sizes.held_out_math_pages, _PAGE_LINES)),
     )
     english = [text.strip() + "\n" for _, text in sorted(topics.items())]
-    return Corpus(_divide(rng, english), code, math, tuple(held_out))
+    return Corpus(_divide(english_rng, english), code, math, tuple(held_out))
 
 
 def _read_code(rng: np.random.Generator, characters: int) -> Split:

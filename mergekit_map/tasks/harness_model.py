@@ -100,7 +100,8 @@ def _apply_chat_template(task: HarnessTask, lm: HFLM) -> None:
 def _warn_of_long_prompts(task: HarnessTask, lm: HFLM) -> None:
     """Say how many prompts lm-eval will cut; also fills the cache of tokens."""
     requests = [r for leaf in task.loaded["tasks"].values() for r in leaf.instances]
-    n_long = sum(_is_too_long(request, lm) for request in requests)
+    with quiet():
+        n_long = sum(_is_too_long(request, lm) for request in requests)
     if n_long:
         logger.warning(
             "task %r: %d of %d prompts are too long for the %d positions of %s; "

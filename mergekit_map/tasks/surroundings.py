@@ -37,16 +37,15 @@ _compile_template = functools.lru_cache(maxsize=4096)(lm_eval.utils.env.from_str
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Show no progress bars, no warnings and no log lines below errors of others."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
     bars = datasets.is_progress_bar_enabled()
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         for module in _WITH_BARS:
             stack.enter_context(mock.patch.object(module, "tqdm", _no_bar))
-        logger.setLevel(logging.ERROR)
-        stack.callback(logger.setLevel, level)
+        for logger in map(logging.getLogger, ("lm_eval", "transformers")):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
         datasets.disable_progress_bars()
         if bars:
             stack.callback(datasets.enable_progress_bars)

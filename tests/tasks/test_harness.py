@@ -1,7 +1,4 @@
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -180,32 +177,6 @@ def test_says_which_built_in_tasks_are_near(folder: Path) -> None:
 def test_says_that_the_data_of_a_built_in_task_are_not_there(folder: Path) -> None:
     with pytest.raises(InvalidTask, match=r"Couldn't reach .*gsm8k.*offline"):
         load(folder, "gsm8k", "exact_match", filter="strict-match")
-
-
-def test_the_fingerprint_is_the_same_in_another_process_and_folder(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    for place in (folder, elsewhere):
-        write_choices(place)
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from mergekit_map.config import LmEvalTask\n"
-        "from mergekit_map.tasks.harness import load_harness\n"
-        "spec = LmEvalTask(lm_eval='choices.yaml', metric='acc', num_fewshot=2)\n"
-        "print(load_harness('other', spec, Path(sys.argv[1])).fingerprint)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", script, str(elsewhere)],
-        env={**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    here = load(folder, "choices.yaml", "acc", num_fewshot=2)
-    assert result.stdout == here.fingerprint + "\n"
-    assert result.stderr == ""
 
 
 def test_the_fingerprint_changes_with_what_is_measured(folder: Path) -> None:

@@ -5,6 +5,7 @@ import math
 import random
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def stock(
     path = folder / "checkpoint"
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    with quiet():
+    with quiet(), mock.patch("lm_eval.evaluator.add_env_info"):  # seconds
         results = simple_evaluate(
             model="hf",
             model_args=f"pretrained={path},softmax_dtype=float32",
@@ -95,7 +96,8 @@ def test_bfloat16_models_are_scored_as_by_the_command(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:
     write_choices(folder)
-    half = model.to(torch.bfloat16)
+    model.to(torch.bfloat16).save_pretrained(folder / "half")
+    half = LlamaForCausalLM.from_pretrained(folder / "half")  # rotations in float32
 
     result = prepare(folder, half, tokenizer, "choices.yaml", "acc_norm")()
 
@@ -318,7 +320,9 @@ def test_says_that_the_tokenizer_has_no_chat_template(
 ) -> None:
     write_choices(folder)
 
-    with pytest.raises(EvaluationError, match="task 'mine' .* chat template, this one"):
+    with pytest.raises(
+        EvaluationError, match=r"task 'mine' .* chat template, this one"
+    ):
         prepare(
             folder, model, tokenizer, "choices.yaml", "acc", apply_chat_template=True
         )
@@ -342,5 +346,5 @@ def test_a_failing_evaluation_names_task_and_model(
     run = prepare(folder, model, tokenizer, "choices.yaml", "acc")
     model.lm_head = torch.nn.Linear(3, 3)
 
-    with pytest.raises(EvaluationError, match="task 'mine' on model .*RuntimeError"):
+    with pytest.raises(EvaluationError, match=r"task 'mine' on model .*RuntimeError"):
         run()

@@ -1,0 +1,114 @@
+"""Tiny models, built once per session; nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+
+# Read by the libraries when they are imported.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    TRANSFORMERS_OFFLINE="1",
+    OMP_NUM_THREADS="1",
+)
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+torch.set_num_threads(1)
+transformers.utils.logging.disable_progress_bar()
+
+WORDS = ["hello", "world", "def", "return", "plus", "one", "two", "three"]
+
+
+def make_tokenizer(extra: list[str]) -> transformers.PreTrainedTokenizerFast:
+    """Bytes, and some words as tokens of their own."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {t: i for i, t in enumerate(["<s>", "</s>", "<pad>", *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([*WORDS, *extra])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+
+
+@pytest.fixture(scope="session")
+def make_model(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Path]:
+    """Build a Llama of 2 layers, 32 wide, noise away from ``near`` where that is given.
+
+    The same arguments give the same folder.
+    """
+    home = tmp_path_factory.mktemp("models")
+    made: dict[str, Path] = {}
+
+    def make(
+        name: str,
+        seed: int,
+        near: Path | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        tied: bool = False,
+        extra_tokens: tuple[str, ...] = (),
+        shard: str = "1GB",
+        noise: float = 0.02,
+        **config: object,
+    ) -> Path:
+        if name in made:
+            return made[name]
+        tokenizer = make_tokenizer(list(extra_tokens))
+        torch.manual_seed(seed)
+        size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+        ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                **{**size, **heads, **ids, **config},
+                vocab_size=len(tokenizer),
+                max_position_embeddings=128,
+                tie_word_embeddings=tied,
+            )
+        )
+        if near is not None:
+            parent = transformers.LlamaForCausalLM.from_pretrained(
+                near, dtype=torch.float32
+            )
+            parent.resize_token_embeddings(len(tokenizer))
+            model.load_state_dict(parent.state_dict())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * noise)
+        folder = home / name
+        model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+        tokenizer.save_pretrained(folder)
+        made[name] = folder
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def family(make_model: Callable[..., Path]) -> dict[str, Path]:
+    """A base model and three fine-tunes of it, in float32."""
+    base = make_model("base", 0)
+    tuned = {n: make_model(n, i, base) for i, n in enumerate("abc", start=1)}
+    return {"base": base, **tuned}
+
+
+@pytest.fixture(scope="session")
+def family_bf16(make_model: Callable[..., Path]) -> dict[str, Path]:
+    """The same in bfloat16."""
+    half = torch.bfloat16
+    base = make_model("base16", 0, dtype=half)
+    tuned = {
+        n: make_model(f"{n}16", i, base, dtype=half) for i, n in enumerate("ab", 1)
+    }
+    return {"base": base, **tuned}

@@ -1,0 +1,327 @@
+"""What is measured is what is shipped (design contract 1)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+import yaml
+from mergekit.options import MergeOptions
+from safetensors.torch import load_file
+
+from mergekit_map.config import SearchSpec
+from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.methods import TASK_VECTOR_METHODS
+from mergekit_map.merging.recipe import recipe_text, stock_config
+from mergekit_map.merging.resident import resident_merge
+from mergekit_map.merging.space import MergeSpace, build_space
+
+SEED = 7
+OPTIONS = MergeOptions(random_seed=SEED, quiet=True)
+
+
+def config(
+    method: str, family: dict[str, Path], names: str = "ab", **more: Any
+) -> dict[str, Any]:
+    parameters = {} if method in {"task_arithmetic", "linear"} else {"density": 0.5}
+    return {
+        "merge_method": method,
+        "base_model": str(family["base"]),
+        "models": [
+            {"model": str(family[n]), "parameters": dict(parameters)} for n in names
+        ],
+        **more,
+    }
+
+
+def space_of(merge: dict[str, Any]) -> MergeSpace:
+    assert check_merge(merge) == []
+    space, problems = build_space(merge, SearchSpec())
+    assert problems == []
+    assert space is not None
+    return space
+
+
+def some_coefficients(space: MergeSpace, seed: int = 0) -> dict[str, float]:
+    return space.named(np.random.default_rng(seed).uniform(size=len(space.names)))
+
+
+def assert_ships_what_it_measures(
+    space: MergeSpace, tmp_path: Path, options: MergeOptions = OPTIONS
+) -> dict[str, torch.Tensor]:
+    """Compare the resident model with stock mergekit's checkpoint, at two merges."""
+    with resident_merge(space, options) as merge:
+        for seed in (1, 2):
+            coefficients = some_coefficients(space, seed)
+            folder = tmp_path / f"stock{seed}"
+            write_checkpoint(stock_config(space, coefficients), folder, options)
+            stock, _ = load_checkpoint(folder, options)
+            merge.write(coefficients)
+            assert_equal_states(merge.model.state_dict(), stock.state_dict())
+        return merge.model.state_dict()
+
+
+def assert_equal_states(
+    ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]
+) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert ours[name].dtype == tensor.dtype
+        # Bytes, so that a zero of the other sign is a difference.
+        assert torch.equal(ours[name].view(torch.uint8), tensor.view(torch.uint8)), name
+
+
+def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
+    family: dict[str, Path], family_bf16: dict[str, Path], tmp_path: Path
+) -> None:
+    spaces = {}
+    for method in TASK_VECTOR_METHODS:
+        for dtype, models in (("float32", family), ("bfloat16", family_bf16)):
+            space = space_of(config(method, models, dtype=dtype))
+            spaces[f"{method}-{dtype}"] = space
+            text = recipe_text(space, some_coefficients(space), ["a recipe"])
+            (tmp_path / f"{method}-{dtype}.yml").write_text(text)
+    assert len(spaces) == 16
+    merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
+
+    for name, space in spaces.items():
+        stock = load_file(tmp_path / name / "model.safetensors")
+        with resident_merge(space, OPTIONS) as merge:
+            merge.write(some_coefficients(space))
+            assert_equal_states(dict(merge.model.state_dict()), stock)
+
+
+def merge_with_stock_mergekit(recipes: list[Path]) -> None:
+    """Call mergekit-yaml's own command, once per recipe, where we are not imported."""
+    script = (
+        "import sys\n"
+        "from mergekit.scripts.run_yaml import main\n"
+        "for recipe in sys.argv[1:]:\n"
+        f"    options = ['--random-seed', '{SEED}', '--quiet']\n"
+        "    main([recipe, recipe[:-4], *options], standalone_mode=False)\n"
+        "assert 'mergekit_map' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", script, *map(str, recipes)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("method", ["linear", "multislerp", "nuslerp"])
+def test_other_methods_with_a_weight_per_model(
+    method: str, family: dict[str, Path], tmp_path: Path
+) -> None:
+    merge = config(method, family)
+    del merge["base_model"]
+    for model in merge["models"]:
+        model["parameters"] = {}
+
+    assert_ships_what_it_measures(space_of(merge), tmp_path)
+
+
+@pytest.mark.parametrize("method", TASK_VECTOR_METHODS)
+def test_map_methods_merge_as_the_built_in_ones(
+    method: str, family_bf16: dict[str, Path], tmp_path: Path
+) -> None:
+    space = space_of(config(method, family_bf16))
+    merge = stock_config(space, some_coefficients(space))
+
+    write_checkpoint(merge, tmp_path / "stock", OPTIONS)
+    merge["merge_method"] = f"map_{method}"
+    write_checkpoint(merge, tmp_path / "map", OPTIONS)
+
+    assert_equal_states(
+        load_file(tmp_path / "map" / "model.safetensors"),
+        load_file(tmp_path / "stock" / "model.safetensors"),
+    )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"normalize": True},
+        {"lambda": 0.7, "int8_mask": True},
+        {"rescale": True},
+    ],
+)
+@pytest.mark.parametrize("method", ["ties", "task_arithmetic"])
+def test_shared_parameters(
+    method: str, parameters: dict[str, Any], family: dict[str, Path], tmp_path: Path
+) -> None:
+    space = space_of(config(method, family, parameters=parameters))
+
+    assert_ships_what_it_measures(space, tmp_path)
+
+
+def test_many_models_add_up_in_mergekits_order(
+    make_model: Callable[..., Path], family_bf16: dict[str, Path], tmp_path: Path
+) -> None:
+    half = {"dtype": torch.bfloat16}
+    many = {
+        f"m{i}": make_model(f"m{i}", 50 + i, family_bf16["base"], **half)
+        for i in range(9)
+    }
+    models = {**many, "base": family_bf16["base"]}
+    merge = config("task_arithmetic", models, "")
+    merge["models"] = [{"model": str(path)} for path in many.values()]
+
+    assert_ships_what_it_measures(space_of(merge), tmp_path)
+
+
+def test_merges_in_float32_and_ships_bfloat16(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    merge = config("ties", family, dtype="float32", out_dtype="bfloat16")
+
+    state = assert_ships_what_it_measures(space_of(merge), tmp_path)
+
+    assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16}
+
+
+def test_tied_embeddings_stay_tied(
+    make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    base = make_model("tied", 20, tied=True)
+    tuned = make_model("tied-a", 21, base, tied=True)
+    space = space_of(config("dare_ties", {"base": base, "a": tuned}, "a"))
+
+    assert_ships_what_it_measures(space, tmp_path)
+
+    with resident_merge(space, OPTIONS) as merge:
+        merge.write(some_coefficients(space))
+        model = merge.model
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_sharded_checkpoints(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    base = make_model("shards", 30, shard="20KB")
+    tuned = make_model("shards-a", 31, base, shard="30KB")
+    assert len(list(base.glob("*.safetensors"))) > 1
+
+    space = space_of(config("della", {"base": base, "a": tuned}, "a"))
+
+    assert_ships_what_it_measures(space, tmp_path)
+
+
+@pytest.mark.parametrize("source", ["union", "base"])
+def test_tokenizers_of_different_size(
+    source: str, make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    base = make_model("base", 0)
+    more = make_model("more-tokens", 40, base, extra_tokens=("alpha", "beta"))
+    models = {"base": base, "a": more}
+    merge = config("ties", models, "a", tokenizer={"source": source})
+
+    state = assert_ships_what_it_measures(space_of(merge), tmp_path)
+
+    rows = transformers.AutoConfig.from_pretrained(more if source == "union" else base)
+    assert len(state["model.embed_tokens.weight"]) == rows.vocab_size
+
+
+def test_slices(family: dict[str, Path], tmp_path: Path) -> None:
+    def layer(number: int) -> dict[str, Any]:
+        names = ("base", "a", "b")
+        span = [number, number + 1]
+        return {
+            "sources": [{"model": str(family[n]), "layer_range": span} for n in names]
+        }
+
+    merge = config("task_arithmetic", family)
+    del merge["models"]
+    merge["slices"] = [layer(0), layer(1), layer(1)]
+    space = space_of(merge)
+
+    state = assert_ships_what_it_measures(space, tmp_path)
+
+    assert space.names == ("a", "b")
+    assert "model.layers.2.mlp.up_proj.weight" in state
+
+
+def test_fixed_weights_filters_gradients_and_a_listed_base(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    gradient = [0.0, "b_late"]
+    filters = [{"filter": "mlp", "value": "a_mlp"}, {"value": 0.25}]
+    merge = config("ties", family, "", dtype="float32")
+    merge["models"] = [
+        {"model": str(family["base"])},
+        {"model": str(family["a"]), "parameters": {"weight": filters}},
+        {"model": str(family["b"]), "parameters": {"weight": gradient}},
+        {"model": str(family["c"]), "parameters": {"weight": 0.3, "density": [0.2, 1]}},
+    ]
+    space = space_of(merge)
+
+    assert_ships_what_it_measures(space, tmp_path)
+
+    assert space.names == ("a_mlp", "b_late")
+    coefficients = {"a_mlp": 0.1, "b_late": 0.7}
+    recipe = yaml.safe_load(recipe_text(space, coefficients, []))
+    weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
+    assert weights[1][0] == {"filter": "mlp", "value": 0.1}
+    assert weights[2:] == [[0.0, 0.7], 0.3]
+
+
+def test_a_gradient_between_a_number_and_a_coefficient_is_exact(
+    make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    deep = {"num_hidden_layers": 7}
+    base = make_model("deep", 60, **deep)
+    tuned = make_model("deep-a", 61, base, **deep)
+    merge = config("task_arithmetic", {"base": base, "a": tuned}, "a")
+    merge["models"][0]["parameters"] = {"weight": [0.3, "top", 0.1]}
+
+    assert_ships_what_it_measures(space_of(merge), tmp_path)
+
+
+def test_adapters(family: dict[str, Path], tmp_path: Path) -> None:
+    import peft
+
+    adapter = tmp_path / "adapter"
+    model = transformers.AutoModelForCausalLM.from_pretrained(family["base"])
+    torch.manual_seed(5)
+    lora = peft.LoraConfig(
+        r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False
+    )
+    peft.get_peft_model(model, lora).save_pretrained(adapter)
+    models = {"base": family["base"], "a": family["a"]}
+    merge = config("dare_linear", models, "a")
+    merge["models"].append({"model": f"{family['base']}+{adapter}"})
+    cache = {"lora_merge_cache": str(tmp_path / "cache")}
+
+    space = space_of(merge)
+
+    assert space.names == ("a", "adapter")
+    options = OPTIONS.model_copy(update=cache)
+    assert_ships_what_it_measures(space, tmp_path, options)
+
+
+def test_weights_in_the_loaded_model_follow_each_write(
+    family: dict[str, Path],
+) -> None:
+    space = space_of(config("task_arithmetic", family))
+    with resident_merge(space, OPTIONS) as merge:
+        first, second = some_coefficients(space, 1), some_coefficients(space, 2)
+        merge.write(first)
+        before = {k: v.clone() for k, v in merge.model.state_dict().items()}
+        merge.write(second)
+        assert not torch.equal(
+            before["lm_head.weight"], merge.model.state_dict()["lm_head.weight"]
+        )
+        merge.write(first)
+        assert_equal_states(dict(merge.model.state_dict()), before)
+
+
+def test_the_whole_weight_on_one_model_is_that_model(family: dict[str, Path]) -> None:
+    space = space_of(config("task_arithmetic", family))
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(family["a"])
+    with resident_merge(space, OPTIONS) as merge:
+        merge.write({"a": 1.0, "b": 0.0})
+        for name, tensor in merge.model.state_dict().items():
+            # base + (tuned - base) rounds in another order than tuned.
+            torch.testing.assert_close(tensor, tuned.state_dict()[name])

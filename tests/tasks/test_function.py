@@ -1,0 +1,177 @@
+import math
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from mergekit_map.config import PythonTask
+from mergekit_map.errors import EvaluationError
+from mergekit_map.measurement import Measure, Measurement, Metric
+from mergekit_map.tasks.function import PythonFunction, load_function
+from mergekit_map.tasks.loading import load_tasks
+from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.tasks.problem import InvalidTask
+
+numbers = count()
+
+
+def load(
+    folder: Path, code: str, function: str = "score", **options: Any
+) -> PythonFunction:
+    module = f"own_score_{next(numbers)}"  # Python imports a name once a process
+    (folder / f"{module}.py").write_text(code)
+    keys = {"python": f"{module}:{function}", "direction": "maximize", **options}
+    return load_function("mine", PythonTask.model_validate(keys), folder)
+
+
+def prepare(
+    folder: Path, model: Any, tokenizer: Any, returned: str, **options: Any
+) -> Measure:
+    code = f"import math\nimport torch\ndef score(model, tokenizer):\n {returned}\n"
+    task = load(folder, code, **options)
+    return prepare_tasks({"mine": task}, model, tokenizer, batch_size=1)["mine"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("return 0.5", Measurement(0.5, None, 1)),
+        ("return 1", Measurement(1.0, None, 1)),
+        ("return 0.5, 0.1", Measurement(0.5, 0.1, 1)),
+        ("return 0.5, None", Measurement(0.5, None, 1)),
+        ("return 0.5, math.nan", Measurement(0.5, None, 1)),
+        ("return math.inf", Measurement(math.inf, None, 1)),
+        ("return len(tokenizer)", Measurement(415.0, None, 1)),
+    ],
+)
+def test_returns_a_number_with_or_without_standard_error(
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    returned: str,
+    expected: Measurement,
+) -> None:
+    assert prepare(folder, model, tokenizer, returned)() == expected
+
+
+def test_values_follow_weights_overwritten_in_place(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    run = prepare(folder, model, tokenizer, "return float(model.lm_head.weight.sum())")
+
+    values = []
+    for fill in (0.0, 1.0):
+        model.lm_head.weight.fill_(fill)
+        values.append(run().value)
+
+    assert values == [0.0, model.lm_head.weight.numel()]
+
+
+def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    run = prepare(folder, model, tokenizer, "return torch.rand(1).item()")
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+
+    drawn = [torch.rand(1), run(), torch.rand(1), run()]
+
+    assert drawn[1] == drawn[3]
+    assert torch.equal(torch.cat([drawn[0], drawn[2]]), expected)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    ["pass", "return 'a'", "return True", "return torch.ones(1)", "return 1, 2, 3"]
+    + ["return 1, -2", "return 1, 'a'", "return (None, 1)"],
+)
+def test_says_that_the_function_returned_no_number(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str
+) -> None:
+    run = prepare(folder, model, tokenizer, returned)
+
+    with pytest.raises(EvaluationError, match=r"task 'mine' .* must return a number"):
+        run()
+
+
+def test_says_that_the_function_failed(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    run = prepare(folder, model, tokenizer, "raise ArithmeticError('no luck')")
+
+    with pytest.raises(EvaluationError, match="measured: ArithmeticError: no luck"):
+        run()
+
+
+def test_says_that_a_value_is_out_of_its_range(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    run = prepare(folder, model, tokenizer, "return 50", range=[0, 1])
+
+    with pytest.raises(EvaluationError, match=r"lie in \[0.0, 1.0\], got 50.*'range:'"):
+        run()
+
+
+def test_direction_and_range_are_those_of_the_config(folder: Path) -> None:
+    code = "def score(model, tokenizer):\n    return 1\n"
+
+    assert load(folder, code).metric == Metric(True, None, None)
+    task = load(folder, code, direction="minimize", range=[0, None])
+    assert task.metric == Metric(False, 0.0, None)
+
+
+def test_the_folder_is_on_the_path_only_while_importing(folder: Path) -> None:
+    (folder / "own_helper.py").write_text("VALUE = 3\n")
+    before = list(sys.path)
+
+    task = load(folder, "import own_helper\ndef score(model, tokenizer): return 1\n")
+
+    assert callable(task.function)
+    assert sys.path == before
+
+
+def test_the_fingerprint_changes_with_any_line_of_the_file(folder: Path) -> None:
+    def of(code: str, direction: str = "maximize") -> str:
+        sys.modules.pop("own_code", None)
+        (folder / "own_code.py").write_text(code)
+        keys = {"python": "own_code:score", "direction": direction}
+        spec = PythonTask.model_validate(keys)
+        return load_function("mine", spec, folder).fingerprint
+
+    code = "HALF = 1 / 2\ndef score(model, tokenizer): return HALF\n"
+    changed = code.replace("1 / 2", "2 / 4 ")
+
+    assert of(code) == of(code)
+    assert len({of(code), of(changed), of(code, "minimize")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "function", "message"),
+    [
+        ("def scor(model, tokenizer): pass", "score", "no function 'score'.*'scor'"),
+        ("score = 3", "score", "has no function 'score'"),
+        ("def score(model): pass", "score", r"called with \(model, tokenizer\), which"),
+        ("import nothing_there", "score", "cannot be imported: ModuleNotFoundError"),
+        ("def score(", "score", "cannot be imported: SyntaxError"),
+        ("1 / 0", "score", "cannot be imported: ZeroDivisionError"),
+    ],
+)
+def test_says_what_is_wrong_with_the_function(
+    folder: Path, code: str, function: str, message: str
+) -> None:
+    with pytest.raises(InvalidTask, match=message) as caught:
+        load(folder, code, function)
+    assert caught.value.key == ("python",)
+
+
+def test_says_that_there_is_no_such_module(folder: Path) -> None:
+    keys = {"python": "nowhere:score", "direction": "minimize"}
+
+    _, (problem,) = load_tasks({"mine": PythonTask.model_validate(keys)}, folder)
+
+    assert problem.message.startswith("module 'nowhere' cannot be imported: ")
