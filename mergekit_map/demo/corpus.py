@@ -10,16 +10,20 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
-from pydoc_data.topics import topics
 
 from mergekit_map.demo.arithmetic import Problem, split_problems, write_pages
 from mergekit_map.errors import ArtifactError
 
 _HELD_OUT_SHARE = 0.1
 _FILE_CHARACTERS = (1_000, 60_000)  # leave out stubs, and files that are all tables
-_SKIPPED_FOLDERS = {"test", "tests", "site-packages", "dist-packages", "encodings"}
+_SKIPPED_FOLDERS = {
+    *("test", "tests", "idle_test"),
+    *("site-packages", "dist-packages"),
+    "encodings",  # tables
+}
 _PAGE_LINES = 40
 
 

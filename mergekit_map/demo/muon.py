@@ -26,13 +26,15 @@ class Muon:
         for matrix in matrices:
             by_shape.setdefault(matrix.shape, []).append(matrix)
         self._groups = list(by_shape.values())
-        self._momenta = [torch.zeros_like(torch.stack(g)) for g in self._groups]
+        self._momenta = [
+            torch.zeros(len(group), *group[0].shape) for group in self._groups
+        ]
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Take one step along the orthogonal factor of the Nesterov momentum."""
         for group, momentum in zip(self._groups, self._momenta, strict=True):
-            gradient = torch.stack([matrix.grad for matrix in group])
+            gradient = torch.stack([_gradient(matrix) for matrix in group])
             momentum.mul_(_MOMENTUM).add_(gradient)
             update = orthogonalise(gradient + _MOMENTUM * momentum)
             rows, columns = update.shape[-2:]
@@ -53,4 +55,11 @@ def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     for _ in range(_ITERATIONS):
         gram = X @ X.mT
         X = first * X + (third * gram + fifth * gram @ gram) @ X
-    return X.mT if tall else X
+    orthogonal: torch.Tensor = X.mT if tall else X
+    return orthogonal
+
+
+def _gradient(matrix: torch.nn.Parameter) -> torch.Tensor:
+    if matrix.grad is None:
+        raise ValueError("call backward() before step()")
+    return matrix.grad

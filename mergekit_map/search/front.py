@@ -64,9 +64,9 @@ def compute_front(
             returns fewer, and more tasks than points return one end per task.
 
     Returns:
-        (k, d) distinct coefficients, mutually non-dominated, k >= 1, in increasing
-        order of the first task's prediction, then of the others'. For one task the
-        best point alone.
+        (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
+        same metrics, in increasing order of the first task, then of the others. For
+        one task the best point alone.
 
     Raises:
         ValueError: wrong shapes, an empty box, or predictions that are not finite.
@@ -81,8 +81,11 @@ def compute_front(
         population = _nsga3(scores, found, samples, directions, seed)
         polished = [push_to_front(scores, point) for point in population]
         found = np.vstack([found, *polished])
-    found = _distinct(found)
-    found = found[non_dominated(_rounded(scores(found)))]
+    found = _distinct(found, scores(found))
+    # The samples are compared with, so that no local optimum worse than one stays; at
+    # the best point of a task none of them is better, so there is always a front.
+    rivals = scores(np.vstack([found, samples]))
+    found = found[non_dominated(_rounded(rivals))[: len(found)]]
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(found), found])[:, ::-1]
     lower, upper = bounds.T
@@ -216,10 +219,12 @@ def _nsga3(
     return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
 
 
-def _distinct(points: FloatArray) -> FloatArray:
-    """Drop every point of the unit box that repeats an earlier one."""
-    kept = points[:1]
-    for point in points[1:]:
-        if np.abs(kept - point).max(axis=1).min() > SAME_POINT:
-            kept = np.vstack([kept, point])
-    return kept
+def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
+    """Drop every point of the unit box that repeats an earlier one, or its scores."""
+    kept: list[int] = []
+    for index in range(len(points)):
+        moved = np.abs(points[kept] - points[index]).max(axis=1) > SAME_POINT
+        changed = np.abs(scores[kept] - scores[index]).max(axis=1) > SAME_METRIC
+        if (moved & changed).all():
+            kept.append(index)
+    return points[kept]

@@ -53,9 +53,9 @@ class Link:
         if self.is_identity:
             return s.copy()
         if self.upper == math.inf:
-            return np.logaddexp(0.0, s) + self.lower
+            return _softplus(s) + self.lower
         if self.lower == -math.inf:
-            return self.upper - np.logaddexp(0.0, -s)
+            return self.upper - _softplus(-s)
         value: FloatArray = (self.upper - self.lower) * expit(s) + self.lower
         return np.minimum(value, self.upper)
 
@@ -90,6 +90,12 @@ class Link:
             fraction = (y - self.lower) / (self.upper - self.lower)
             inverse = logit(np.clip(fraction, INVERT_MARGIN, 1 - INVERT_MARGIN))
         return inverse
+
+
+def _softplus(s: FloatArray) -> FloatArray:
+    # log(1 + exp(s)) without overflow; np.logaddexp would warn about NaN.
+    value: FloatArray = np.maximum(s, 0) + np.log1p(np.exp(-np.abs(s)))
+    return value
 
 
 def _softplus_inverse(distance: FloatArray) -> FloatArray:

@@ -79,7 +79,11 @@ def _import(module_name: str, directory: Path) -> ModuleType:
     with _first_on_path(directory):
         importlib.invalidate_caches()
         try:
-            return importlib.import_module(module_name)
+            module = sys.modules.get(module_name)
+            if module is None:
+                return importlib.import_module(module_name)
+            # Its file may have been edited, or another folder have one of that name.
+            return importlib.reload(module)
         except Exception as error:
             raise InvalidTask(
                 _KEY,

@@ -34,7 +34,8 @@ from mergekit_map.tasks.surroundings import (
 
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 
-# By name, for lm-eval's own aggregations; a task's own may be on another scale.
+# By name, for aggregations of this module; a task's own may be on another scale.
+_METRICS = "lm_eval.api.metrics"
 _RANGES: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), (0.0, 1.0)),
     **dict.fromkeys(("acc_all", "exact_match", "em", "f1"), (0.0, 1.0)),
@@ -212,9 +213,6 @@ def _known_range(
     aggregations = [task.aggregation().get(metric) for task in loaded["tasks"].values()]
     modules = {function.__module__ for function in aggregations if function}
     return _RANGES.get(metric, (None, None)) if modules == {_METRICS} else (None, None)
-
-
-_METRICS = "lm_eval.api.metrics"
 
 
 def _fingerprint(

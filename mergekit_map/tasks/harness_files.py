@@ -80,7 +80,7 @@ def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str
     if not set(members) <= set(manager.all_tasks):
         manager = TaskManager(include_path=str(path.parent))
     entry = manager.task_index.get(group)
-    if entry is None or entry.yaml_path.resolve() != path.resolve():
+    if entry is None or str(entry.yaml_path) not in (str(path), str(path.resolve())):
         raise InvalidTask(
             _KEY,
             f"lm-eval does not find group {group!r} in {path}; give the group a name "

@@ -221,9 +221,12 @@ def _leaf_standard_error(aggregation: Any, values: Sequence[Any]) -> float | Non
     if aggregation is metrics.perplexity:
         return float(metrics.perplexity(values) * metrics.mean_stderr(values))
     if aggregation in (metrics.weighted_perplexity, metrics.bits_per_byte):
-        totals, weights = zip(*values, strict=True)
-        error = ratio_standard_error(totals, weights)
-        if error is None or aggregation is metrics.weighted_perplexity:
-            return error and error * float(aggregation(values))
-        return error / math.log(2)
+        # Both are functions of one ratio; its error times the slope of the function.
+        slope = (
+            1 / math.log(2)
+            if aggregation is metrics.bits_per_byte
+            else float(aggregation(values))
+        )
+        error = ratio_standard_error(*zip(*values, strict=True))
+        return None if error is None else error * slope
     return None

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.errors import EvaluationError
@@ -89,6 +90,8 @@ def _locate(name: str, model: PreTrainedModel, step: Callable[[], T]) -> T:
     except EvaluationError as error:
         raise EvaluationError(f"{place}: {error}") from error
     except Exception as error:
+        out_of_memory = isinstance(error, torch.OutOfMemoryError)
+        hint = "; lower batch_size, or the task's block" if out_of_memory else ""
         raise EvaluationError(
-            f"{place}: could not be measured: {type(error).__name__}: {error}"
+            f"{place}: could not be measured: {type(error).__name__}: {error}{hint}"
         ) from error

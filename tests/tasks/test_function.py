@@ -87,8 +87,16 @@ def test_what_is_drawn_is_the_same_each_time_and_not_missed_elsewhere(
 
 @pytest.mark.parametrize(
     "returned",
-    ["pass", "return 'a'", "return True", "return torch.ones(1)", "return 1, 2, 3"]
-    + ["return 1, -2", "return 1, 'a'", "return (None, 1)"],
+    [
+        "pass",
+        "return 'a'",
+        "return True",
+        "return torch.ones(1)",
+        "return 1, 2, 3",
+        "return 1, -2",
+        "return 1, 'a'",
+        "return None, 1",
+    ],
 )
 def test_says_that_the_function_returned_no_number(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str
@@ -97,6 +105,31 @@ def test_says_that_the_function_returned_no_number(
 
     with pytest.raises(EvaluationError, match=r"task 'mine' .* must return a number"):
         run()
+
+
+def test_says_what_to_lower_where_memory_runs_out(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    run = prepare(folder, model, tokenizer, "raise torch.OutOfMemoryError('full')")
+
+    with pytest.raises(EvaluationError, match="full; lower batch_size"):
+        run()
+
+
+def test_an_edited_function_is_the_one_that_is_called(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, tmp_path: Path
+) -> None:
+    spec = PythonTask(python="own_edited:score", direction="minimize")
+    values = []
+    for place, value in [(folder, 1), (folder, 22), (tmp_path / "other", 333)]:
+        place.mkdir(exist_ok=True)
+        code = f"def score(model, tokenizer):\n    return {value}\n"
+        (place / "own_edited.py").write_text(code)
+        task = load_function("mine", spec, place)
+        measures = prepare_tasks({"mine": task}, model, tokenizer, batch_size=1)
+        values.append(measures["mine"]().value)
+
+    assert values == [1, 22, 333]
 
 
 def test_says_that_the_function_failed(
@@ -137,7 +170,6 @@ def test_the_folder_is_on_the_path_only_while_importing(folder: Path) -> None:
 
 def test_the_fingerprint_changes_with_any_line_of_the_file(folder: Path) -> None:
     def of(code: str, direction: str = "maximize") -> str:
-        sys.modules.pop("own_code", None)
         (folder / "own_code.py").write_text(code)
         keys = {"python": "own_code:score", "direction": direction}
         spec = PythonTask.model_validate(keys)

@@ -320,9 +320,7 @@ def test_says_that_the_tokenizer_has_no_chat_template(
 ) -> None:
     write_choices(folder)
 
-    with pytest.raises(
-        EvaluationError, match=r"task 'mine' .* chat template, this one"
-    ):
+    with pytest.raises(EvaluationError, match=r"task 'mine' .* chat template, this"):
         prepare(
             folder, model, tokenizer, "choices.yaml", "acc", apply_chat_template=True
         )

@@ -4,10 +4,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import write_choices
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+    TaskSpec,
+    TextSource,
+)
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 
@@ -17,7 +24,7 @@ def good_specs(folder: Path) -> dict[str, TaskSpec]:
     (folder / "held_out.txt").write_text("the cat sat on the mat")
     (folder / "own_good.py").write_text("def score(model, tokenizer):\n    return 3\n")
     return {
-        "choices": LmEvalTask(lm_eval="choices.yaml", metric="acc"),
+        "choices": LmEvalTask(lm_eval="choices.yaml", metric="acc", num_fewshot=2),
         "text": PerplexityTask.model_validate({"perplexity": {"file": "held_out.txt"}}),
         "own": PythonTask(python="own_good:score", direction="minimize"),
     }
@@ -42,9 +49,7 @@ def test_all_problems_of_all_tasks_are_found_together(folder: Path) -> None:
     specs = good_specs(folder)
     (folder / "bad.jsonl").write_text("no\n[]\n")
     specs |= {
-        "bad text": PerplexityTask.model_validate(
-            {"perplexity": {"file": "bad.jsonl"}}
-        ),
+        "bad text": PerplexityTask(perplexity=TextSource(file=Path("bad.jsonl"))),
         "bad metric": LmEvalTask(lm_eval="choices.yaml", metric="f1"),
         "bad code": PythonTask(python="own_good:scores", direction="minimize"),
     }
@@ -61,7 +66,10 @@ def test_all_problems_of_all_tasks_are_found_together(folder: Path) -> None:
     assert "did you mean 'score'" in problems[-1].message
 
 
-def test_fingerprints_are_the_same_in_another_process(folder: Path) -> None:
+def test_fingerprints_are_the_same_in_another_process_and_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
     tasks, _ = load_tasks(good_specs(folder), folder)
     script = (
         "import sys\nfrom pathlib import Path\n"
@@ -73,7 +81,7 @@ def test_fingerprints_are_the_same_in_another_process(folder: Path) -> None:
         "for task in tasks.values():\n    sys.stdout.write(task.fingerprint + '\\n')\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", script, str(folder), str(Path(__file__).parent)],
+        [sys.executable, "-c", script, str(elsewhere), str(Path(__file__).parent)],
         env={**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

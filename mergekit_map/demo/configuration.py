@@ -1,0 +1,43 @@
+"""The YAML that the demo runs: a mergekit configuration with a ``map:`` block."""
+
+from __future__ import annotations
+
+import json
+
+from mergekit_map.demo.family import Family
+
+_TEMPLATE = """\
+# What the demo runs. Outside of map: this is the file that mergekit-yaml reads; the
+# models have no weight, because their weights are what is searched.
+merge_method: task_arithmetic
+base_model: {base}
+models:
+  - model: {code}
+  - model: {math}
+dtype: float32
+map:
+  tasks:
+    # Mean token loss on text that no model has seen; smaller is better.
+    code_loss: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 8192}}
+    math_loss: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 8192}}
+    # Multiple choice: which line comes next, which result is right.
+    code_choice: {{lm_eval: {code_choice}, metric: acc}}
+    math_choice: {{lm_eval: {math_choice}, metric: acc}}
+  search: {{strategy: map, evaluations: 20, bounds: [0, 1], seed: 0}}
+  select: {{prefer: {{code_loss: 1, math_loss: 1, code_choice: 1, math_choice: 1}}}}
+"""
+
+
+def demo_config(family: Family) -> str:
+    """Write the configuration for a family, with its paths in full."""
+    paths = {
+        "base": family.model("base"),
+        "code": family.model("code"),
+        "math": family.model("math"),
+        "code_text": family.text("code"),
+        "math_text": family.text("math"),
+        "code_choice": family.choice_task("code_choice"),
+        "math_choice": family.choice_task("math_choice"),
+    }
+    # JSON quotes whatever a path may hold, and YAML reads JSON.
+    return _TEMPLATE.format(**{name: json.dumps(str(p)) for name, p in paths.items()})

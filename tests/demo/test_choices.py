@@ -1,0 +1,87 @@
+import numpy as np
+
+from mergekit_map.demo.arithmetic import split_problems
+from mergekit_map.demo.choices import Question, code_questions, math_questions
+
+FILES = [
+    f"def {name}_total(values, weights):\n"
+    f"    {name}_total = sum(values) + len(weights)\n"
+    f"    {name}_mean = {name}_total / len(values)\n"
+    f"    return {name}_mean, {name}_total\n"
+    for name in ("alpha", "gamma", "delta", "kappa", "sigma", "omega")
+]
+
+
+def ask_code(seed: int = 0, count: int = 10) -> list[Question]:
+    return code_questions(np.random.default_rng(seed), FILES, len, count)
+
+
+def test_the_right_code_choice_alone_follows_its_prompt() -> None:
+    questions = ask_code()
+    assert questions
+    for question in questions:
+        follows = [
+            any(question.prompt + choice + "\n" in text for text in FILES)
+            for choice in question.choices
+        ]
+        assert [index for index, true in enumerate(follows) if true] == [
+            question.answer
+        ]
+
+
+def test_wrong_code_choices_are_distinct_lines_of_other_files() -> None:
+    for question in ask_code():
+        (home,) = [text for text in FILES if question.prompt in text]
+        assert len(set(question.choices)) == 4
+        for index, choice in enumerate(question.choices):
+            assert (choice in home) == (index == question.answer)
+
+
+def test_wrong_code_choices_are_as_surprising_as_the_right_one() -> None:
+    for question in ask_code():
+        right = len(question.choices[question.answer])
+        assert all(
+            abs(len(choice) - right) <= 0.04 * right for choice in question.choices
+        )
+
+
+def test_exactly_one_result_is_right() -> None:
+    problems, _ = split_problems(np.random.default_rng(0), 20, 0.0)
+
+    questions = math_questions(np.random.default_rng(1), problems, 150)
+
+    assert len({question.prompt for question in questions}) == 150
+    for question in questions:
+        left, operation, right, _ = question.prompt.split()
+        true = {
+            "+": int(left) + int(right),
+            "-": int(left) - int(right),
+            "*": int(left) * int(right),
+        }[operation]
+        results = [int(choice) for choice in question.choices]
+        assert len(set(results)) == 4
+        assert min(results) >= 0
+        assert [i for i, result in enumerate(results) if result == true] == [
+            question.answer
+        ]
+
+
+def test_every_position_is_right_about_equally_often() -> None:
+    problems, _ = split_problems(np.random.default_rng(0), 30, 0.0)
+    answers = [
+        q.answer for q in math_questions(np.random.default_rng(1), problems, 800)
+    ]
+
+    # Four standard deviations of a binomial share of 1/4.
+    assert np.all(np.abs(np.bincount(answers, minlength=4) - 200) < 4 * 12.3)
+
+
+def test_the_same_generator_asks_the_same() -> None:
+    assert ask_code(seed=3) == ask_code(seed=3)
+    assert ask_code(seed=3) != ask_code(seed=4)
+
+
+def test_gives_what_there_is_where_the_documents_hold_too_little() -> None:
+    assert code_questions(np.random.default_rng(0), FILES[:2], len, 10) == []
+    assert len(ask_code(count=2)) == 2
+    assert len(ask_code(count=1000)) < 1000

@@ -1,0 +1,194 @@
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mergekit_map.demo.building import FamilySizes
+from mergekit_map.demo.configuration import demo_config
+from mergekit_map.demo.corpus import CorpusSizes
+from mergekit_map.demo.family import Family, family_folder, train_family
+from mergekit_map.demo.training import ModelSizes, Schedule
+from mergekit_map.errors import ArtifactError
+
+FEW_STEPS = Schedule(steps=3, learning_rate=1e-3, matrix_learning_rate=0.01, batch=2)
+TINY = FamilySizes(
+    corpus=CorpusSizes(
+        code_characters=600_000,
+        math_pages=10,
+        held_out_math_pages=3,
+        largest_operand=15,
+    ),
+    model=ModelSizes(
+        vocabulary=400, hidden=32, intermediate=64, layers=2, heads=2, positions=32
+    ),
+    base=FEW_STEPS,
+    code=FEW_STEPS,
+    math=FEW_STEPS,
+    tokenizer_documents=10,
+    questions=12,
+    held_out_characters=4_000,
+)
+
+
+class Stages:
+    """Remembers what was reported."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, stage: str, share: float) -> None:
+        assert 0 <= share <= 1
+        if stage not in self.names:
+            self.names.append(stage)
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return train_family(tmp_path_factory.mktemp("cache") / "family", Stages(), TINY)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Hash what a family holds, but for what names its place or its seconds."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".yaml" and path.name != "manifest.json"
+    }
+
+
+def test_trains_to_the_same_bytes_twice(family: Family, tmp_path: Path) -> None:
+    torch.manual_seed(12345)
+    second = train_family(tmp_path / "other", Stages(), TINY)
+
+    assert len(hashes(family.folder)) >= 4 + 3 * 4
+    assert hashes(second.folder) == hashes(family.folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("name", ["base", "code", "math"])
+def test_every_model_loads_from_its_folder(family: Family, name: str) -> None:
+    folder = family.model(name)
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+    assert model.dtype == torch.float32
+    ids = tokenizer("12 + 7 =", return_tensors="pt")["input_ids"]
+    logits = model(ids).logits
+    assert logits.shape == (1, ids.shape[1], len(tokenizer))
+    assert bool(torch.isfinite(logits).all())
+
+
+def test_the_fine_tunes_differ_from_the_base_and_from_each_other(
+    family: Family,
+) -> None:
+    weights = {
+        name: (family.model(name) / "model.safetensors").read_bytes()
+        for name in ("base", "code", "math")
+    }
+    assert len(set(weights.values())) == 3
+
+
+def test_a_complete_family_is_used_again(family: Family) -> None:
+    before = {path: path.stat().st_mtime_ns for path in family.folder.rglob("*")}
+    stages = Stages()
+
+    again = train_family(family.folder, stages, TINY)
+
+    assert again == family
+    assert stages.names == []
+    after = {path: path.stat().st_mtime_ns for path in family.folder.rglob("*")}
+    assert after == before
+
+
+def test_a_family_without_manifest_is_built_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "family"
+    (folder / "base").mkdir(parents=True)
+    (folder / "base" / "model.safetensors").write_bytes(b"half")
+    stages = Stages()
+
+    train_family(folder, stages, TINY)
+
+    assert stages.names == ["text", "base", "code", "math"]
+    assert json.loads((folder / "manifest.json").read_text())["recipe"] == TINY.recipe
+    assert (folder / "base" / "model.safetensors").stat().st_size > 10_000
+
+
+def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(stage: str, share: float) -> None:
+        if stage == "text" and share == 1:
+            raise KeyboardInterrupt("stop")
+
+    with pytest.raises(KeyboardInterrupt, match="stop"):
+        train_family(tmp_path / "family", interrupt, TINY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_anything_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(ArtifactError, match=r"'thesis.txt', which is not the demo's"):
+        train_family(tmp_path, Stages(), TINY)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+    with pytest.raises(ArtifactError, match=r"thesis.txt is a file"):
+        train_family(tmp_path / "thesis.txt", Stages(), TINY)
+
+
+def test_tasks_of_a_moved_family_name_their_new_place(
+    family: Family, tmp_path: Path
+) -> None:
+    moved = tmp_path / "moved"
+    family.folder.rename(moved)
+    try:
+        task = train_family(moved, Stages(), TINY).choice_task("code_choice")
+        data = yaml.safe_load(task.read_text())["dataset_kwargs"]["data_files"]
+        assert data == {"test": str(moved / "code_choice.jsonl")}
+    finally:
+        moved.rename(family.folder)
+        train_family(family.folder, Stages(), TINY)
+
+
+def test_the_evaluation_files_hold_what_was_asked_for(family: Family) -> None:
+    def read(path: Path) -> list[dict[str, object]]:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    for name in ("code", "math"):
+        texts = [str(row["text"]) for row in read(family.text(name))]
+        assert 3_000 < sum(map(len, texts)) < 5_000
+        questions = read(family.folder / f"{name}_choice.jsonl")
+        assert len(questions) == 12
+        assert all(row.keys() == {"prompt", "choices", "answer"} for row in questions)
+
+
+def test_the_configuration_names_files_that_exist(family: Family) -> None:
+    config = yaml.safe_load(demo_config(family))
+
+    models = [entry["model"] for entry in config["models"]]
+    tasks = config["map"]["tasks"]
+    texts = [tasks[name]["perplexity"]["file"] for name in ("code_loss", "math_loss")]
+    choices = [tasks[name]["lm_eval"] for name in ("code_choice", "math_choice")]
+    paths = [config["base_model"], *models, *texts, *choices]
+    assert len(paths) == 7
+    assert all(Path(path).is_absolute() and Path(path).exists() for path in paths)
+    assert list(config["map"]["select"]["prefer"]) == list(tasks)
+    assert all(entry.keys() == {"model"} for entry in config["models"])
+
+
+def test_another_recipe_has_another_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("MERGEKIT_MAP_HOME", raising=False)
+    assert family_folder(TINY).parent == tmp_path / "cache" / "mergekit-map"
+
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
+    longer = dataclasses.replace(TINY, base=dataclasses.replace(FEW_STEPS, steps=4))
+    assert family_folder(TINY).parent == tmp_path / "home"
+    assert len({family_folder(sizes) for sizes in (None, TINY, longer)}) == 3

@@ -1,0 +1,87 @@
+import pytest
+import torch
+
+from mergekit_map.demo.muon import Muon, orthogonalise
+from mergekit_map.demo.training import (
+    ModelSizes,
+    new_model,
+    one_thread,
+    train_tokenizer,
+)
+
+SIZES = ModelSizes(
+    vocabulary=300, hidden=32, intermediate=64, layers=2, heads=2, positions=32
+)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 40, 16), (2, 16, 40)])
+def test_orthogonalise_keeps_singular_vectors_and_levels_the_values(
+    shape: tuple[int, int, int],
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrices = torch.randn(shape, generator=generator)
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+
+    rotated = left.mT @ orthogonalise(matrices) @ right.mT
+
+    values = rotated.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(rotated, torch.diag_embed(values), rtol=0, atol=1e-3)
+    assert values.max() < 1.3
+    assert values.median() > 0.6
+
+
+def test_orthogonalise_leaves_zero_at_zero() -> None:
+    assert not orthogonalise(torch.zeros(1, 4, 6)).any()
+
+
+def test_muon_goes_down_a_quadratic() -> None:
+    matrix = torch.nn.Parameter(torch.eye(4) * 3)
+    muon = Muon([matrix])
+    for step in range(200):
+        matrix.grad = 2 * matrix.detach()
+        muon.step(0.05 * (1 - step / 200))
+
+    assert matrix.detach().square().sum() < 1.0
+
+
+def test_muon_needs_a_gradient() -> None:
+    with pytest.raises(ValueError, match=r"call backward\(\) before step\(\)"):
+        Muon([torch.nn.Parameter(torch.ones(2, 2))]).step(0.1)
+
+
+def test_the_tokenizer_gives_back_what_it_read() -> None:
+    tokenizer = train_tokenizer(["def f():\n    return 1 + 2\n"] * 5, SIZES)
+    text = "def g(é):\n\treturn 12 + 7 = 19\n"
+
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (
+        0,
+        1,
+        2,
+    )
+
+
+def test_a_new_model_leaves_the_global_generator_alone() -> None:
+    tokenizer = train_tokenizer(["some text"], SIZES)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+
+    first = new_model(0, tokenizer, SIZES)
+
+    assert torch.equal(torch.rand(3), expected)
+    second = new_model(0, tokenizer, SIZES)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_one_thread_restores_the_number_also_after_an_error() -> None:
+    before = torch.get_num_threads()
+
+    def fail() -> None:
+        with one_thread():
+            raise RuntimeError(f"{torch.get_num_threads()} thread")
+
+    with pytest.raises(RuntimeError, match="^1 thread$"):
+        fail()
+    assert torch.get_num_threads() == before
