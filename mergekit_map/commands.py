@@ -17,7 +17,8 @@ from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
 
 from mergekit_map import pipeline
 from mergekit_map.commands_light import chosen, selection_options
-from mergekit_map.demo.family import demo_config, family_folder, train_family
+from mergekit_map.demo.configuration import demo_config
+from mergekit_map.demo.family import family_folder, train_family
 from mergekit_map.errors import ArtifactError
 from mergekit_map.selection import Selection
 from mergekit_map.terminal import TerminalReporter, show_front, show_point

@@ -8,7 +8,8 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,15 @@ import numpy as np
 import torch
 import transformers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 from mergekit_map.demo.choices import code_questions, math_questions
-from mergekit_map.demo.corpus import Corpus, CorpusSizes, read_corpus
+from mergekit_map.demo.corpus import (
+    Corpus,
+    CorpusSizes,
+    interleaved_passages,
+    read_corpus,
+)
 from mergekit_map.demo.evaluation import write_documents, write_questions
 from mergekit_map.demo.training import (
     ModelSizes,
@@ -34,9 +41,9 @@ from mergekit_map.demo.training import (
 
 _RECIPE_VERSION = 1  # raise it when a change of code changes what is trained
 _SEED = 0
-_BASE = Schedule(steps=700, learning_rate=8e-3, matrix_learning_rate=0.03)
-_CODE = Schedule(steps=500, learning_rate=2e-3, matrix_learning_rate=0.01)
-_MATH = Schedule(steps=200, learning_rate=2e-3, matrix_learning_rate=0.01)
+_BASE = Schedule(steps=650, learning_rate=8e-3, matrix_learning_rate=0.03)
+_CODE = Schedule(steps=450, learning_rate=2e-3, matrix_learning_rate=0.01)
+_MATH = Schedule(steps=180, learning_rate=2e-3, matrix_learning_rate=0.01)
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,8 @@ class FamilySizes:
     code: Schedule = _CODE
     math: Schedule = _MATH
     base_shares: tuple[float, float, float] = (0.65, 0.2, 0.15)  # english, code, math
-    tokenizer_documents: int = 300  # of each domain
-    questions: int = 200  # of each choice task
+    tokenizer_documents: int = 1_000  # of each domain
+    questions: int = 180  # of each choice task
     held_out_characters: int = 60_000  # of each text to measure on
 
     @property
@@ -107,16 +114,8 @@ def _write_evaluation(
     write_questions(folder / "code_choice.jsonl", code)
     write_questions(folder / "math_choice.jsonl", math)
     for name, domain in (("code", corpus.code), ("math", corpus.math)):
-        write_documents(
-            folder / f"{name}.jsonl",
-            _first_characters(domain.held_out, sizes.held_out_characters),
-        )
-
-
-def _first_characters(documents: tuple[str, ...], characters: int) -> list[str]:
-    """Take an equal part of every document, so that none decides alone."""
-    part = -(-characters // len(documents))
-    return [text[:part] for text in documents]
+        passages = interleaved_passages(domain.held_out, sizes.held_out_characters)
+        write_documents(folder / f"{name}.jsonl", passages)
 
 
 def _train_models(
@@ -140,8 +139,20 @@ def _train_models(
         report(0.0)
         train_model(_generator(name), model, sources, schedule, report)
         report(1.0)
-        model.save_pretrained(folder / name)
+        with _no_progress_bar():
+            model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if enabled:
+            transformers_logging.enable_progress_bar()
 
 
 def _generator(purpose: str) -> np.random.Generator:

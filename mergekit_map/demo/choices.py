@@ -12,8 +12,8 @@ import numpy as np
 from mergekit_map.demo.arithmetic import Problem
 
 _CHOICES = 4
-_PROMPT_CHARACTERS = (30, 80)
-_LINE_CHARACTERS = (20, 56)
+_PROMPT_CHARACTERS = (24, 60)
+_LINE_CHARACTERS = (18, 44)
 _SURPRISE_TOLERANCE = 0.04  # of the true line's, for the lines it is set against
 _FAMILIAR_SHARE = 0.5  # of a line's words that must stand in its prompt
 _NEAREST_WRONG, _FARTHEST_WRONG = 3, 20  # distance of a wrong result from the right
@@ -53,7 +53,7 @@ def code_questions(
     asked = (
         _code_question(rng, lines, index, _alike(surprises, files, index))
         for index in rng.permutation(len(lines))
-        if _worth_asking(lines[index])
+        if _familiar(lines[index])
     )
     return list(islice((question for question in asked if question), count))
 
@@ -79,7 +79,7 @@ def _math_question(rng: np.random.Generator, problem: Problem) -> Question:
 
 
 def _lines(file: int, text: str) -> list[_Line]:
-    """List the lines worth asking for, each with the text that leads to it."""
+    """List the lines of code, each with the text that leads to it."""
     shortest_prompt, longest_prompt = _PROMPT_CHARACTERS
     shortest, longest = _LINE_CHARACTERS
     found = []
@@ -87,15 +87,18 @@ def _lines(file: int, text: str) -> list[_Line]:
     for line in text.split("\n"):
         prompt = text[max(0, end - longest_prompt) : max(0, end)].rstrip()
         end += 1 + len(line)
-        if shortest <= len(line.strip()) <= longest and len(prompt) >= shortest_prompt:
+        fits = shortest <= len(line.strip()) <= longest
+        if fits and _is_code(line) and len(prompt) >= shortest_prompt:
             found.append(_Line(file, prompt, "\n" + line))
     return found
 
 
-def _worth_asking(line: _Line) -> bool:
+def _is_code(line: str) -> bool:
     # Comments and most prose have none of these characters.
-    if line.text.lstrip().startswith("#") or not set("=([:") & set(line.text):
-        return False
+    return not line.lstrip().startswith("#") and bool(set("=([:") & set(line))
+
+
+def _familiar(line: _Line) -> bool:
     words = _words(line.text)
     return len(words & _words(line.prompt)) >= max(1, _FAMILIAR_SHARE * len(words))
 

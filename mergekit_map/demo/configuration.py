@@ -18,8 +18,8 @@ dtype: float32
 map:
   tasks:
     # Mean token loss on text that no model has seen; smaller is better.
-    code_loss: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 8192}}
-    math_loss: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 8192}}
+    code_loss: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 4096}}
+    math_loss: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 4096}}
     # Multiple choice: which line comes next, which result is right.
     code_choice: {{lm_eval: {code_choice}, metric: acc}}
     math_choice: {{lm_eval: {math_choice}, metric: acc}}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -25,6 +27,7 @@ _SKIPPED_FOLDERS = {
     "encodings",  # tables
 }
 _PAGE_LINES = 40
+_PASSAGE_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,30 @@ def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:
     )
     english = [text.strip() + "\n" for _, text in sorted(topics.items())]
     return Corpus(_divide(english_rng, english), code, math, tuple(held_out))
+
+
+def interleaved_passages(documents: Sequence[str], characters: int) -> list[str]:
+    """Cut documents into passages of whole lines, in turn from each document.
+
+    Whoever reads only the first few thousand tokens then reads of many documents.
+    Stops once ``characters`` are reached.
+    """
+    passages: list[str] = []
+    by_document = [_passages(text) for text in documents]
+    for turn in zip_longest(*by_document):
+        for passage in turn:
+            if passage is not None and sum(map(len, passages)) < characters:
+                passages.append(passage)
+    return passages
+
+
+def _passages(text: str) -> list[str]:
+    passages = [""]
+    for line in text.splitlines(keepends=True):
+        if len(passages[-1]) + len(line) > _PASSAGE_CHARACTERS and passages[-1]:
+            passages.append("")
+        passages[-1] += line
+    return passages
 
 
 def _read_code(rng: np.random.Generator, characters: int) -> Split:

@@ -238,8 +238,7 @@ def _new_points(
     digits = -round(np.log10(SAME_POINT))
 
     def keys(rows: FloatArray) -> list[tuple[float, ...]]:
-        # Adding 0.0 makes the two zeros of floating point one.
-        rounded = np.round(_unscale(rows, bounds), digits) + 0.0
+        rounded = np.round(_unscale(rows, bounds), digits)
         return [tuple(row) for row in rounded.tolist()]
 
     seen = set(keys(known))

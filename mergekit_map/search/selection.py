@@ -2,7 +2,7 @@
 
 Notation: ``Y`` (n, m) the metrics of n front points, larger is better. Tasks have
 different units, so each is first scaled to [0, 1] between its worst (nadir) and best
-(ideal) value over Y; the paper's preference-weighted sum weighs the metrics as they are.
+(ideal) value over Y. The paper's preference-weighted sum takes the metrics as they are.
 """
 
 from __future__ import annotations

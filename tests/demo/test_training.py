@@ -82,6 +82,6 @@ def test_one_thread_restores_the_number_also_after_an_error() -> None:
         with one_thread():
             raise RuntimeError(f"{torch.get_num_threads()} thread")
 
-    with pytest.raises(RuntimeError, match="^1 thread$"):
+    with pytest.raises(RuntimeError, match=r"^1 thread$"):
         fail()
     assert torch.get_num_threads() == before

@@ -157,12 +157,12 @@ def test_the_best_of_each_task_is_that_of_an_exhaustive_search(d: int, m: int) -
     np.testing.assert_allclose(predict(front).max(axis=0), best, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rounding", [0.0, 1e-16])
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
 def test_a_constant_task_does_not_widen_the_front(rounding: float) -> None:
     centre = np.array([[0.3, 0.6]])
 
     def predict(X: np.ndarray) -> np.ndarray:
-        constant = 0.5 + rounding * np.sin(1e6 * X.sum(axis=1))
+        constant = 5e5 + rounding * np.sin(5 * X.sum(axis=1))
         return np.column_stack([bowls(centre)(X)[:, 0], constant])
 
     front = compute_front(predict, unit(2), 2, seed=0, n_points=30)

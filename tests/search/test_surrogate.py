@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from scipy.optimize import least_squares
 
 from mergekit_map.errors import DesignError
 from mergekit_map.search.links import Link
@@ -150,23 +151,26 @@ def test_loo_r2_is_that_of_explicit_refits(link: Link) -> None:
     assert fitted.quality.loo_r2 < fitted.quality.r2 < 1
 
 
-def test_loo_r2_of_a_weighted_fit_keeps_the_weights() -> None:
-    X, y = noisy_data(IDENTITY)
+@pytest.mark.parametrize("link", LINKS)
+def test_loo_r2_of_a_weighted_fit_keeps_the_weights(link: Link) -> None:
+    X, y = noisy_data(link)
     noise = np.linspace(0.01, 0.1, len(y))
     root = np.sqrt(1 / (noise**2 + np.mean(noise**2)))
     features = quadratic_features(X)
-    left_out = []
-    for i in range(len(y)):
-        rest = np.arange(len(y)) != i
-        terms = np.linalg.lstsq(
-            features[rest] * root[rest, None], y[rest] * root[rest], rcond=None
-        )[0]
-        left_out.append(features[i] @ terms)
 
-    fitted = fit_surrogate(X, y, stderr=noise, link=IDENTITY, bounds=unit(2))
+    def left_out(i: int) -> float:
+        def residuals(terms: np.ndarray) -> np.ndarray:
+            return np.delete(root * (y - link.apply(features @ terms)), i)
 
-    expected = 1 - ((y - left_out) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-    assert fitted.quality.loo_r2 == pytest.approx(expected, abs=1e-9)
+        tight = {"xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
+        terms = least_squares(residuals, np.zeros(6), jac="3-point", **tight).x
+        return float(link.apply(features[i : i + 1] @ terms)[0])
+
+    fitted = fit_surrogate(X, y, stderr=noise, link=link, bounds=unit(2))
+
+    squares = sum((y[i] - left_out(i)) ** 2 for i in range(len(y)))
+    expected = 1 - squares / ((y - y.mean()) ** 2).sum()
+    assert fitted.quality.loo_r2 == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
@@ -198,6 +202,31 @@ def test_standard_errors_are_those_of_ordinary_least_squares() -> None:
     np.testing.assert_allclose(fitted.stderr(X), expected, rtol=1e-7)
     assert fitted.quality.residual_stderr == pytest.approx(math.sqrt(variance))
     assert fitted.quality.condition == pytest.approx(np.linalg.cond(features))
+
+
+def test_standard_errors_are_those_of_weighted_least_squares() -> None:
+    X, y = noisy_data(IDENTITY)
+    noise = np.linspace(0.01, 0.1, len(y))
+    W = np.diag(1 / (noise**2 + np.mean(noise**2)))
+    features = quadratic_features(X)
+    inverse = np.linalg.inv(features.T @ W @ features)
+    residuals = y - features @ inverse @ features.T @ W @ y
+    variance = residuals @ W @ residuals / (len(y) - 6)
+    expected = np.sqrt(variance * np.diag(features @ inverse @ features.T))
+
+    fitted = fit_surrogate(X, y, stderr=noise, link=IDENTITY, bounds=unit(2))
+
+    np.testing.assert_allclose(fitted.stderr(X), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_fit_through_every_point_is_as_uncertain_as_they_are(link: Link) -> None:
+    X, y = noisy_data(link, n=6)
+    noise = np.linspace(0.01, 0.1, 6)
+
+    fitted = fit_surrogate(X, y, stderr=noise, link=link, bounds=unit(2))
+
+    np.testing.assert_allclose(fitted.stderr(X), noise, rtol=1e-6)
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])

@@ -1,0 +1,275 @@
+"""The study on metrics whose front is known, with no model anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mergekit_map.config import SearchSpec, SelectSpec
+from mergekit_map.errors import DesignError, EvaluationError
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.study.log import open_log, read_log
+from mergekit_map.study.results import (
+    front_content,
+    front_table,
+    surrogates_content,
+    write_json,
+)
+from mergekit_map.study.study import Progress, Study, StudyResult, run_study
+
+IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
+
+
+class Bowls:
+    """Squared distance to a point per task: the front is the line between the two."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[float, ...], str]] = []
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+        x = tuple(coefficients.values())
+        self.calls.append((x, task))
+        value = float(np.sum((np.array(x) - IDEAL[task]) ** 2)) + 1
+        return Measurement(value, 0.001, 10)
+
+
+@pytest.fixture
+def study() -> Study:
+    loss = Metric(higher_is_better=False, lower=None, upper=None)
+    return Study(
+        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
+        anchors={"base": {"a": 0.0, "b": 0.0}, "a": {"a": 1.0, "b": 0.0}},
+        tasks={"near_a": loss, "near_b": loss},
+        definitions={"near_a": "da", "near_b": "db"},
+        merge="m",
+        search=SearchSpec(evaluations=10, remeasure=3),
+        select=SelectSpec(),
+    )
+
+
+def ignore(_: Progress) -> None:
+    pass
+
+
+def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
+    with open_log(path / "evaluations.jsonl") as log:
+        result = run_study(study, evaluate, log, ignore)
+        write_json(path / "front.json", front_content(study, result, log))
+    return result
+
+
+def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None:
+    result = run(study, tmp_path, Bowls())
+
+    front = np.array([list(c.values()) for c in result.front])
+    start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
+    along = (front - start) @ (end - start) / np.sum((end - start) ** 2)
+    np.testing.assert_allclose(front, start + along[:, None] * (end - start), atol=5e-3)
+    assert along.min() < 0.02
+    assert along.max() > 0.98
+    # Both tasks count the same, and are mirror images of one another.
+    assert along[result.selected] == pytest.approx(0.5, abs=0.1)
+
+
+def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) -> None:
+    evaluate = Bowls()
+
+    run(study, tmp_path, evaluate)
+
+    assert len(evaluate.calls) == len(set(evaluate.calls))
+    roles = [e.role for e in read_log(tmp_path / "evaluations.jsonl")]
+    assert roles[:4] == ["anchor"] * 4
+    assert roles.count("design") == 2 * (10 - 2)
+    assert 3 * 2 <= roles.count("front") <= 4 * 2
+
+
+def test_goes_on_where_it_was_stopped(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = Bowls()
+    run(study, tmp_path / "whole", whole)
+    for stop in range(1, len(whole.calls), 5):
+        folder = tmp_path / f"stop{stop}"
+        folder.mkdir()
+        evaluate = Bowls()
+
+        def stopped(
+            coefficients: Mapping[str, float],
+            task: str,
+            evaluate: Bowls = evaluate,
+            stop: int = stop,
+        ) -> Measurement:
+            if len(evaluate.calls) == stop:
+                raise KeyboardInterrupt("stopped")
+            return evaluate(coefficients, task)
+
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            run(study, folder, stopped)
+        run(study, folder, evaluate)
+
+        assert evaluate.calls == whole.calls
+        assert same_bytes(folder / "front.json", tmp_path / "whole" / "front.json")
+
+
+def same_bytes(one: Path, other: Path) -> bool:
+    return one.read_bytes() == other.read_bytes()
+
+
+def test_a_finished_search_measures_nothing_again(study: Study, tmp_path: Path) -> None:
+    run(study, tmp_path, Bowls())
+    before = (tmp_path / "front.json").read_bytes()
+    evaluate = Bowls()
+
+    run(study, tmp_path, evaluate)
+
+    assert evaluate.calls == []
+    assert (tmp_path / "front.json").read_bytes() == before
+
+
+def test_more_evaluations_use_those_there_are(study: Study, tmp_path: Path) -> None:
+    run(
+        replace(study, search=SearchSpec(evaluations=10, remeasure=0)),
+        tmp_path,
+        Bowls(),
+    )
+    evaluate = Bowls()
+
+    run(
+        replace(study, search=SearchSpec(evaluations=14, remeasure=0)),
+        tmp_path,
+        evaluate,
+    )
+
+    # Four merges more, and perhaps another chosen one.
+    assert len(evaluate.calls) in {2 * 4, 2 * 5}
+
+
+def test_another_task_is_measured_alone(study: Study, tmp_path: Path) -> None:
+    one = replace(study, tasks={"near_a": study.tasks["near_a"]})
+    run(one, tmp_path, Bowls())
+    evaluate = Bowls()
+
+    run(study, tmp_path, evaluate)
+
+    design = [task for x, task in evaluate.calls[:10]]
+    assert design == ["near_b"] * 10
+
+
+@pytest.mark.parametrize(
+    "change", [{"merge": "other"}, {"definitions": {"near_a": "x", "near_b": "x"}}]
+)
+def test_measurements_of_something_else_are_never_mixed_in(
+    study: Study, tmp_path: Path, change: dict[str, object]
+) -> None:
+    run(study, tmp_path, Bowls())
+    evaluate = Bowls()
+
+    run(replace(study, **change), tmp_path, evaluate)  # type: ignore[arg-type]
+
+    assert len(evaluate.calls) >= 2 * (10 + 1)
+
+
+def test_a_failed_merge_stays_in_the_log_and_out_of_the_fit(
+    study: Study, tmp_path: Path
+) -> None:
+    bowls = Bowls()
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        measured = bowls(coefficients, task)
+        if len(bowls.calls) == 9:
+            return Measurement(math.nan, math.nan, 10)
+        if len(bowls.calls) == 12:
+            raise RuntimeError("out of memory")
+        return measured
+
+    result = run(study, tmp_path, evaluate)
+
+    assert sorted(s.quality.n for s in result.surrogates.values()) == [9, 9]
+    assert all(s.quality.r2 > 0.999 for s in result.surrogates.values())
+    failed = [e for e in read_log(tmp_path / "evaluations.jsonl") if e.failed]
+    assert [e.error for e in failed] == [None, "RuntimeError: out of memory"]
+
+
+def test_failures_are_tried_again_and_nan_is_not(study: Study, tmp_path: Path) -> None:
+    bowls = Bowls()
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        measured = bowls(coefficients, task)
+        if len(bowls.calls) == 9:
+            return Measurement(math.nan, None, 10)
+        if len(bowls.calls) == 12:
+            raise RuntimeError("out of memory")
+        return measured
+
+    run(study, tmp_path, evaluate)
+    again = Bowls()
+
+    run(study, tmp_path, again)
+
+    assert again.calls[0] == bowls.calls[11]
+    assert bowls.calls[8] not in again.calls
+
+
+def test_stops_when_the_first_merge_cannot_be_measured(
+    study: Study, tmp_path: Path
+) -> None:
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        raise RuntimeError(f"no {task} at {len(coefficients)}")
+
+    with pytest.raises(
+        EvaluationError, match=r"'near_a' cannot be measured.*no near_a"
+    ):
+        run(study, tmp_path, evaluate)
+
+
+def test_says_how_many_evaluations_are_missing(study: Study, tmp_path: Path) -> None:
+    few = replace(study, search=SearchSpec(evaluations=4))
+
+    with pytest.raises(DesignError, match="6"):
+        run(few, tmp_path, Bowls())
+
+
+def test_one_task_has_one_best_merge(study: Study, tmp_path: Path) -> None:
+    one = replace(study, tasks={"near_a": study.tasks["near_a"]})
+
+    result = run(one, tmp_path, Bowls())
+
+    assert len(result.front) == 1
+    assert list(result.front[0].values()) == pytest.approx(IDEAL["near_a"], abs=1e-4)
+
+
+def test_anchors_outside_the_box_are_measured_but_not_fitted(
+    study: Study, tmp_path: Path
+) -> None:
+    inner = replace(study, bounds={"a": (0.2, 1.0), "b": (0.1, 1.0)})
+
+    result = run(inner, tmp_path, Bowls())
+
+    assert {s.quality.n for s in result.surrogates.values()} == {8}
+    front = np.array([list(c.values()) for c in result.front])
+    assert np.all(front >= [0.2, 0.1])
+
+
+def test_the_files_of_a_run_say_the_same(study: Study, tmp_path: Path) -> None:
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        result = run_study(study, Bowls(), log, ignore)
+        content = front_content(study, result, log)
+
+    rows = front_table(content).splitlines()
+    assert len(rows) == 1 + len(result.front)
+    chosen = rows[1 + result.selected].split(",")
+    assert chosen[:2] == [str(result.selected), "1"]
+    point = content["points"][result.selected]
+    assert point["measured"]["near_a"]["value"] == pytest.approx(
+        point["predicted"]["near_a"]["value"], abs=1e-6
+    )
+    unmeasured = [
+        p for p in content["points"] if p["measured"]["near_a"]["value"] is None
+    ]
+    assert unmeasured
+    assert content["anchors"][0]["label"] == "base"
+    assert surrogates_content(study, result)["tasks"].keys() == study.tasks.keys()

@@ -1,0 +1,468 @@
+"""Bad input costs nothing (design contract 5): each mistake has its message.
+
+Every case changes one thing of a configuration that works. The command must end with
+exit code 2 and a message that names the place, and must not evaluate anything.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+
+from mergekit_map.cli import main
+
+Change = Callable[[dict[str, Any], Path], None]
+
+
+def put(*place: Any) -> Change:
+    """Set a value at a place of the configuration: ``put("map", "search", 3)``."""
+    *keys, last, value = place
+
+    def change(config: dict[str, Any], _: Path) -> None:
+        for key in keys:
+            config = config[key]
+        if value is DELETE:
+            del config[last]
+        else:
+            config[last] = value
+
+    return change
+
+
+DELETE = object()
+
+
+def task(**fields: Any) -> Change:
+    """Put another task beside the good one."""
+    return put("map", "tasks", "other", fields)
+
+
+def file_task(name: str, content: str, **fields: Any) -> Change:
+    def change(config: dict[str, Any], folder: Path) -> None:
+        (folder / name).write_text(content)
+        source = {"file": name, **fields}
+        config["map"]["tasks"]["other"] = {"perplexity": source}
+
+    return change
+
+
+def harness_task(content: dict[str, Any], **fields: Any) -> Change:
+    """Put a local lm-eval task of three questions beside the good task."""
+
+    def change(config: dict[str, Any], folder: Path) -> None:
+        questions = [{"q": "hello", "choices": ["a", "b"], "gold": 0}] * 3
+        (folder / "q.jsonl").write_text("\n".join(map(json.dumps, questions)))
+        described = {
+            "task": "questions",
+            "dataset_path": "json",
+            "dataset_kwargs": {"data_files": {"test": str(folder / "q.jsonl")}},
+            "test_split": "test",
+            "output_type": "multiple_choice",
+            "doc_to_text": "{{q}}",
+            "doc_to_choice": "{{choices}}",
+            "doc_to_target": "{{gold}}",
+            "metric_list": [{"metric": "acc"}],
+            **content,
+        }
+        (folder / "q.yaml").write_text(yaml.safe_dump(described))
+        other = {"lm_eval": "q.yaml", "metric": "acc", **fields}
+        config["map"]["tasks"]["other"] = other
+
+    return change
+
+
+def copied_model(edit: Callable[[Path], None]) -> Change:
+    """Replace the first model by a changed copy of it."""
+
+    def change(config: dict[str, Any], folder: Path) -> None:
+        shutil.copytree(config["models"][0]["model"], folder / "changed")
+        edit(folder / "changed")
+        config["models"][0]["model"] = str(folder / "changed")
+
+    return change
+
+
+def edit_config(**fields: Any) -> Callable[[Path], None]:
+    def edit(model: Path) -> None:
+        content = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**content, **fields}))
+
+    return edit
+
+
+def other_tokenizer(model: Path) -> None:
+    content = json.loads((model / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    swapped = {vocabulary["A"]: "B", vocabulary["B"]: "A"}
+    content["model"]["vocab"] = {
+        swapped.get(number, token): number for token, number in vocabulary.items()
+    }
+    (model / "tokenizer.json").write_text(json.dumps(content))
+
+
+def same_as_base(config: dict[str, Any], folder: Path) -> None:
+    shutil.copytree(config["base_model"], folder / "copy")
+    config["models"][0]["model"] = str(folder / "copy")
+
+
+def plus_in_path(config: dict[str, Any], folder: Path) -> None:
+    shutil.copytree(config["models"][0]["model"], folder / "a+b+c")
+    config["models"][0]["model"] = str(folder / "a+b+c")
+
+
+CASES: dict[str, tuple[Change, str]] = {
+    # Keys that do not exist, at every level.
+    "top level": (put("merge_metod", "x"), r"merge_metod.*did you mean 'merge_method'"),
+    "model entry": (put("models", 0, "paramters", {}), r"models\[0\].*'parameters'"),
+    "parameter": (
+        put("models", 0, "parameters", {"densty": 0.5}),
+        r"models\[0\]\.parameters\.densty: 'ties' has no parameter.*'density'",
+    ),
+    "shared parameter": (
+        put("parameters", {"lamda": 1}),
+        r"parameters\.lamda.*'lambda'",
+    ),
+    "condition": (
+        put("models", 0, "parameters", {"weight": [{"value": 1, "filtr": "mlp"}]}),
+        r"weight\[0\]\.filtr.*'filter'",
+    ),
+    "tokenizer": (put("tokenizer", {"sorce": "base"}), r"tokenizer\.sorce.*'source'"),
+    "map block": (put("map", "tsks", {}), r"map\.tsks.*'tasks'"),
+    "search": (put("map", "search", {"sed": 1}), r"map\.search\.sed.*'seed'"),
+    "select": (put("map", "select", {"prefr": {}}), r"map\.select\.prefr.*'prefer'"),
+    "task": (put("map", "tasks", "text", "limt", 3), r"tasks\.text\.limt: unknown key"),
+    "text source": (
+        put("map", "tasks", "text", "perplexity", "feld", "x"),
+        r"perplexity\.feld.*'field'",
+    ),
+    # Things of the wrong type or out of range.
+    "evaluations": (put("map", "search", {"evaluations": "many"}), r"valid integer"),
+    "exponent": (put("map", "search", {"evaluations": "1e2"}), r"YAML reads this as"),
+    "boolean": (put("map", "search", {"evaluations": True}), r"evaluations.*got True"),
+    "no tasks": (put("map", "tasks", {}), r"map\.tasks.*at least 1"),
+    "tasks as a list": (put("map", "tasks", [1]), r"map\.tasks.*valid dict"),
+    "no map block": (put("map", DELETE), r"a 'map:' block.*is required"),
+    "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
+    "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
+    "no models": (put("models", DELETE), r"Exactly one of 'models', 'slices'"),
+    "dtype": (put("dtype", "float23"), r"dtype: there is no dtype.*'float32'"),
+    "density": (put("models", 0, "parameters", {"density": {}}), r"density.*required"),
+    "bounds reversed": (
+        put("map", "search", {"bounds": [1, 0]}),
+        r"map\.search\.bounds: must rise from low to high",
+    ),
+    "bounds of nobody": (
+        put("map", "search", {"bounds": {"c": [0, 1]}}),
+        r"bounds\.c: there is no coefficient 'c'; known: a, b",
+    ),
+    "too few evaluations": (
+        put("map", "search", {"evaluations": 5}),
+        r"map\.search\.evaluations: .*6.*1 more",
+    ),
+    "grid too coarse": (
+        put("map", "search", {"evaluations": 8, "design": "grid"}),
+        r"map\.search\.evaluations: .*grid",
+    ),
+    "preference for nobody": (
+        put("map", "select", {"prefer": {"txt": 1}}),
+        r"prefer\.txt: there is no task 'txt'; did you mean 'text'",
+    ),
+    "negative preference": (
+        put("map", "select", {"prefer": {"text": -1}}),
+        r"map\.select: preferences must be 0 or more",
+    ),
+    "two ways to select": (
+        put("map", "select", {"prefer": {"text": 1}, "index": 2}),
+        r"give 'prefer' or 'index', not both",
+    ),
+    # Methods and models.
+    "method": (put("merge_method", "tise"), r"no merge method 'tise'.*'ties'"),
+    "method without weights": (
+        lambda config, _: config.update(
+            merge_method="model_stock",
+            models=[{"model": m["model"]} for m in config["models"]],
+        ),
+        r"'model_stock' has no weight per model",
+    ),
+    "nothing to search": (
+        put("parameters", {"weight": 0.5}),
+        r"every model has a number as its weight",
+    ),
+    "ratios of three": (
+        put("parameters", {"normalize": True, "density": 0.5}),
+        r"cannot be told apart; set normalize: false",
+    ),
+    "model that is not there": (
+        put("models", 0, "model", "./nowhere"),
+        r"models\[0\]\.model: there is no folder './nowhere'",
+    ),
+    "model of the Hub, offline": (
+        put("models", 0, "model", "nobody/nothing"),
+        r"there is no folder 'nobody/nothing', and the Hub",
+    ),
+    "model twice": (
+        lambda config, _: config["models"].append(copy.deepcopy(config["models"][0])),
+        r"stands twice",
+    ),
+    "only the base": (
+        lambda config, _: config.update(models=[{"model": config["base_model"]}]),
+        r"no model besides the base model",
+    ),
+    "plus in a path": (plus_in_path, r"models\[0\]\.model: mergekit reads '\+'"),
+    "copy of the base": (same_as_base, r"has the same content as"),
+    "other architecture": (
+        copied_model(edit_config(model_type="mistral")),
+        r"model_type is mistral here and llama",
+    ),
+    "other tokenizer": (
+        copied_model(other_tokenizer),
+        r"other tokens or ids.*'tokenizer: \{source: union\}'",
+    ),
+    "damaged weights": (
+        copied_model(lambda m: (m / "model.safetensors").write_bytes(b"not weights")),
+        r"cannot be read as safetensors",
+    ),
+    "no weights": (
+        copied_model(lambda m: (m / "model.safetensors").unlink()),
+        r"holds no weights",
+    ),
+    "pickled weights": (
+        copied_model(
+            lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin")
+        ),
+        r"pickled weights.*convert it",
+    ),
+    "no model in the folder": (
+        copied_model(lambda m: (m / "config.json").unlink()),
+        r"holds no config\.json",
+    ),
+    # Tasks.
+    "task name": (
+        lambda config, _: config["map"]["tasks"].update({"a b": {}}),
+        r"task names are letters, digits",
+    ),
+    "task of no kind": (task(metric="acc"), r"tasks\.other: a task has exactly one of"),
+    "task of two kinds": (
+        task(python="a:b", lm_eval="x"),
+        r"exactly one of the keys 'perplexity', 'lm_eval' and 'python'",
+    ),
+    "missing file": (
+        task(perplexity={"file": "no.txt"}),
+        r"tasks\.other\.perplexity\.file: .*no\.txt",
+    ),
+    "file of another kind": (
+        task(perplexity={"file": "a.csv"}),
+        r"file must end in \.txt or \.jsonl",
+    ),
+    "empty file": (file_task("empty.txt", ""), r"empty\.txt.*(empty|no text)"),
+    "not JSON": (file_task("x.jsonl", '{"text": "a"}\nhello\n'), r"line 2 is not JSON"),
+    "missing field": (
+        file_task("x.jsonl", '{"texts": "a"}\n', field="text"),
+        r"'text'.*'texts'",
+    ),
+    "field that is no text": (file_task("x.jsonl", '{"text": 3}\n'), r"line 1.*text"),
+    "dataset, offline": (
+        task(perplexity={"dataset": "nobody/nothing"}),
+        r"tasks\.other\.perplexity.*nobody/nothing",
+    ),
+    "metric": (harness_task({}, metric="accc"), r"metric.*'accc'.*'acc'"),
+    "metric of the task": (
+        harness_task({"metric_list": [{"metric": "akk", "aggregation": "mean"}]}),
+        r"tasks\.other",
+    ),
+    "filter": (harness_task({}, filter="strict"), r"no filter 'strict'; known: none"),
+    "limit of 1.0": (harness_task({}, limit=1.0), r"limit must be a whole number"),
+    "split": (harness_task({"test_split": "tset"}), r"tasks\.other.*tset"),
+    "field of a prompt": (harness_task({"doc_to_text": "{{qq}}"}), r"tasks\.other.*qq"),
+    "task file": (task(lm_eval="no.yaml", metric="acc"), r"tasks\.other.*no\.yaml"),
+    "python module": (
+        task(python="no_such:f", direction="maximize"),
+        r"tasks\.other\.python.*no_such",
+    ),
+    "python reference": (
+        task(python="no_such.f", direction="maximize"),
+        r"tasks\.other\.python",
+    ),
+    "direction": (task(python="os:getcwd", direction="up"), r"direction.*'maximize'"),
+    "range reversed": (
+        task(python="os:getcwd", direction="maximize", range=[1, 0]),
+        r"range: must rise",
+    ),
+}
+
+
+@pytest.fixture
+def good(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """A configuration that works, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 40)
+    models = [{"model": str(family[n]), "parameters": {"density": 0.5}} for n in "ab"]
+    return {
+        "merge_method": "ties",
+        "base_model": str(family["base"]),
+        "models": models,
+        "map": {
+            "tasks": {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300}},
+            "search": {"evaluations": 6, "remeasure": 0},
+        },
+    }
+
+
+def invoke(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, list(arguments))
+
+
+def search(config: dict[str, Any]) -> click.testing.Result:
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    return invoke("search", "config.yml", "run")
+
+
+def test_the_good_configuration_is_good(good: dict[str, Any]) -> None:
+    result = search(good)
+
+    assert result.exit_code == 0, result.output
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 40
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_explained(
+    name: str, good: dict[str, Any], family: dict[str, Path], tmp_path: Path
+) -> None:
+    change, expected = CASES[name]
+    if name == "ratios of three":
+        good["models"].append({"model": str(family["c"])})
+    change(good, tmp_path)
+
+    result = search(good)
+
+    assert result.exit_code == 2, result.output
+    message = " ".join(result.stderr.split())
+    assert message.startswith("error: 1 problem in config.yml: config.yml:"), message
+    assert re.search(expected, message), message
+    assert "Traceback" not in result.output
+    assert not Path("run").exists()
+
+
+def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
+    put("dtype", "float23")(good, Path())
+    put("map", "search", {"sed": 1})(good, Path())
+    task(perplexity={"file": "no.txt"})(good, Path())
+    put("models", 1, "parameters", {"densty": 1})(good, Path())
+
+    result = search(good)
+
+    lines = result.stderr.splitlines()
+    assert lines[0] == "error: 4 problems in config.yml:"
+    numbers = [int(line.split(":")[1]) for line in lines[1:]]
+    assert numbers == sorted(numbers)
+    assert len(numbers) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a: [1", "not valid YAML"),
+        ("", "a mapping with merge_method, models and map was expected, got an empty"),
+        ("- a", "was expected, got list"),
+        ("a: 1\na: 2\n", "stands twice"),
+    ],
+)
+@pytest.mark.usefixtures("good")
+def test_files_that_are_no_configuration(content: str, expected: str) -> None:
+    Path("config.yml").write_text(content)
+
+    result = invoke("search", "config.yml", "run")
+
+    assert result.exit_code == 2
+    assert expected in " ".join(result.stderr.split())
+
+
+@pytest.mark.usefixtures("good")
+def test_a_missing_configuration() -> None:
+    result = invoke("search", "no.yml", "run")
+
+    assert result.exit_code == 2
+    assert "no.yml: there is no such file" in result.stderr
+
+
+def test_folders_that_are_in_the_way(good: dict[str, Any]) -> None:
+    Path("run").mkdir()
+    Path("run/holiday.jpg").touch()
+    assert "holds files that are not of a search" in search(good).stderr
+    shutil.rmtree("run")
+    Path("run").touch()
+    assert "run is a file; name a folder" in search(good).stderr
+
+
+def test_existing_output_is_left_as_it_is(good: dict[str, Any]) -> None:
+    Path("config.yml").write_text(yaml.safe_dump(good))
+    Path("out").mkdir()
+
+    for command in (["run", "config.yml", "out"], ["merge", "run", "out"]):
+        result = invoke(*command)
+        assert result.exit_code == 2
+        assert "out exists already and is left as it is" in result.stderr
+    assert list(Path("out").iterdir()) == []
+
+
+def test_output_that_cannot_be_written(good: dict[str, Any]) -> None:
+    Path("config.yml").write_text(yaml.safe_dump(good))
+
+    result = invoke("search", "config.yml", "/proc/run")
+
+    assert result.exit_code == 2
+    assert "/proc/run" in result.stderr
+    assert "cannot be written" in result.stderr
+
+
+@pytest.mark.usefixtures("good")
+def test_a_run_that_is_not_there_or_not_finished() -> None:
+    result = invoke("select", "nowhere")
+
+    assert result.exit_code == 2
+    assert "there is no finished search; finish the search with" in result.stderr
+
+
+def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def f(model, tokenizer):\n    return float('nan')\n"
+    )
+    put("map", "tasks", "nan", {"python": "mine:f", "direction": "maximize"})(
+        good, tmp_path
+    )
+
+    result = search(good)
+
+    assert result.exit_code == 2
+    assert "task 'nan' has no measurement to fit" in result.stderr
+    lines = Path("run/evaluations.jsonl").read_text().splitlines()
+    assert sum('"value": null' in line for line in lines) == 6
+
+
+def test_bad_selections(good: dict[str, Any]) -> None:
+    assert search(good).exit_code == 0
+    for arguments, expected in {
+        ("--prefer", "txt=1"): "there is no task 'txt'; did you mean 'text'?",
+        ("--prefer", "text"): "write it as math=2,code=1",
+        ("--prefer", "text=-1"): "weights are 0 or more",
+        ("--prefer", "text=0"): "at least one weight must be above 0",
+        ("--index", "99"): "the front has the points 0 to 0, not 99",
+        ("--index", "0", "--prefer", "text=1"): "give --prefer or --index, not both",
+    }.items():
+        result = invoke("select", "run", *arguments)
+        assert result.exit_code == 2
+        assert expected in " ".join(result.stderr.split())
