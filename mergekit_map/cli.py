@@ -61,3 +61,7 @@ def main() -> None:
     CONFIG is the YAML you would hand to mergekit-yaml, plus a map: block that says what
     to measure. Start with: mergekit-map demo
     """
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,7 @@ from mergekit_map import pipeline
 from mergekit_map.commands_light import chosen, selection_options
 from mergekit_map.demo.configuration import demo_config
 from mergekit_map.demo.family import family_folder, train_family
-from mergekit_map.errors import ArtifactError
+from mergekit_map.merging.checkpoint import refuse_existing
 from mergekit_map.selection import Selection
 from mergekit_map.terminal import TerminalReporter, show_front, show_point
 
@@ -79,7 +79,7 @@ def merge(
 
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
-    _refuse_existing(out)
+    refuse_existing(out)
     _merge(run, out, chosen(run, prefer, index), merge_options)
 
 
@@ -100,7 +100,7 @@ def run(
 
     Example: mergekit-map run merge.yml my-model
     """
-    _refuse_existing(out)
+    refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     _search(config, run_folder, merge_options)
     _merge(run_folder, out, chosen(run_folder, None, None), merge_options)
@@ -122,7 +122,7 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     Example: mergekit-map demo
     """
     folder = out or _unused(Path("mergekit-map-demo"))
-    _refuse_existing(folder)
+    refuse_existing(folder)
     with TerminalReporter() as reporter:
         family = train_family(family_folder(), reporter.stage)
     folder.mkdir(parents=True)
@@ -157,14 +157,6 @@ def _merge(run: Path, out: Path, selection: Selection, options: MergeOptions) ->
     click.echo(f"{out} holds point {selection.index} of the front:")
     show_point(selection, point)
     click.echo(f"The same checkpoint with mergekit alone:\n  {command}")
-
-
-def _refuse_existing(out: Path) -> None:
-    if out.exists():
-        raise ArtifactError(
-            f"{out} exists already and is left as it is; name another folder, or remove "
-            "this one"
-        )
 
 
 def _unused(folder: Path) -> Path:

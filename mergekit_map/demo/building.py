@@ -147,12 +147,12 @@ def _train_models(
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
     enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if enabled:
-            transformers_logging.enable_progress_bar()
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _generator(purpose: str) -> np.random.Generator:

@@ -40,4 +40,6 @@ def demo_config(family: Family) -> str:
         "math_choice": family.choice_task("math_choice"),
     }
     # JSON quotes whatever a path may hold, and YAML reads JSON.
-    return _TEMPLATE.format(**{name: json.dumps(str(p)) for name, p in paths.items()})
+    return _TEMPLATE.format(
+        **{name: json.dumps(str(p), ensure_ascii=False) for name, p in paths.items()}
+    )

@@ -44,7 +44,10 @@ def write_choice_task(path: Path, questions: Path) -> None:
         "metadata": {"version": 1.0},
     }
     # Every JSON value is a YAML value, with the same quotes and escapes.
-    text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in lines.items())
+    text = "".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}\n"
+        for key, value in lines.items()
+    )
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8", newline="\n")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -13,16 +12,9 @@ from typing import Any
 from mergekit.common import ModelReference
 from mergekit.options import MergeOptions
 
+from mergekit_map.cache import cache_home
 from mergekit_map.merging.entries import referenced_models
 from mergekit_map.merging.models import fingerprint
-
-
-def cache_home() -> Path:
-    """Give the folder for what can be made again: ``$MERGEKIT_MAP_HOME`` if set."""
-    if "MERGEKIT_MAP_HOME" in os.environ:
-        return Path(os.environ["MERGEKIT_MAP_HOME"])
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "mergekit-map"
 
 
 def with_adapter_cache(merge: Mapping[str, Any], options: MergeOptions) -> MergeOptions:

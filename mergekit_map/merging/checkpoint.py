@@ -43,6 +43,15 @@ def write_checkpoint(
         ) from error
 
 
+def refuse_existing(target: Path) -> None:
+    """Raise ArtifactError if there is something where output should go."""
+    if target.exists():
+        raise ArtifactError(
+            f"{target} exists already and is left as it is; name another folder, or "
+            "remove this one"
+        )
+
+
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a sibling folder that takes the name of ``target`` when all went well.
@@ -50,11 +59,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: ``target`` exists, or cannot be created.
     """
-    if target.exists():
-        raise ArtifactError(
-            f"{target} exists already and is left as it is; name another folder, or "
-            "remove this one"
-        )
+    refuse_existing(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(

@@ -66,8 +66,8 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         raise ArtifactError(f"{path} cannot be read: {error}") from None
     if content.get("version") != VERSION:
         raise ArtifactError(
-            f"{path} is of version {content.get('version')}, this program reads version "
-            f"{VERSION}; search again with this version"
+            f"{path} is of version {content.get('version')}, this program reads "
+            f"version {VERSION}; search again with this version"
         )
     return content
 

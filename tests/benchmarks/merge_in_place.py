@@ -46,9 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         size = build_models(Path(folder), arguments.layers)
         print(f"{size / 2e6:.0f} M parameters, {torch.get_num_threads()} threads")
-        print(
-            f"{'method':16} {'disk s':>8} {'in place s':>10} {'faster':>7} {'copies':>7}"
-        )
+        print(f"{'':16} {'disk s':>8} {'in place s':>10} {'faster':>7} {'copies':>7}")
         for method, parameters in METHODS.items():
             space = make_space(Path(folder), method, parameters)
             compare(method, space, size, arguments.repeats)

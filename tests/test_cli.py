@@ -1,0 +1,306 @@
+"""The command line on real, if tiny, models: from YAML to checkpoint."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import transformers
+import yaml
+from safetensors.torch import load_file
+
+from mergekit_map.cli import main
+
+
+@pytest.fixture
+def config(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Two perplexities, an lm-eval task and a function of one's own."""
+    monkeypatch.chdir(tmp_path)
+    Path("greeting.txt").write_text("hello world, one plus two\n" * 30)
+    Path("code.jsonl").write_text('{"body": "def return x"}\n' * 30)
+    questions = [
+        {"q": f"hello {n}", "choices": ["one", "two", "three"], "gold": n % 3}
+        for n in range(12)
+    ]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    described = {
+        "task": "questions",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "q.jsonl")}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{q}}",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": "{{gold}}",
+        "metric_list": [{"metric": "acc"}],
+    }
+    Path("q.yaml").write_text(yaml.safe_dump(described))
+    Path("mine.py").write_text(
+        "def spread(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
+    )
+    code = {"perplexity": {"file": "code.jsonl", "field": "body"}, "block": 32}
+    return {
+        "merge_method": "dare_ties",
+        "base_model": str(family["base"]),
+        "models": [
+            {"model": str(family[n]), "parameters": {"density": 0.6}} for n in "ab"
+        ],
+        "dtype": "float32",
+        "map": {
+            "tasks": {
+                "greeting": {"perplexity": {"file": "greeting.txt"}, "block": 32},
+                "code": code,
+                "questions": {"lm_eval": "q.yaml", "metric": "acc"},
+                "spread": {"python": "mine:spread", "direction": "maximize"},
+            },
+            "search": {"evaluations": 7, "remeasure": 2, "seed": 3},
+        },
+    }
+
+
+def write(config: dict[str, Any], **search: Any) -> None:
+    config["map"]["search"].update(search)
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def invoke(*arguments: str) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def lines(path: str = "out.run/evaluations.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_one_yaml_in_checkpoint_out(config: dict[str, Any]) -> None:
+    write(config)
+
+    result = invoke("run", "config.yml", "out")
+
+    assert "predicted" in result.output
+    manifest = json.loads(Path("out.run/manifest.json").read_text())
+    front = json.loads(Path("out.run/front.json").read_text())
+    chosen = front["points"][front["selected"]]
+    recipe = Path("out.run/recipe.yml").read_text()
+    assert all(m["value"] is not None for m in chosen["measured"].values())
+    assert len(list(Path("out.run/recipes").iterdir())) == len(front["points"])
+    assert Path("out/mergekit_config.yml").read_text() == recipe
+    assert "--random-seed 3" in recipe
+    assert manifest["random_seed"] == 3
+    assert yaml.safe_load(recipe)["merge_method"] == "dare_ties"
+    merged_with_mergekit = stock_merge("out.run/recipe.yml", "stock", 3)
+    ours = load_file("out/model.safetensors")
+    assert ours.keys() == merged_with_mergekit.keys()
+    for name, tensor in merged_with_mergekit.items():
+        assert torch.equal(ours[name], tensor), name
+
+
+def stock_merge(recipe: str, out: str, seed: int) -> dict[str, torch.Tensor]:
+    command = [sys.executable, "-W", "ignore", "-m", "mergekit.scripts.run_yaml"]
+    options = ["--random-seed", str(seed), "--quiet"]
+    subprocess.run([*command, recipe, out, *options], check=True, capture_output=True)
+    return load_file(f"{out}/model.safetensors")
+
+
+@pytest.mark.slow
+def test_what_was_logged_is_what_others_measure(config: dict[str, Any]) -> None:
+    del config["map"]["tasks"]["spread"]
+    write(config)
+    invoke("run", "config.yml", "out")
+    front = json.loads(Path("out.run/front.json").read_text())
+    measured = front["points"][front["selected"]]["measured"]
+
+    model = transformers.AutoModelForCausalLM.from_pretrained("out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained("out")
+    text = Path("greeting.txt").read_text()
+    loss = plain_loss(model, tokenizer, text, block=32)
+    command = [sys.executable, "-W", "ignore", "-m", "lm_eval", "--model", "hf"]
+    model_arguments = "pretrained=out,softmax_dtype=float32"
+    task = ["--model_args", model_arguments, "--tasks", "questions"]
+    where = ["--include_path", ".", "--output_path", "stock", "--batch_size", "8"]
+    subprocess.run(
+        [*command, *task, *where, "--device", "cpu"], check=True, capture_output=True
+    )
+    (results,) = Path("stock").rglob("results_*.json")
+    stock = json.loads(results.read_text())["results"]["questions"]
+
+    assert measured["greeting"]["value"] == pytest.approx(loss, rel=1e-4)
+    assert measured["questions"]["value"] == stock["acc,none"]
+    assert measured["questions"]["stderr"] == pytest.approx(stock["acc_stderr,none"])
+
+
+def plain_loss(model: Any, tokenizer: Any, text: str, block: int) -> float:
+    """Mean loss over blocks with nothing but transformers' own loss."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    stream = torch.tensor([tokenizer.bos_token_id, *ids])
+    total, count = 0.0, 0
+    for start in range(0, len(stream) - 1, block):
+        end = min(start + block, len(stream) - 1)
+        first = max(0, end - block)  # the last block is moved back to full length
+        labels = torch.cat([torch.full((1,), -100), stream[first + 1 : end + 1]])
+        labels[1 : 1 + start - first] = -100
+        inputs = stream[first : end + 1][None]
+        scored = end - start
+        loss = model(input_ids=inputs, labels=labels[None]).loss.item()
+        total, count = total + loss * scored, count + scored
+    return total / count
+
+
+def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    before = lines()
+    front = json.loads(Path("out.run/front.json").read_text())
+    best = {}
+    for task in front["tasks"]:
+        invoke("select", "out.run", "--prefer", f"{task}=1")
+        front = json.loads(Path("out.run/front.json").read_text())
+        best[task] = front["points"][front["selected"]]["predicted"][task]["value"]
+        values = [p["predicted"][task]["value"] for p in front["points"]]
+        higher = front["tasks"][task]["direction"] == "maximize"
+        assert best[task] == (max(values) if higher else min(values))
+    shown = invoke("select", "out.run", "--index", "0")
+
+    assert lines() == before
+    assert "chosen by its index" in shown.stdout
+    assert yaml.safe_load(shown.stdout) == yaml.safe_load(
+        Path("out.run/recipes/000.yml").read_text()
+    )
+
+
+def test_more_evaluations_and_another_task_reuse_what_there_is(
+    config: dict[str, Any],
+) -> None:
+    spread = config["map"]["tasks"].pop("spread")
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    count = len(lines())
+
+    write(config, evaluations=9)
+    invoke("search", "config.yml", "out.run")
+    more = lines()[count:]
+    assert sum(line["role"] == "design" for line in more) == 2 * 3
+
+    count = len(lines())
+    config["map"]["tasks"]["spread"] = spread
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    designed = [line for line in lines()[count:] if line["role"] != "front"]
+    assert [line["task"] for line in designed] == ["spread"] * 9
+
+
+def test_changes_are_named_and_never_mixed(
+    config: dict[str, Any], family: dict[str, Path]
+) -> None:
+    config["map"]["tasks"] = {"spread": config["map"]["tasks"]["spread"]}
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    count = len(lines())
+
+    write(config, seed=4)
+    result = invoke("search", "config.yml", "out.run")
+    said = " ".join(result.stderr.split())
+    assert f"{count} measurements" in said
+    assert "the seed changed" in said
+    assert all(line["merge"] != lines()[0]["merge"] for line in lines()[count:])
+
+    config["models"][1]["model"] = str(family["c"])
+    write(config)
+    result = invoke("search", "config.yml", "out.run")
+    assert "models (b, c)" in " ".join(result.stderr.split())
+
+    mine = Path("mine.py")
+    mine.write_text(mine.read_text().replace("std()", "mean()"))
+    result = invoke("search", "config.yml", "out.run")
+    assert "the task definition changed" in " ".join(result.stderr.split())
+
+
+def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
+    write(config)
+    invoke("search", "config.yml", "memory")
+    config["map"]["merge"] = "disk"
+    write(config)
+    invoke("search", "config.yml", "disk")
+
+    memory, disk = lines("memory/evaluations.jsonl"), lines("disk/evaluations.jsonl")
+    for line in [*memory, *disk]:
+        del line["seconds"]
+    assert memory == disk
+
+
+def test_same_config_and_seed_same_bytes(config: dict[str, Any]) -> None:
+    write(config)
+    for folder in ("one", "two"):
+        invoke("search", "config.yml", folder)
+
+    one, two = lines("one/evaluations.jsonl"), lines("two/evaluations.jsonl")
+    for line in [*one, *two]:
+        del line["seconds"]
+    assert one == two
+    for name in ("front.json", "front.csv", "surrogates.json"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    recipes = [Path(folder, "recipe.yml").read_text() for folder in ("one", "two")]
+    assert recipes[0] == recipes[1].replace("two/recipes", "one/recipes")
+
+
+def test_a_model_that_changed_is_not_merged_by_an_old_search(
+    config: dict[str, Any], family: dict[str, Path]
+) -> None:
+    import shutil
+
+    copy = shutil.copytree(family["a"], "moving")
+    config["models"][0]["model"] = str(copy)
+    config["map"]["tasks"] = {"spread": config["map"]["tasks"]["spread"]}
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    shutil.copy(family["c"] / "model.safetensors", copy)
+
+    script = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli"]
+    result = subprocess.run(
+        [*script, "merge", "out.run", "out"], capture_output=True, text=True
+    )
+
+    assert result.returncode == 2
+    assert "models (moving) changed since the search" in " ".join(result.stderr.split())
+    assert not Path("out").exists()
+
+
+@pytest.mark.slow
+def test_interrupting_says_how_to_go_on(config: dict[str, Any]) -> None:
+    Path("mine.py").write_text(
+        "import time\n"
+        "def spread(model, tokenizer):\n"
+        "    time.sleep(1)\n"
+        "    return model.lm_head.weight.std().item()\n"
+    )
+    write(config)
+    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli"]
+    process = subprocess.Popen(
+        [*command, "search", "config.yml", "my run"], stdout=subprocess.PIPE, text=True
+    )
+    log = Path("my run/evaluations.jsonl")
+    while not (log.exists() and log.read_text().count("\n") >= 4):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate()
+
+    assert process.returncode == 130
+    assert "Go on with: mergekit-map search config.yml 'my run'" in output
+
+
+def test_help_shows_an_example_for_every_command() -> None:
+    for command in ("run", "search", "select", "merge", "demo"):
+        assert f"Example: mergekit-map {command}" in invoke(command, "--help").output
