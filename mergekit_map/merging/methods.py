@@ -8,11 +8,11 @@ equals what the built-in method writes, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from mergekit import merge_methods
@@ -24,10 +24,16 @@ from mergekit.merge_methods.base import (
 )
 from mergekit.merge_methods.generalized_task_arithmetic import (
     GeneralizedTaskArithmeticMerge,
-    get_mask,
 )
 from mergekit.sparsify import RescaleNorm, sparsify
 from torch import Tensor
+
+from mergekit_map.merging.replay import (
+    MethodReplay,
+    Replay,
+    TaskVectorReplay,
+    allows_shortcuts,
+)
 
 PREFIX = "map_"
 
@@ -41,101 +47,6 @@ TASK_VECTOR_METHODS = (
     "breadcrumbs",
     "breadcrumbs_ties",
 )
-
-# Elements handled at a time: the intermediate values of a slice stay in the cache of a
-# CPU, while a GPU wants few launches and has the memory for large slices.
-_CPU_SLICE = 1 << 17
-_GPU_SLICE = 1 << 25
-
-
-class Replay(Protocol):
-    """One output tensor of a merge, ready to be merged again with other weights."""
-
-    @property
-    def models(self) -> Sequence[Any]:
-        """Give the models whose weights are wanted, in this order."""
-        ...
-
-    def write(self, weights: Sequence[float], target: Tensor) -> None:
-        """Merge with one weight per model and write into ``target``, casting."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class TaskVectorReplay:
-    """A tensor of the task-arithmetic family: base plus weighted, prepared deltas."""
-
-    models: tuple[Any, ...]
-    base: Tensor  # (*shape)
-    deltas: Tensor  # (len(models), *shape), sparsified, not weighted
-    elect_signs: Any  # mergekit's consensus method, or None
-    mask_dtype: torch.dtype
-    normalize: bool
-    scale: float  # mergekit's ``lambda``
-
-    def write(self, weights: Sequence[float], target: Tensor) -> None:
-        """Write base + merged deltas into ``target`` of the same shape."""
-        count = len(self.models)
-        base, out = self.base.reshape(-1), target.view(-1)
-        deltas = self.deltas.view(count, -1)
-        # mergekit rounds the weights to the dtype of the merge.
-        column = torch.tensor(weights, dtype=deltas.dtype, device=deltas.device)[
-            :, None
-        ]
-        step = _CPU_SLICE if base.device.type == "cpu" else _GPU_SLICE
-        for start in range(0, base.numel(), step):
-            part = slice(start, start + step)
-            merged = self._merge_deltas(deltas[:, part], column)
-            if out.dtype == base.dtype and out.device == base.device:
-                torch.add(base[part], merged, out=out[part])
-            else:
-                out[part].copy_(base[part] + merged)
-
-    def _merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
-        """Weigh, elect signs, add up and normalise; (n, k) and (n, 1) to (k,)."""
-        weighted = deltas * weights
-        merged: Tensor
-        if self.elect_signs:
-            mask = get_mask(
-                weighted, method=self.elect_signs, mask_dtype=self.mask_dtype
-            )
-            merged = (weighted * mask).sum(dim=0)
-            if self.normalize:
-                divisor = (weights * mask).sum(dim=0)
-                divisor[divisor == 0] = 1
-        else:
-            merged = weighted.sum(dim=0)
-            if self.normalize:
-                divisor = weights.sum(dim=0)
-                divisor[divisor.abs() < 1e-8] = 1
-        if self.normalize:
-            merged /= divisor
-        if self.scale != 1:
-            merged *= self.scale
-        return merged
-
-
-@dataclass(frozen=True, eq=False)
-class MethodReplay:
-    """A tensor of any other method: its inputs, handed to the method again."""
-
-    method: MergeMethod
-    group: TensorGroup
-    parameters: Mapping[str, Any]
-
-    @property
-    def models(self) -> Sequence[Any]:
-        """Give the models that have a weight, in mergekit's order."""
-        return tuple(self.parameters["weight"])
-
-    def write(self, weights: Sequence[float], target: Tensor) -> None:
-        """Run the method with other weights and copy its result into ``target``."""
-        weight = dict(zip(self.models, weights, strict=True))
-        (merged,) = self.method(
-            (self.group,), parameters={**self.parameters, "weight": weight}
-        )
-        target.copy_(merged)
-
 
 Prepare = Callable[[TensorGroup, Mapping[str, Any]], Replay]
 
@@ -223,6 +134,7 @@ def _task_vector_preparation(builtin: GeneralizedTaskArithmeticMerge) -> Prepare
             if builtin.sparsification_method:
                 delta = _sparsified(builtin, delta, entry.id, parameters)
             deltas[index] = delta
+        usual = not parameters["normalize"] and parameters["lambda"] == 1
         return TaskVectorReplay(
             models=tuple(entry.id for entry in group.non_base),
             base=base,
@@ -231,6 +143,7 @@ def _task_vector_preparation(builtin: GeneralizedTaskArithmeticMerge) -> Prepare
             mask_dtype=torch.int8 if parameters["int8_mask"] else base.dtype,
             normalize=parameters["normalize"],
             scale=parameters["lambda"],
+            plain=usual and allows_shortcuts(base, deltas),
         )
 
     return prepare

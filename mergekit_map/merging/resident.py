@@ -22,7 +22,8 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
-from mergekit_map.merging.methods import Replay, recordable_method, recording
+from mergekit_map.merging.methods import recordable_method, recording
+from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.weights import WeightTable, weight_table
 
