@@ -42,8 +42,8 @@ from mergekit_map.demo.training import (
 _RECIPE_VERSION = 1  # raise it when a change of code changes what is trained
 _SEED = 0
 _BASE = Schedule(steps=650, learning_rate=8e-3, matrix_learning_rate=0.03)
-_CODE = Schedule(steps=450, learning_rate=2e-3, matrix_learning_rate=0.01)
-_MATH = Schedule(steps=180, learning_rate=2e-3, matrix_learning_rate=0.01)
+_CODE = Schedule(steps=430, learning_rate=2e-3, matrix_learning_rate=0.01)
+_MATH = Schedule(steps=220, learning_rate=2e-3, matrix_learning_rate=0.01)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FamilySizes:
     base: Schedule = _BASE
     code: Schedule = _CODE
     math: Schedule = _MATH
-    base_shares: tuple[float, float, float] = (0.65, 0.2, 0.15)  # english, code, math
+    base_shares: tuple[float, float, float] = (0.68, 0.12, 0.2)  # english, code, math
     tokenizer_documents: int = 1_000  # of each domain
     questions: int = 180  # of each choice task
     held_out_characters: int = 60_000  # of each text to measure on

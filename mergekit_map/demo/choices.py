@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,9 +12,10 @@ from mergekit_map.demo.arithmetic import Problem
 
 _CHOICES = 4
 _PROMPT_CHARACTERS = (24, 60)
-_LINE_CHARACTERS = (18, 44)
-_SURPRISE_TOLERANCE = 0.04  # of the true line's, for the lines it is set against
-_FAMILIAR_SHARE = 0.5  # of a line's words that must stand in its prompt
+_LINE_CHARACTERS = (24, 72)
+_BREAK_AFTER = 0.4  # share of a line that its prompt holds at least
+_SHORTEST_ENDING = 10
+_SURPRISE_TOLERANCE = 0.04  # of the true ending's, for those it is set against
 _NEAREST_WRONG, _FARTHEST_WRONG = 3, 20  # distance of a wrong result from the right
 
 
@@ -29,10 +29,12 @@ class Question:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Broken:
+    """A line of code broken at a space: what leads to the break, and what follows."""
+
     file: int
     prompt: str
-    text: str
+    ending: str
 
 
 def code_questions(
@@ -41,19 +43,22 @@ def code_questions(
     surprise: Callable[[str], float],
     count: int,
 ) -> list[Question]:
-    """Ask which line comes next: the true one, or one of three from other files.
+    """Ask how a line goes on: as it does, or as one of three in other files.
 
-    All four are about equally likely by their tokens' frequencies (``surprise``, in
-    any unit), so that only the prompt tells them apart. Fewer than ``count``
-    questions come back where the documents do not hold more.
+    All four endings are about equally likely by their tokens' frequencies
+    (``surprise``, in any unit), so that only the prompt tells them apart. Fewer than
+    ``count`` questions come back where the documents do not hold more.
     """
-    lines = [line for file, text in enumerate(documents) for line in _lines(file, text)]
-    surprises = np.array([surprise(line.text) for line in lines])
+    lines = [
+        line
+        for file, text in enumerate(documents)
+        for line in _broken_lines(file, text)
+    ]
+    surprises = np.array([surprise(line.ending) for line in lines])
     files = np.array([line.file for line in lines])
     asked = (
         _code_question(rng, lines, index, _alike(surprises, files, index))
         for index in rng.permutation(len(lines))
-        if _familiar(lines[index])
     )
     return list(islice((question for question in asked if question), count))
 
@@ -78,33 +83,29 @@ def _math_question(rng: np.random.Generator, problem: Problem) -> Question:
     )
 
 
-def _lines(file: int, text: str) -> list[_Line]:
-    """List the lines of code, each with the text that leads to it."""
-    shortest_prompt, longest_prompt = _PROMPT_CHARACTERS
-    shortest, longest = _LINE_CHARACTERS
+def _broken_lines(file: int, text: str) -> list[_Broken]:
     found = []
-    end = -1  # of the line before
+    start = 0  # of the line, in the text
     for line in text.split("\n"):
-        prompt = text[max(0, end - longest_prompt) : max(0, end)].rstrip()
-        end += 1 + len(line)
-        fits = shortest <= len(line.strip()) <= longest
-        if fits and _is_code(line) and len(prompt) >= shortest_prompt:
-            found.append(_Line(file, prompt, "\n" + line))
+        if _is_code(line):
+            indent = len(line) - len(line.lstrip())
+            after = indent + round(_BREAK_AFTER * (len(line) - indent))
+            at = line.find(" ", after)
+            prompt = text[max(0, start + at - _PROMPT_CHARACTERS[1]) : start + at]
+            long_enough = len(prompt) >= _PROMPT_CHARACTERS[0]
+            if at >= 0 and long_enough and len(line) - at >= _SHORTEST_ENDING:
+                found.append(_Broken(file, prompt, line[at:]))
+        start += len(line) + 1
     return found
 
 
 def _is_code(line: str) -> bool:
     # Comments and most prose have none of these characters.
-    return not line.lstrip().startswith("#") and bool(set("=([:") & set(line))
-
-
-def _familiar(line: _Line) -> bool:
-    words = _words(line.text)
-    return len(words & _words(line.prompt)) >= max(1, _FAMILIAR_SHARE * len(words))
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[A-Za-z]{3,}", text))
+    words = line.strip()
+    shortest, longest = _LINE_CHARACTERS
+    if not shortest <= len(words) <= longest or words.startswith("#"):
+        return False
+    return bool(set("=([:") & set(words))
 
 
 def _alike(
@@ -112,21 +113,22 @@ def _alike(
     files: np.ndarray[tuple[int], np.dtype[np.int64]],
     index: int,
 ) -> list[int]:
-    """Find the lines of other files that are as likely before reading the prompt."""
+    """Find the endings in other files that are as likely before reading the prompt."""
     distance = np.abs(surprises - surprises[index])
     near = distance <= _SURPRISE_TOLERANCE * surprises[index]
     return [int(other) for other in np.flatnonzero(near & (files != files[index]))]
 
 
 def _code_question(
-    rng: np.random.Generator, lines: Sequence[_Line], index: int, alike: Sequence[int]
+    rng: np.random.Generator, lines: Sequence[_Broken], index: int, alike: Sequence[int]
 ) -> Question | None:
     true = lines[index]
-    others = sorted({lines[other].text for other in alike} - {true.text})
+    others = sorted({lines[other].ending for other in alike} - {true.ending})
     if len(others) < _CHOICES - 1:
         return None
     drawn = rng.choice(len(others), _CHOICES - 1, replace=False)
-    return _shuffled(rng, true.prompt, true.text, [others[other] for other in drawn])
+    wrong = [others[other] for other in drawn]
+    return _shuffled(rng, true.prompt, true.ending, wrong)
 
 
 def _shuffled(

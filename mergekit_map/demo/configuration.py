@@ -20,7 +20,7 @@ map:
     # Mean token loss on text that no model has seen; smaller is better.
     code_loss: {{perplexity: {{file: {code_text}, field: text}}, max_tokens: 4096}}
     math_loss: {{perplexity: {{file: {math_text}, field: text}}, max_tokens: 4096}}
-    # Multiple choice: which line comes next, which result is right.
+    # Multiple choice: how a line of code goes on, which result is right.
     code_choice: {{lm_eval: {code_choice}, metric: acc}}
     math_choice: {{lm_eval: {math_choice}, metric: acc}}
   search: {{strategy: map, evaluations: 20, bounds: [0, 1], seed: 0}}

@@ -12,6 +12,7 @@ from typing import Any
 
 import transformers
 from mergekit.config import MergeConfiguration
+from mergekit.io.tasks import LoaderCache
 from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
 
@@ -41,6 +42,9 @@ def write_checkpoint(
             f"mergekit cannot carry out this merge: {error}; try the same models with "
             "mergekit-yaml"
         ) from error
+    finally:
+        # mergekit keeps the files of every model open, and would not see new ones.
+        LoaderCache().loaders.clear()
 
 
 def refuse_existing(target: Path) -> None:

@@ -137,7 +137,7 @@ def _task_vector_preparation(builtin: GeneralizedTaskArithmeticMerge) -> Prepare
         usual = not parameters["normalize"] and parameters["lambda"] == 1
         return TaskVectorReplay(
             models=tuple(entry.id for entry in group.non_base),
-            base=base,
+            base=base.clone(),  # not a view of a file that is mapped into memory
             deltas=deltas,
             elect_signs=builtin.consensus_method,
             mask_dtype=torch.int8 if parameters["int8_mask"] else base.dtype,

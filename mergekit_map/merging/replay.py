@@ -23,7 +23,15 @@ _SMALL = 256
 
 
 class Replay(Protocol):
-    """One output tensor of a merge, ready to be merged again with other weights."""
+    """One output tensor of a merge, ready to be merged again with other weights.
+
+    ``plain`` ones work on small slices and gain nothing from torch's own threads.
+    """
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether tensors are better written side by side than each by threads."""
+        ...
 
     @property
     def models(self) -> Sequence[Any]:
@@ -42,6 +50,7 @@ class MethodReplay:
     method: MergeMethod
     group: TensorGroup
     parameters: Mapping[str, Any]
+    plain: bool = False
 
     @property
     def models(self) -> Sequence[Any]:

@@ -10,9 +10,11 @@ weights without the disk.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ from mergekit_map.merging.weights import WeightTable, weight_table
 # Where in the box the recorded merge lies. At a corner, tensors that are tied could
 # happen to be equal and be loaded as one.
 _GENERIC = 0.6180339887498949
+_SHARD_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +49,34 @@ class ResidentMerge:
         """Make the model the merge with these coefficients, bit for bit."""
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
+        jobs = {True: [], False: []}
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            replay.write(weights, targets[name])
+            jobs[replay.plain].append(partial(replay.write, weights, targets[name]))
+        for job in jobs[False]:
+            job()
+        _run_side_by_side(jobs[True])
+
+
+def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run jobs on as many threads as torch would use, each of one thread.
+
+    torch would split every operation over its threads and wait for all of them each
+    time, which on a busy machine takes many times longer than the work.
+    """
+    count = torch.get_num_threads()
+    if count == 1:
+        for job in jobs:
+            job()
+        return
+
+    def start() -> None:
+        torch.set_num_threads(1)  # of this thread, and of threads to come
+        torch.set_grad_enabled(mode=False)
+
+    with ThreadPoolExecutor(count, initializer=start) as pool:
+        list(pool.map(lambda job: job(), jobs))
+    torch.set_num_threads(count)
 
 
 @contextmanager
@@ -84,7 +112,9 @@ def _record(
     config = space.config(coefficients)
     config["merge_method"] = recordable_method(config["merge_method"])
     # Threads of mergekit's multi-GPU executor would not see the recording.
-    options = options.model_copy(update={"multi_gpu": False, "quiet": True})
+    # Small shards leave memory early.
+    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
+    options = options.model_copy(update=changes)
     with recording() as replays:
         write_checkpoint(config, folder, options)
     return dict(replays)

@@ -16,6 +16,7 @@ import transformers
 from mergekit.architecture import get_architecture_info
 from mergekit.common import ModelReference
 from mergekit.config import MergeConfiguration
+from mergekit.io.tasks import LoaderCache
 from mergekit.merge_methods.task_adapter import ExecuteMergeMethodTask
 from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
@@ -69,6 +70,7 @@ def weight_table(
     for name in space.names:
         unit = _planned(bare.config({**zero, name: 1.0}), model_config, options)
         slopes[name] = {key: unit[key] - origin[key] for key in unit}
+    LoaderCache().loaders.clear()  # planning opens the models' files
     return WeightTable(constant, slopes)
 
 

@@ -16,6 +16,7 @@ import multiprocessing
 import re
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -143,17 +144,30 @@ def in_new_process(action: Callable[..., float], *arguments: object) -> float:
 
 
 def peak_copies(space: MergeSpace, size: int) -> float:
-    """Record, load and merge; gives peak resident memory in copies of the model."""
-    before = peak_bytes()
+    """Record, load and merge; gives peak anonymous memory in copies of the model.
+
+    Files that mergekit maps into memory are left out: the kernel takes those pages
+    back when it needs them.
+    """
+    before, peak, done = anonymous_bytes(), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.005):
+            peak = max(peak, anonymous_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     with resident_merge(space, OPTIONS) as merge:
         merge.write({"one": 0.4, "two": 0.7})
-    return (peak_bytes() - before) / size
+    done.set()
+    watcher.join()
+    return (peak - before) / size
 
 
-def peak_bytes() -> int:
-    """Read what Linux says; getrusage would tell the parent's peak as well."""
+def anonymous_bytes() -> int:
     status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
+    return int(re.search(r"RssAnon:\s+(\d+) kB", status).group(1)) * 1024
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from mergekit_map.demo.arithmetic import split_problems
 from mergekit_map.demo.choices import Question, code_questions, math_questions
 
 FILES = [
-    f"def {name}_total(values, weights):\n"
-    f"    {name}_total = sum(values) + len(weights)\n"
-    f"    {name}_mean = {name}_total / len(values)\n"
-    f"    return {name}_mean, {name}_total\n"
+    f"def {name}_mean({name}_values, {name}_weights):\n"
+    f"    {name}_total = sum({name}_values) + len({name}_weights)\n"
+    f"    {name}_mean = {name}_total / len({name}_values)\n"
+    f"    return {name}_mean\n"
     for name in ("alpha", "gamma", "delta", "kappa", "sigma", "omega")
 ]
 
@@ -29,7 +29,7 @@ def test_the_right_code_choice_alone_follows_its_prompt() -> None:
         ]
 
 
-def test_wrong_code_choices_are_distinct_lines_of_other_files() -> None:
+def test_wrong_code_choices_are_distinct_endings_of_lines_in_other_files() -> None:
     for question in ask_code():
         (home,) = [text for text in FILES if question.prompt in text]
         assert len(set(question.choices)) == 4
