@@ -13,6 +13,7 @@ from typing import Any
 import click
 import datasets
 import transformers
+from huggingface_hub.utils.tqdm import disable_progress_bars
 from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
 
 from mergekit_map import pipeline
@@ -33,7 +34,8 @@ def _merging(command: Callable[..., None]) -> Any:
     def quiet(merge_options: MergeOptions, **arguments: Any) -> None:
         if merge_options.verbosity == 0:
             logging.disable(logging.WARNING)
-            transformers.utils.logging.disable_progress_bar()
+            disable_progress_bars()
+            transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
             datasets.disable_progress_bars()
             merge_options = merge_options.model_copy(update={"quiet": True})
         merge_options.apply_global_options()

@@ -13,25 +13,25 @@ from mergekit_map.selection import select as select_point
 _FOLDER = click.Path(path_type=Path)
 
 
-class _Preference(click.ParamType):
-    name = "TASK=WEIGHT,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, float]:
-        """Read ``math=2,code=1``."""
-        weights: dict[str, float] = {}
-        for part in str(value).split(","):
-            task, equals, weight = part.partition("=")
-            try:
-                weights[task.strip()] = float(weight)
-            except ValueError:
-                self.fail(f"write it as math=2,code=1; got {value!r}", param, ctx)
-            if not equals or not 0 <= weights[task.strip()] < float("inf"):
-                self.fail(f"weights are 0 or more, got {part!r}", param, ctx)
-        if not any(weights.values()):
-            self.fail("at least one weight must be above 0", param, ctx)
-        return weights
+def _read_preference(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> dict[str, float] | None:
+    """Read ``math=2,code=1``."""
+    if text is None:
+        return None
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        task, _, weight = part.partition("=")
+        try:
+            weights[task.strip()] = float(weight)
+        except ValueError:
+            message = f"write it as math=2,code=1; got {text!r}"
+            raise click.BadParameter(message, ctx, param) from None
+        if not 0 <= weights[task.strip()] < float("inf"):
+            raise click.BadParameter(f"weights are 0 or more, got {part!r}", ctx, param)
+    if not any(weights.values()):
+        raise click.BadParameter("at least one weight must be above 0", ctx, param)
+    return weights
 
 
 def selection_options(command: Any) -> Any:
@@ -43,7 +43,8 @@ def selection_options(command: Any) -> Any:
     )
     prefer = click.option(
         "--prefer",
-        type=_Preference(),
+        metavar="TASK=WEIGHT,...",
+        callback=_read_preference,
         help="How much each task counts, for example math=2,code=1.",
     )
     return prefer(index(command))

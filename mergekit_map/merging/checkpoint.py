@@ -18,6 +18,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.merging.adapters import merge_adapters
+from mergekit_map.merging.memory import release_memory
 
 LOG = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def write_checkpoint(
     finally:
         # mergekit keeps the files of every model open, and would not see new ones.
         LoaderCache().loaders.clear()
+        release_memory()  # its tasks refer to one another, and to the last tensors
 
 
 def refuse_existing(target: Path) -> None:

@@ -163,5 +163,7 @@ def _add_rows(rows: Tensor) -> Tensor:
         return rows[0].clone()
     if len(rows) == 2:
         return rows[0] + rows[1]
-    first, *others = rows.float()
-    return sum(others, start=first).to(rows.dtype)
+    total = rows[0].float() + rows[1]
+    for row in rows[2:]:
+        total += row
+    return total.to(rows.dtype)

@@ -32,7 +32,7 @@ from mergekit_map.merging.weights import WeightTable, weight_table
 # Where in the box the recorded merge lies. At a corner, tensors that are tied could
 # happen to be equal and be loaded as one.
 _GENERIC = 0.6180339887498949
-_SHARD_BYTES = 1 << 28
+_SHARD_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class ResidentMerge:
         """Make the model the merge with these coefficients, bit for bit."""
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
-        jobs = {True: [], False: []}
+        jobs: dict[bool, list[Callable[[], None]]] = {True: [], False: []}
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
             jobs[replay.plain].append(partial(replay.write, weights, targets[name]))

@@ -1,0 +1,93 @@
+"""Nothing measured is lost or measured twice, whenever a search is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+# Imports once, then runs each search in a child of its own; each but the last child is
+# killed at a random moment of the time that an undisturbed search takes.
+SCRIPT = """
+import os, random, signal, sys, time
+import mergekit_map.commands
+from mergekit_map.cli import main
+
+def search(folder):
+    child = os.fork()
+    if child == 0:
+        # Without click's own end of the program, which would unwind the parent's.
+        main(["search", "config.yml", folder], standalone_mode=False)
+        os._exit(0)
+    return child
+
+start = time.monotonic()
+os.waitpid(search("whole"), 0)
+seconds = time.monotonic() - start
+random.seed(int(sys.argv[2]))
+killed = 0
+for _ in range(int(sys.argv[1])):
+    child = search("killed")
+    time.sleep(random.uniform(0.1, 1.0) * seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    killed += os.WIFSIGNALED(status)
+os.waitpid(search("killed"), 0)
+print(killed)
+"""
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_a_search_ends_as_if_undisturbed(
+    family: dict[str, Path],
+    make_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.txt").write_text("hello world, one plus two\n" * 400)
+    Path("two.txt").write_text("def return three\n" * 400)
+    other = make_model("killed", 70, family["base"])
+    config = {
+        "merge_method": "dare_ties",
+        "base_model": str(family["base"]),
+        "models": [
+            {"model": str(path), "parameters": {"density": 0.5}}
+            for path in (family["a"], family["b"], other)
+        ],
+        "map": {
+            "tasks": {
+                "one": {"perplexity": {"file": "one.txt"}, "block": 64},
+                "two": {"perplexity": {"file": "two.txt"}, "block": 64},
+            },
+            "search": {"evaluations": 30, "remeasure": 5},
+        },
+    }
+    Path("config.yml").write_text(yaml.safe_dump(config))
+
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "20", "1"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    assert int(done.stdout.splitlines()[-1]) >= 15  # the others were finished before
+    whole, killed = evaluations("whole"), evaluations("killed")
+    assert len(whole) == len(set(whole)) > 60
+    assert killed == whole
+    for name in ("front.json", "front.csv", "surrogates.json"):
+        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
+    recipe = Path("killed/recipe.yml").read_text().replace("killed/", "whole/")
+    assert recipe == Path("whole/recipe.yml").read_text()
+
+
+def evaluations(run: str) -> list[str]:
+    """Read a log without its timings."""
+    lines = []
+    for text in Path(run, "evaluations.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        del line["seconds"]
+        lines.append(json.dumps(line))
+    return lines
