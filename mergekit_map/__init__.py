@@ -13,8 +13,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mergekit_map.errors import MapError
     from mergekit_map.measurement import Measurement, Metric
-    from mergekit_map.pipeline import Project, load_project, merge, search
-    from mergekit_map.selection import Selection, select
+    from mergekit_map.pipeline import Project, load_project, merge_point, search_front
+    from mergekit_map.selection import Selection, select_point
 
 _HOMES = {
     "MapError": "errors",
@@ -22,10 +22,10 @@ _HOMES = {
     "Metric": "measurement",
     "Project": "pipeline",
     "load_project": "pipeline",
-    "merge": "pipeline",
-    "search": "pipeline",
+    "merge_point": "pipeline",
+    "search_front": "pipeline",
     "Selection": "selection",
-    "select": "selection",
+    "select_point": "selection",
 }
 
 __all__ = [
@@ -35,9 +35,9 @@ __all__ = [
     "Project",
     "Selection",
     "load_project",
-    "merge",
-    "search",
-    "select",
+    "merge_point",
+    "search_front",
+    "select_point",
 ]
 
 

@@ -143,7 +143,7 @@ def _search(config: Path, run: Path, options: MergeOptions) -> None:
     project = pipeline.load_project(config, options)
     try:
         with TerminalReporter() as reporter:
-            front = pipeline.search(project, run, reporter)
+            front = pipeline.search_front(project, run, reporter)
     except KeyboardInterrupt:
         words = shlex.join(["mergekit-map", "search", str(config), str(run)])
         click.echo(
@@ -155,7 +155,7 @@ def _search(config: Path, run: Path, options: MergeOptions) -> None:
 
 def _merge(run: Path, out: Path, selection: Selection, options: MergeOptions) -> None:
     with TerminalReporter() as reporter:
-        point, command = pipeline.merge(run, out, selection, options, reporter)
+        point, command = pipeline.merge_point(run, out, selection, options, reporter)
     click.echo(f"{out} holds point {selection.index} of the front:")
     show_point(selection, point)
     click.echo(f"The same checkpoint with mergekit alone:\n  {command}")

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.selection import Selection
-from mergekit_map.selection import select as select_point
+from mergekit_map.selection import Selection, select_point
 
 _FOLDER = click.Path(path_type=Path)
 

@@ -158,7 +158,7 @@ def _concerns_merge(problems: list[Problem]) -> bool:
     return any(problem.key[:1] != ("map",) for problem in problems)
 
 
-def search(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
+def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
     """Search into a run folder, going on where an earlier search was stopped.
 
     Returns what ``front.json`` holds.
@@ -184,7 +184,7 @@ def search(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
     return front
 
 
-def merge(
+def merge_point(
     run: Path,
     out: Path,
     selection: Selection,

@@ -30,7 +30,7 @@ class Selection:
     recipe: str  # mergekit YAML
 
 
-def select(
+def select_point(
     run: Path,
     *,
     prefer: Mapping[str, float] | None = None,

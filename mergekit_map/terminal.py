@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -77,25 +78,26 @@ class TerminalReporter:
 def show_front(front: Mapping[str, Any]) -> None:
     """Print the measured points of a front, the anchors, and the fits."""
     console = Console()
-    count = len(front["points"])
     table = Table(
-        title=f"Front of {count} merges: predicted > measured", title_justify="left"
+        title=f"Front of {len(front['points'])} merges, of which these were measured",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
-    table.add_column("merge")
+    table.add_column("merge", no_wrap=True)
     for name in front["coefficients"]:
         table.add_column(Text(name), justify="right")
     for task, about in front["tasks"].items():
         better = "higher" if about["direction"] == "maximize" else "lower"
-        table.add_column(Text(f"{task}\n({better} is better)"), justify="right")
+        table.add_column(Text(f"{task}\n({better})"), justify="right", no_wrap=True)
     for anchor in front["anchors"]:
-        table.add_row(*_cells(front, anchor, anchor["label"]))
+        _add_merge(table, front, anchor, anchor["label"], style="")
     table.add_section()
     for index, point in enumerate(front["points"]):
         if any(m["value"] is not None for m in point["measured"].values()):
             chosen = index == front["selected"]
             label = f"{index} chosen" if chosen else f"{index}"
-            style = "bold" if chosen else None
-            table.add_row(*_cells(front, point, label), style=style)
+            _add_merge(table, front, point, label, style="bold" if chosen else "")
     console.print(table)
     for task, about in front["tasks"].items():
         fit = about["fit"]
@@ -105,6 +107,22 @@ def show_front(front: Mapping[str, Any]) -> None:
                 f"{_number(fit['loo_r2'])} left out one by one"
             )
         )
+
+
+def _add_merge(
+    table: Table,
+    front: Mapping[str, Any],
+    point: Mapping[str, Any],
+    label: str,
+    style: str,
+) -> None:
+    """Add two rows: what was predicted, and what was measured."""
+    weights = [f"{point['coefficients'][name]:.3f}" for name in front["coefficients"]]
+    predicted = [_number(point["predicted"][task]["value"]) for task in front["tasks"]]
+    measured = [_reading(point["measured"][task]) for task in front["tasks"]]
+    table.add_row(*map(Text, (label, *weights, *predicted)), style=style)
+    empty = [""] * len(weights)
+    table.add_row(*map(Text, ("  measured", *empty, *measured)), style=style)
 
 
 def show_point(selection: Selection, point: Mapping[str, Any]) -> None:
@@ -118,22 +136,11 @@ def show_point(selection: Selection, point: Mapping[str, Any]) -> None:
         )
 
 
-def _cells(
-    front: Mapping[str, Any], point: Mapping[str, Any], label: str
-) -> list[Text]:
-    weights = [f"{point['coefficients'][n]:.3f}" for n in front["coefficients"]]
-    readings = []
-    for task in front["tasks"]:
-        predicted = _number(point["predicted"][task]["value"])
-        readings.append(f"{predicted} > {_reading(point['measured'][task])}")
-    return [Text(cell) for cell in (label, *weights, *readings)]
-
-
 def _reading(reading: Mapping[str, Any]) -> str:
     if reading["value"] is None:
         return "-"
     stderr = reading["stderr"]
-    return _number(reading["value"]) + (f"±{stderr:.2g}" if stderr else "")
+    return _number(reading["value"]) + (f"±{stderr:.1g}" if stderr else "")
 
 
 def _number(value: float | None) -> str:

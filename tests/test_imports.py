@@ -47,6 +47,9 @@ def test_the_check_can_fail() -> None:
 
 
 def test_public_names_resolve() -> None:
-    script = "import mergekit_map as m; print([getattr(m, n) for n in m.__all__])"
+    script = (
+        "import mergekit_map as m, mergekit_map.pipeline\n"
+        "assert all(callable(getattr(m, name)) for name in m.__all__)"
+    )
     command = [sys.executable, "-W", "ignore", "-c", script]
     subprocess.run(command, check=True, capture_output=True)

@@ -24,7 +24,8 @@ map:
     code_choice: {{lm_eval: {code_choice}, metric: acc}}
     math_choice: {{lm_eval: {math_choice}, metric: acc}}
   search: {{strategy: map, evaluations: 20, bounds: [0, 1], seed: 0}}
-  select: {{prefer: {{code_loss: 1, math_loss: 1, code_choice: 1, math_choice: 1}}}}
+  # A preference among the tasks; what it leaves out does not count.
+  select: {{prefer: {{code_loss: 1, math_loss: 1, math_choice: 1}}}}
 """
 
 

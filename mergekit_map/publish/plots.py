@@ -33,7 +33,10 @@ def plot_front(front: Mapping[str, Any], path: Path) -> None:
         elif len(tasks) > 1:
             _draw_pair(axes[row, column], front, tasks[column], tasks[row + 1])
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False)
+    columns = 2 if size == 1 else 4
+    figure.legend(
+        handles, labels, loc="outside upper left", ncols=columns, frameon=False
+    )
     partial = path.with_name(f".{path.name}.partial")
     canvas.print_png(partial)  # type: ignore[no-untyped-call]
     os.replace(partial, path)

@@ -81,6 +81,7 @@ def compute_front(
         population = _nsga3(scores, found, samples, directions, seed)
         polished = [push_to_front(scores, point) for point in population]
         found = np.vstack([found, *polished])
+    found = _on_sides(found)
     found = _distinct(found, scores(found))
     # The samples are compared with, so that no local optimum worse than one stays; at
     # the best point of a task none of them is better, so there is always a front.
@@ -217,6 +218,12 @@ def _nsga3(
             algorithm.evaluator.eval(StaticProblem(problem, F=F), population)
             algorithm.tell(infills=population)
     return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
+
+
+def _on_sides(points: FloatArray) -> FloatArray:
+    """Put points that all but touch a side of the unit box onto it."""
+    points = np.where(points < SAME_POINT, 0.0, points)
+    return np.where(points > 1 - SAME_POINT, 1.0, points)
 
 
 def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
