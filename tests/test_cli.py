@@ -288,7 +288,11 @@ def test_interrupting_says_how_to_go_on(config: dict[str, Any]) -> None:
     write(config)
     command = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli"]
     process = subprocess.Popen(
-        [*command, "search", "config.yml", "my run"], stdout=subprocess.PIPE, text=True
+        [*command, "search", "config.yml", "my run"],
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell without job control lets background processes ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     log = Path("my run/evaluations.jsonl")
     while not (log.exists() and log.read_text().count("\n") >= 4):

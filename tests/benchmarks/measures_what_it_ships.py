@@ -125,7 +125,7 @@ def plain_loss(out: Path, text: Path, max_tokens: int) -> float:
     for line in text.read_text().splitlines():
         ids = tokenizer(json.loads(line)["text"], add_special_tokens=False)["input_ids"]
         stream += [tokenizer.bos_token_id, *ids]
-    stream = stream[:max_tokens]
+    stream = stream[: max_tokens + 1]  # the first is not predicted
     total, count, scored = 0.0, 0, 1
     while scored < len(stream):
         end = min(scored + BLOCK, len(stream))
