@@ -26,9 +26,9 @@ from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
 
 _DEFAULT_BLOCK = 512
-# Logits of one forward pass, as float32. Processors are a quarter slower with more,
-# for the allocations; accelerators need larger batches to be busy.
-_MAX_LOGIT_BYTES_CPU = 32 << 20
+# Logits of one forward pass, as float32. Processors are a quarter slower with much
+# more, for the allocations; accelerators need larger batches to be busy.
+_MAX_LOGIT_BYTES_CPU = 8 << 20
 _MAX_LOGIT_BYTES = 256 << 20
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats/token")
 
