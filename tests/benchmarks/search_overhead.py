@@ -1,9 +1,9 @@
 """How much of a search with perplexity tasks is not the model's forward pass.
 
-    python tests/benchmarks/search_overhead.py FAMILY [--tokens 65536]
+    python tests/benchmarks/search_overhead.py FAMILY [--tokens 65536] [--evaluations 30]
 
 FAMILY is the demo's folder of models. Searches in this process with two perplexity
-tasks and 20 evaluations, with clocks around the model's ``forward`` and around the
+tasks, with clocks around the model's ``forward`` and around the
 cross-entropy of its logits. Prints the share of everything else: from the first byte of
 the configuration to the last file of the run folder, and, with the imports, of the
 whole process.
@@ -54,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("family", type=Path)
     parser.add_argument("--tokens", type=int, default=65536)
+    parser.add_argument("--evaluations", type=int, default=30)
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
@@ -61,9 +62,7 @@ def main() -> None:
     loss = Clock(torch.nn.functional, "cross_entropy")
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yml"
-        config.write_text(
-            yaml.safe_dump(configuration(arguments.family, arguments.tokens))
-        )
+        config.write_text(yaml.safe_dump(configuration(**vars(arguments))))
         started = time.perf_counter()
         search_front(load_project(config), Path(folder) / "run", Silent())
         ended = time.perf_counter()
@@ -77,7 +76,7 @@ def main() -> None:
         )
 
 
-def configuration(family: Path, tokens: int) -> dict[str, object]:
+def configuration(family: Path, tokens: int, evaluations: int) -> dict[str, object]:
     def text(name: str) -> dict[str, object]:
         source = {"file": str(family / f"{name}.jsonl")}
         return {"perplexity": source, "max_tokens": tokens}
@@ -89,7 +88,7 @@ def configuration(family: Path, tokens: int) -> dict[str, object]:
         "dtype": "float32",
         "map": {
             "tasks": {"code": text("code"), "math": text("math")},
-            "search": {"evaluations": 20},
+            "search": {"evaluations": evaluations},
         },
     }
 
