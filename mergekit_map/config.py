@@ -189,12 +189,28 @@ class SelectSpec(_Strict):
         return self
 
 
+class BackendSpec(_Strict):
+    """A model class of lm-eval that runs the lm_eval tasks, such as vllm."""
+
+    name: str
+    args: dict[str, Any] = {}
+
+
 class _MapBlock(_Strict):
     tasks: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     search: SearchSpec = SearchSpec()
     select: SelectSpec = SelectSpec()
     batch_size: Annotated[Int, Field(ge=1)] = 8
     merge: Literal["memory", "disk"] = "memory"
+    backend: BackendSpec | None = None
+
+    @model_validator(mode="after")
+    def _backend_loads_from_disk(self) -> Self:
+        if self.backend is not None and self.merge != "disk":
+            raise ValueError(
+                "a backend loads each merge from disk; add 'merge: disk' to use one"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -206,6 +222,7 @@ class MapSpec:
     select: SelectSpec
     batch_size: int
     merge: Literal["memory", "disk"]
+    backend: BackendSpec | None
 
 
 def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
@@ -221,7 +238,15 @@ def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
     problems += _unknown_preferences(raw)
     if block is None or problems:
         return None, problems
-    return MapSpec(tasks, block.search, block.select, block.batch_size, block.merge), []
+    spec = MapSpec(
+        tasks=tasks,
+        search=block.search,
+        select=block.select,
+        batch_size=block.batch_size,
+        merge=block.merge,
+        backend=block.backend,
+    )
+    return spec, []
 
 
 def parse_tasks(file: YamlFile) -> tuple[dict[str, TaskSpec], list[Problem]]:

@@ -133,4 +133,6 @@ def _measures_of(
 ) -> Mapping[str, Measure]:
     """Load a checkpoint and make every task ready to measure it."""
     model, tokenizer = load_checkpoint(folder, options)
-    return prepare_tasks(tasks, model, tokenizer, batch_size=spec.batch_size)
+    return prepare_tasks(
+        tasks, model, tokenizer, batch_size=spec.batch_size, backend=spec.backend
+    )

@@ -180,6 +180,12 @@ def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, A
         _note_changes(project, study, log, run, reporter)
         result = run_study(study, evaluate, log, reporter.progress)
         front = front_content(study, result, log)
+        failed = sum(e.failed for e in matching(study, log))
+    if failed:
+        reporter.notice(
+            f"{failed} measurements failed and are left out of the fits; they are the "
+            f"lines with a null value in {run / 'evaluations.jsonl'}"
+        )
     _write_results(project, study, result, front, run)
     return front
 

@@ -180,6 +180,10 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "select", {"prefer": {"text": -1}}),
         r"map\.select: preferences must be 0 or more",
     ),
+    "backend in memory": (
+        put("map", "backend", {"name": "vllm"}),
+        r"map: a backend loads each merge from disk; add 'merge: disk'",
+    ),
     "two ways to select": (
         put("map", "select", {"prefer": {"text": 1}, "index": 2}),
         r"give 'prefer' or 'index', not both",

@@ -240,6 +240,43 @@ def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     assert memory == disk
 
 
+def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) -> None:
+    questions = config["map"]["tasks"]["questions"]
+    config["map"]["tasks"] = {"questions": questions}
+    write(config)
+    invoke("search", "config.yml", "ours")
+    arguments = {"softmax_dtype": "float32", "device": "cpu"}
+    backend = {"name": "hf", "args": arguments}
+    config["map"].update(merge="disk", backend=backend)
+    write(config)
+    invoke("search", "config.yml", "theirs")
+
+    ours, theirs = lines("ours/evaluations.jsonl"), lines("theirs/evaluations.jsonl")
+    assert [line["value"] for line in ours] == [line["value"] for line in theirs]
+
+
+def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
+    config: dict[str, Any],
+) -> None:
+    Path("mine.py").write_text(
+        "calls = []\n"
+        "def spread(model, tokenizer):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 3:\n"
+        "        raise ValueError('third time unlucky')\n"
+        "    return model.lm_head.weight.std().item()\n"
+    )
+    config["map"]["tasks"] = {"spread": config["map"]["tasks"]["spread"]}
+    write(config)
+
+    result = invoke("search", "config.yml", "out.run")
+
+    failed = [line for line in lines() if line["value"] is None]
+    assert len(failed) == 1
+    assert "third time unlucky" in failed[0]["error"]
+    assert "1 measurements failed" in result.stderr
+
+
 def test_same_config_and_seed_same_bytes(config: dict[str, Any]) -> None:
     write(config)
     for folder in ("one", "two"):

@@ -244,10 +244,11 @@ def _evaluate(
     error = None
     try:
         measured = evaluate(coefficients, task)
-    except (RuntimeError, ArithmeticError, MemoryError) as failure:
+    except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
         LOG.warning("%s at %s failed", task, dict(coefficients), exc_info=True)
         measured = Measurement(math.nan, None, 0)
-        error = f"{type(failure).__name__}: {str(failure).splitlines()[0][:300]}"
+        text = str(failure) or type(failure).__name__
+        error = text.splitlines()[0][:300]
     stderr = measured.stderr
     return Evaluation(
         coefficients=coefficients,

@@ -15,15 +15,19 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import lm_eval
 import numpy as np
 from lm_eval.api import metrics
+from lm_eval.api.model import LM
+from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 from transformers import PreTrainedModel
 
+from mergekit_map.config import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.tasks.harness import HarnessTask, build_requests
@@ -58,8 +62,26 @@ def make_harness_model(
     return lm
 
 
+def open_backend(folder: Path, backend: BackendSpec, batch_size: int) -> LM:
+    """Let another model class of lm-eval load a checkpoint.
+
+    Raises:
+        EvaluationError: there is no such class, or it cannot load the checkpoint.
+    """
+    arguments = {"pretrained": str(folder), "batch_size": batch_size, **backend.args}
+    try:
+        with quiet():
+            lm: LM = get_model(backend.name)(**arguments)
+    except Exception as error:
+        raise EvaluationError(
+            f"lm-eval's model {backend.name!r} cannot load the merge: {error}; check "
+            "map.backend, and that what it needs is installed"
+        ) from error
+    return lm
+
+
 def prepare_harness(
-    task: HarnessTask, harness_model: Callable[[int | None], HFLM]
+    task: HarnessTask, harness_model: Callable[[int | None], Any]
 ) -> Measure:
     """Bind the task's requests to the model, made for a longest input by the callable.
 

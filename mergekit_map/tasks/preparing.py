@@ -5,16 +5,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
+from mergekit_map.config import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.harness_model import make_harness_model, prepare_harness
+from mergekit_map.tasks.harness_model import (
+    make_harness_model,
+    open_backend,
+    prepare_harness,
+)
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 
@@ -27,19 +33,26 @@ def prepare_tasks(
     tokenizer: Any,
     *,
     batch_size: int,
+    backend: BackendSpec | None = None,
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
-    weights in place between measurements. Prepare again for another model.
+    weights in place between measurements. Prepare again for another model. With a
+    ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
             raises it too. It names the task and the model.
     """
     model.train(mode=False)
-    wrap = functools.partial(make_harness_model, model, tokenizer, batch_size)
-    harness_model = functools.cache(wrap)  # shared by all lm-eval tasks
+
+    @functools.cache  # shared by all lm-eval tasks
+    def harness_model(max_length: int | None) -> Any:
+        if backend is not None:
+            return open_backend(Path(str(model.name_or_path)), backend, batch_size)
+        return make_harness_model(model, tokenizer, batch_size, max_length)
+
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
         prepare = functools.partial(_prepare, task, model, tokenizer, harness_model)

@@ -1,6 +1,6 @@
 """How much of a search with perplexity tasks is not the model's forward pass.
 
-    python tests/benchmarks/search_overhead.py FAMILY [--tokens 65536] [--evaluations 30]
+    python tests/benchmarks/search_overhead.py FAMILY [--evaluations 30]
 
 FAMILY is the demo's folder of models. Searches in this process with two perplexity
 tasks, with clocks around the model's ``forward`` and around the
