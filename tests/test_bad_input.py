@@ -16,7 +16,9 @@ from typing import Any
 
 import click.testing
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file, save_file
 
 from mergekit_map.cli import main
 
@@ -107,6 +109,24 @@ def other_tokenizer(model: Path) -> None:
         swapped.get(number, token): number for token, number in vocabulary.items()
     }
     (model / "tokenizer.json").write_text(json.dumps(content))
+
+
+def other_weights(model: Path) -> None:
+    path = model / "model.safetensors"
+    generator = torch.Generator().manual_seed(99)
+    tensors = {
+        name: torch.randn(tensor.shape, generator=generator) * tensor.std()
+        for name, tensor in load_file(path).items()
+    }
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def fewer_columns(model: Path) -> None:
+    path = model / "model.safetensors"
+    tensors = load_file(path)
+    name = "model.layers.0.mlp.up_proj.weight"
+    tensors[name] = tensors[name][:, :16].contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def same_as_base(config: dict[str, Any], folder: Path) -> None:
@@ -226,6 +246,18 @@ CASES: dict[str, tuple[Change, str]] = {
     "other architecture": (
         copied_model(edit_config(model_type="mistral")),
         r"model_type is mistral here and llama",
+    ),
+    "other rope theta": (
+        copied_model(edit_config(rope_theta=1e6, rope_parameters=None)),
+        r"rope_theta 1e\+06, those of .* with 10000",
+    ),
+    "unrelated model": (
+        copied_model(other_weights),
+        r"differ from those of .*by 1\.\d times their norm.*not a fine-tune",
+    ),
+    "other shape": (
+        copied_model(fewer_columns),
+        r"has shape \[64, 16\] here and \[64, 32\] in",
     ),
     "other tokenizer": (
         copied_model(other_tokenizer),

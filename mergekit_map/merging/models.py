@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import torch
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
@@ -52,6 +53,26 @@ class ModelFiles:
                     "save the model again"
                 ) from None
         return shapes
+
+    def rows(self, name: str, count: int) -> torch.Tensor:
+        """Read the first rows of a tensor, as float32; (count, ...).
+
+        Raises:
+            KeyError: there is no tensor of that name.
+        """
+        for path in sorted(self.folder.glob("*.safetensors")):
+            with safe_open(path, framework="pt") as file:
+                if name in file.keys():  # noqa: SIM118 - not a mapping
+                    rows: torch.Tensor = file.get_slice(name)[:count]
+                    return rows.float()
+        raise KeyError(name)
+
+    @property
+    def rope_theta(self) -> float | None:
+        """Base of the rotary position encoding; None where the model states none."""
+        nested = self.config.get("rope_parameters") or {}
+        theta = self.config.get("rope_theta", nested.get("rope_theta"))
+        return None if theta is None else float(theta)
 
     def vocabulary(self) -> str | None:
         """Digest which token has which id; None without a tokenizer.json."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.entries import referenced_models
 from mergekit_map.merging.models import ModelFiles, find_model, fingerprint
 from mergekit_map.yamlfile import KeyPath
+
+_SAMPLED_TENSORS = 5
+_SAMPLED_ROWS = 256
 
 
 def check_models(merge: Mapping[str, Any], options: MergeOptions) -> list[Problem]:
@@ -77,6 +81,14 @@ def _mismatches(
                 f"{names[0]}; only fine-tunes of one base model can be merged"
             )
             return
+    thetas = (one.rope_theta, other.rope_theta)
+    if None not in thetas and thetas[0] != thetas[1]:
+        yield (
+            f"its positions are encoded with rope_theta {thetas[1]:g}, those of "
+            f"{names[0]} with {thetas[0]:g}; attention of the one means nothing to the "
+            "other, so choose models of one family"
+        )
+        return
     aligned = merge.get("tokenizer") or merge.get("tokenizer_source")
     advice = "align them with 'tokenizer: {source: union}' or '{source: base}'"
     if not aligned and one.vocabulary() != other.vocabulary():
@@ -87,7 +99,8 @@ def _mismatches(
         return
     if "slices" in merge or "modules" in merge:
         return  # layers are combined as the user says
-    yield from _shape_mismatches(pair, names, aligned=bool(aligned))
+    mismatches = list(_shape_mismatches(pair, names, aligned=bool(aligned)))
+    yield from mismatches or _unrelated(pair, names)
 
 
 def _shape_mismatches(
@@ -102,6 +115,30 @@ def _shape_mismatches(
                 "these are not fine-tunes of one model"
             )
             return
+
+
+def _unrelated(
+    pair: tuple[ModelFiles, ModelFiles], names: tuple[str, str]
+) -> Iterator[str]:
+    """Compare a few matrices; those trained apart differ by more than their norm.
+
+    Fine-tunes of one model differ by a few percent, rarely by half of it.
+    """
+    shapes, others = pair[0].shapes(), pair[1].shapes()
+    common = [
+        n for n, s in sorted(shapes.items()) if len(s) == 2 and others.get(n) == s
+    ]
+    sample = common[:: max(1, len(common) // _SAMPLED_TENSORS)][:_SAMPLED_TENSORS]
+    ratios = []
+    for name in sample:
+        ours, theirs = (files.rows(name, _SAMPLED_ROWS) for files in pair)
+        ratios.append(float((theirs - ours).norm() / ours.norm().clamp(min=1e-12)))
+    if ratios and statistics.median(ratios) > 1:
+        yield (
+            f"its weights differ from those of {names[0]} by "
+            f"{statistics.median(ratios):.1f} times their norm, so it is not a "
+            "fine-tune of the same model; merge models of one base"
+        )
 
 
 def _identical(
