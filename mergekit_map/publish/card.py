@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from mergekit_map.selection import Selection
+
+# Keys of a merge configuration that hold a model.
+_REFERENCES = {"model", "base_model", "tokenizer_source", "source"}
 
 _TEXT = """---
 {metadata}
@@ -96,11 +98,14 @@ def _public_recipe(config: Mapping[str, Any]) -> str:
 
 def _without_paths(part: Any) -> Any:
     if isinstance(part, dict):
-        return {key: _without_paths(value) for key, value in part.items()}
+        return {
+            key: _public(value)
+            if key in _REFERENCES and isinstance(value, str)
+            else _without_paths(value)
+            for key, value in part.items()
+        }
     if isinstance(part, list):
         return [_without_paths(item) for item in part]
-    if isinstance(part, str) and re.match(r"^(/|\.|~)", part):
-        return _public(part)
     return part
 
 

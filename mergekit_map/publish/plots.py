@@ -96,7 +96,9 @@ def _draw_one(axes: Axes, front: Mapping[str, Any], task: str) -> None:
             color=color,
             label=kind,
         )
-    axes.set_xticks(range(len(rows)), labels[: len(rows)], rotation=30, ha="right")
+    axes.set_xticks(
+        range(len(rows)), labels[: len(rows)], rotation=30, ha="right", parse_math=False
+    )
     axes.set_ylabel(_axis_label(front, task))
 
 

@@ -1,0 +1,163 @@
+"""Which numbers are searched, and that filling them in gives mergekit's YAML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from mergekit_map.config import SearchSpec
+from mergekit_map.merging.recipe import recipe_text
+from mergekit_map.merging.space import MergeSpace, build_space
+
+
+def merge(method: str = "task_arithmetic", *models: Any, **more: Any) -> dict[str, Any]:
+    entries = [{"model": m} if isinstance(m, str) else m for m in models]
+    return {"merge_method": method, "base_model": "x/base", "models": entries, **more}
+
+
+def weighted(model: str, weight: Any) -> dict[str, Any]:
+    return {"model": model, "parameters": {"weight": weight}}
+
+
+def space_of(config: dict[str, Any], **search: Any) -> MergeSpace:
+    space, problems = build_space(config, SearchSpec(**search))
+    assert problems == []
+    assert space is not None
+    return space
+
+
+def problem_of(config: dict[str, Any]) -> str:
+    space, (problem,) = build_space(config, SearchSpec())
+    assert space is None
+    return problem.message
+
+
+def test_one_coefficient_for_each_model_without_a_weight() -> None:
+    space = space_of(
+        merge("ties", "x/base", "x/one", "y/two", weighted("z/three", 0.3))
+    )
+
+    assert space.names == ("one", "two")
+    filled = space.config({"one": 0.1, "two": 0.2})
+    weights = [m.get("parameters", {}).get("weight") for m in filled["models"]]
+    assert weights == [None, 0.1, 0.2, 0.3]
+
+
+def test_models_of_the_same_name_are_told_apart() -> None:
+    space = space_of(merge("ties", "x/tuned", "y/tuned", "x/base+z/tuned"))
+
+    assert space.names == ("x/tuned", "y/tuned", "z/tuned")
+
+
+def test_names_in_the_place_of_numbers_are_coefficients() -> None:
+    filters = [{"filter": "mlp", "value": "inner"}, {"value": ["low", 0.5]}]
+    space = space_of(merge("ties", weighted("x/one", filters), "x/two"))
+
+    assert space.names == ("inner", "low", "two")
+    filled = space.config({"inner": 1.0, "low": 2.0, "two": 3.0})
+    assert filled["models"][0]["parameters"]["weight"] == [
+        {"filter": "mlp", "value": 1.0},
+        {"value": [2.0, 0.5]},
+    ]
+
+
+def test_filling_in_leaves_the_template_alone() -> None:
+    config = merge("ties", "x/one", "x/two")
+    space = space_of(config)
+
+    space.config({"one": 0.1, "two": 0.2})
+
+    assert config == merge("ties", "x/one", "x/two")
+    assert "weight" not in str(space.template)
+
+
+@pytest.mark.parametrize(
+    ("method", "normalize"),
+    [("ties", False), ("della", False), ("dare_ties", None), ("breadcrumbs", None)],
+)
+def test_normalising_is_switched_off_where_it_is_the_default(
+    method: str, normalize: bool | None
+) -> None:
+    space = space_of(merge(method, "x/one", "x/two"))
+
+    filled = space.config({"one": 0.1, "two": 0.2})
+
+    assert filled.get("parameters", {}).get("normalize") is normalize
+
+
+@pytest.mark.parametrize("method", ["ties", "linear", "nuslerp", "multislerp"])
+def test_where_only_the_ratio_counts_the_last_model_gets_the_rest(method: str) -> None:
+    config = merge(method, "x/one", "x/two")
+    if method == "ties":
+        config["parameters"] = {"normalize": True}
+    else:
+        del config["base_model"]
+    space = space_of(config)
+
+    assert space.names == ("one",)
+    filled = space.config({"one": 0.3})
+    assert [m["parameters"]["weight"] for m in filled["models"]] == [0.3, 0.7]
+    assert {a.label: a.coefficients["one"] for a in space.anchors()} == {
+        "two": 0.0,
+        "one": 1.0,
+        "soup": 0.5,
+    }
+
+
+def test_a_fixed_weight_settles_the_ratio() -> None:
+    config = merge(
+        "ties",
+        "x/one",
+        "x/two",
+        weighted("x/three", 1.0),
+        parameters={"normalize": True},
+    )
+
+    assert space_of(config).names == ("one", "two")
+
+
+def test_three_models_of_which_only_the_ratio_counts_are_refused() -> None:
+    config = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": True})
+
+    assert "3 coefficients cannot be told apart; set normalize: false" in problem_of(
+        config
+    )
+
+
+def test_nothing_to_search() -> None:
+    message = problem_of(merge("ties", weighted("x/one", 0.5)))
+
+    assert "every model has a number as its weight" in message
+
+
+def test_anchors_of_a_task_vector_merge() -> None:
+    space = space_of(merge("ties", weighted("x/one", ["low", "high"]), "x/two"))
+
+    anchors = {a.label: tuple(a.coefficients.values()) for a in space.anchors()}
+
+    assert anchors == {
+        "base": (0, 0, 0),
+        "one": (1, 1, 0),
+        "two": (0, 0, 1),
+        "soup": (0.5, 0.5, 0.5),
+    }
+
+
+def test_bounds_by_coefficient() -> None:
+    space = space_of(merge("ties", "x/one", "x/two"), bounds={"two": (-1.0, 2.0)})
+
+    np.testing.assert_array_equal(space.bounds, [[0, 1], [-1, 2]])
+
+
+def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
+    space = space_of(merge("map_ties", "x/one", "x/two"))
+    coefficients = {"one": 0.1 + 0.2, "two": 1e-17}
+
+    text = recipe_text(space, coefficients, ["why", "how"])
+
+    assert text.startswith("# why\n# how\nmerge_method: ties\n")
+    read = yaml.safe_load(text)
+    assert [m["parameters"]["weight"] for m in read["models"]] == [0.1 + 0.2, 1e-17]
