@@ -51,6 +51,9 @@ class _LazyGroup(click.Group):
         except MapError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except OSError as error:  # a full disk, a folder that may not be written
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(MapError.exit_code)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,26 +1,26 @@
-"""Commands that merge and measure; importing them imports mergekit."""
+"""Commands that merge and measure; importing them imports mergekit's options.
+
+What else is heavy is imported inside the commands, so that their help is no slower
+than mergekit's own.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import logging
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-import datasets
 import transformers
-from huggingface_hub.utils.tqdm import disable_progress_bars
 from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
 
-from mergekit_map import pipeline
 from mergekit_map.commands_light import chosen, selection_options
-from mergekit_map.demo.configuration import demo_config
-from mergekit_map.demo.family import family_folder, train_family
-from mergekit_map.merging.checkpoint import refuse_existing
+from mergekit_map.files import refuse_existing
 from mergekit_map.selection import Selection
 from mergekit_map.terminal import TerminalReporter, show_front, show_point
 
@@ -32,16 +32,23 @@ def _merging(command: Callable[..., None]) -> Any:
 
     @functools.wraps(command)
     def quiet(merge_options: MergeOptions, **arguments: Any) -> None:
-        if merge_options.verbosity == 0:
-            logging.disable(logging.WARNING)
-            disable_progress_bars()
-            transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-            datasets.disable_progress_bars()
-            merge_options = merge_options.model_copy(update={"quiet": True})
         merge_options.apply_global_options()
+        if merge_options.verbosity == 0:
+            _silence_libraries()
+            merge_options = merge_options.model_copy(update={"quiet": True})
         command(merge_options, **arguments)
 
     return add_merge_options(quiet)
+
+
+def _silence_libraries() -> None:
+    """Let warnings through from this program only, and bars from nobody else."""
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger("mergekit_map").setLevel(logging.WARNING)
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -123,6 +130,9 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
 
     Example: mergekit-map demo
     """
+    from mergekit_map.demo.configuration import demo_config
+    from mergekit_map.demo.family import family_folder, train_family
+
     folder = out or _unused(Path("mergekit-map-demo"))
     refuse_existing(folder)
     with TerminalReporter() as reporter:
@@ -140,10 +150,12 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
 
 
 def _search(config: Path, run: Path, options: MergeOptions) -> None:
-    project = pipeline.load_project(config, options)
+    from mergekit_map.pipeline import load_project, search_front
+
+    project = load_project(config, options)
     try:
         with TerminalReporter() as reporter:
-            front = pipeline.search_front(project, run, reporter)
+            front = search_front(project, run, reporter)
     except KeyboardInterrupt:
         words = shlex.join(["mergekit-map", "search", str(config), str(run)])
         click.echo(
@@ -154,8 +166,10 @@ def _search(config: Path, run: Path, options: MergeOptions) -> None:
 
 
 def _merge(run: Path, out: Path, selection: Selection, options: MergeOptions) -> None:
+    from mergekit_map.pipeline import merge_point
+
     with TerminalReporter() as reporter:
-        point, command = pipeline.merge_point(run, out, selection, options, reporter)
+        point, command = merge_point(run, out, selection, options, reporter)
     click.echo(f"{out} holds point {selection.index} of the front:")
     show_point(selection, point)
     click.echo(f"The same checkpoint with mergekit alone:\n  {command}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -70,4 +71,5 @@ def select(run: Path, prefer: dict[str, float] | None, index: int | None) -> Non
     selection = chosen(run, prefer, index)
     click.echo(selection.recipe, nl=False)
     click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
-    click.echo(f"  mergekit-map merge {run} OUT", err=True)
+    command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])
+    click.echo(f"  {command}", err=True)

@@ -86,11 +86,11 @@ Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbo
 
 
 def _rising(bounds: Range) -> Range:
-    if bounds is None or bounds[0] is None or bounds[1] is None:
+    if bounds is None:
         return bounds
-    if not (math.isfinite(bounds[0]) and math.isfinite(bounds[1])):
-        raise ValueError(f"must be finite numbers, got {list(bounds)}")
-    if bounds[0] >= bounds[1]:
+    if not all(math.isfinite(bound) for bound in bounds if bound is not None):
+        raise ValueError(f"must be finite numbers or null, got {list(bounds)}")
+    if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
         raise ValueError(f"must rise from low to high, got {list(bounds)}")
     return bounds
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from mergekit.options import MergeOptions
 
 from mergekit_map.config import MapSpec
+from mergekit_map.files import write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.study.results import write_atomically
+from mergekit_map.study.results import plain
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.preparing import prepare_tasks
 
@@ -55,7 +56,9 @@ class MergeEvaluator:
         if self._prepare is None:
             self._prepare = self._stack.enter_context(self._open_models())
         if self._coefficients != coefficients:
-            self._coefficients = None  # if the merge fails, it is of no coefficients
+            # If the merge fails, it is of no coefficients; and what measured the last
+            # one may hold a model that the next one needs the memory of.
+            self._coefficients, self._measures = None, {}
             self._measures = self._prepare(coefficients)
             self._coefficients = dict(coefficients)
         measurement = self._measures[task]()
@@ -72,7 +75,7 @@ def _save_samples(
     content = {"coefficients": coefficients, "samples": list(measurement.samples)}
     key = json.dumps(coefficients, sort_keys=True).encode()
     name = hashlib.sha256(key).hexdigest()[:16] + ".json"
-    write_atomically(folder / name, json.dumps(content) + "\n")
+    write_atomically(folder / name, json.dumps(plain(content)) + "\n")
 
 
 @contextmanager

@@ -29,8 +29,9 @@ from mergekit_map.evaluating import (
     merges_on_disk,
     one_checkpoint,
 )
+from mergekit_map.files import whole_folder, write_atomically
 from mergekit_map.merging.adapters import with_adapter_cache
-from mergekit_map.merging.checkpoint import whole_folder, write_checkpoint
+from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.models import absolute_references
 from mergekit_map.merging.preflight import check_models
@@ -41,17 +42,17 @@ from mergekit_map.merging.recipe import (
     stock_config,
 )
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.weights import check_plan
 from mergekit_map.publish.card import write_card
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.selection import Selection, preference_reason
-from mergekit_map.study.log import EvaluationLog, open_log
+from mergekit_map.study.log import LOCK_NAME, EvaluationLog, open_log
 from mergekit_map.study.results import (
     front_content,
     front_table,
     measured_point,
     read_json,
     surrogates_content,
-    write_atomically,
     write_json,
 )
 from mergekit_map.study.study import (
@@ -105,11 +106,18 @@ class Project:
             ),
             anchors={a.label: a.coefficients for a in space.anchors()},
             tasks={name: task.metric for name, task in self.tasks.items()},
-            definitions={name: t.fingerprint[:16] for name, t in self.tasks.items()},
+            definitions={name: self._definition(name) for name in self.tasks},
             merge=_digest(self.identity),
             search=self.spec.search,
             select=self.spec.select,
         )
+
+    def _definition(self, name: str) -> str:
+        """Digest what is measured, and by what where it is not by this program."""
+        backend = self.spec.backend
+        if backend is None or self.spec.tasks[name].kind != "lm_eval":
+            return self.tasks[name].fingerprint[:16]
+        return _digest([self.tasks[name].fingerprint, backend.model_dump()])
 
 
 def load_project(
@@ -135,14 +143,16 @@ def load_project(
     problems += check_merge(merge)
     if not _concerns_merge(problems):
         merge = absolute_references(merge, directory)
-        options = with_adapter_cache(merge, options)
         problems += check_models(merge, options)
+    if not _concerns_merge(problems):
+        options = with_adapter_cache(merge, options)
     space = None
     if spec is not None and not _concerns_merge(problems):
         if options.random_seed is None:
             options = options.model_copy(update={"random_seed": spec.search.seed})
         space, found_in_space = build_space(merge, spec.search)
         problems += found_in_space
+        problems += check_plan(space, options) if space is not None else []
     if space is not None and spec is not None and not problems:
         project = Project(file, directory, spec, space, tasks, options)
         try:
@@ -168,20 +178,20 @@ def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, A
         MapError: the models or tasks cannot be merged or measured.
     """
     _claim_folder(run)
-    (run / "manifest.json").unlink(missing_ok=True)
-    write_atomically(run / "config.yml", project.file.text)
     study = project.study()
     opener = {"memory": merges_in_memory, "disk": merges_on_disk}[project.spec.merge]
     parts = (project.space, project.tasks, project.spec, project.options)
     with (
         open_log(run / "evaluations.jsonl") as log,
-        MergeEvaluator(lambda: opener(*parts), run / "samples") as evaluate,
+        MergeEvaluator(lambda: opener(*parts), _samples(run, study)) as evaluate,
     ):
+        (run / "manifest.json").unlink(missing_ok=True)
+        write_atomically(run / "config.yml", project.file.text)
         _note_changes(project, study, log, run, reporter)
         result = run_study(study, evaluate, log, reporter.progress)
         front = front_content(study, result, log)
-        failed = sum(e.failed for e in matching(study, log))
-    if failed:
+        latest = {e.key: e for e in matching(study, log)}
+    if failed := sum(e.failed for e in latest.values()):
         reporter.notice(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {run / 'evaluations.jsonl'}"
@@ -211,12 +221,7 @@ def merge_point(
         options = options.model_copy(update={"random_seed": manifest["random_seed"]})
     project = load_project(run / "config.yml", options, Path(manifest["directory"]))
     study = project.study()
-    if study.merge != manifest["merge"]:
-        changes = _changes(manifest["identity"], project.identity)
-        raise MergeError(
-            f"{changes} changed since the search, so the merge would not be the one "
-            "that was measured; search again, or put back what changed"
-        )
+    _refuse_changes(project, study, manifest)
     config = stock_config(project.space, selection.point["coefficients"])
     with whole_folder(out) as folder:
         write_checkpoint(config, folder, project.options)
@@ -227,6 +232,27 @@ def merge_point(
         project.space, str(run / "recipe.yml"), "OUT", project.options
     )
     return point, command
+
+
+def _refuse_changes(
+    project: Project, study: Study, manifest: Mapping[str, Any]
+) -> None:
+    changed = [
+        f"task {name!r}"
+        for name, definition in study.definitions.items()
+        if manifest["definitions"].get(name) != definition
+    ]
+    if study.merge != manifest["merge"]:
+        changed.insert(0, _changes(manifest["identity"], project.identity))
+    if changed:
+        raise MergeError(
+            f"{' and '.join(changed)} changed since the search, so the merge would not "
+            "be the one that was measured; search again, or put back what changed"
+        )
+
+
+def _samples(run: Path, study: Study) -> Path:
+    return run / "samples" / study.merge
 
 
 def _measure_checkpoint(
@@ -242,20 +268,28 @@ def _measure_checkpoint(
     parts = (folder, project.tasks, project.spec, project.options)
     with (
         open_log(run / "evaluations.jsonl") as log,
-        MergeEvaluator(lambda: one_checkpoint(*parts), run / "samples") as evaluate,
+        MergeEvaluator(
+            lambda: one_checkpoint(*parts), _samples(run, study)
+        ) as evaluate,
     ):
         measure(study, [candidate], evaluate, log, reporter.progress)
         return measured_point(study, selection.point, log)
 
 
 def _claim_folder(run: Path) -> None:
-    known = run / "config.yml"
     if run.exists() and not run.is_dir():
         raise ArtifactError(f"{run} is a file; name a folder for the search")
-    if run.is_dir() and any(run.iterdir()) and not known.exists():
+    known = (run / LOCK_NAME).exists()
+    if run.is_dir() and any(run.iterdir()) and not known:
         raise ArtifactError(
             f"{run} holds files that are not of a search; name a new or empty folder"
         )
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"{run} cannot be written: {error}; name a folder you may write to"
+        ) from None
 
 
 def _note_changes(
@@ -277,7 +311,8 @@ def _note_changes(
             else _changes(before, project.identity)
         )
         reporter.notice(
-            f"{count} measurements in {log.path} are kept but not used: {what} changed"
+            f"{count} measurements in {log.path} are kept but not used: {what} "
+            "changed; front and recipes will be those of the new search"
         )
     known["merges"][study.merge] = project.identity
     write_json(path, known)
@@ -321,7 +356,7 @@ def _write_results(
         if index == result.selected:
             write_atomically(run / "recipe.yml", f"# {front['reason']}\n{text}")
     for stale in run.glob("recipes/*.yml"):
-        if int(stale.stem) >= count:
+        if stale.stem.isdigit() and int(stale.stem) >= count:
             stale.unlink()
     write_json(run / "surrogates.json", surrogates_content(study, result))
     write_json(run / "front.json", front)

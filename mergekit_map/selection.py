@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.errors import ArtifactError, ConfigError, nearest
+from mergekit_map.files import write_atomically
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.study.results import (
     front_table,
     read_json,
-    write_atomically,
     write_json,
 )
 

@@ -23,6 +23,7 @@ from rich.text import Text
 from mergekit_map.selection import Selection
 from mergekit_map.study.study import Progress as Measuring
 
+_POOR_FIT = 0.5  # R² left out one by one, below which predictions say little
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
 
@@ -43,6 +44,8 @@ class TerminalReporter:
         )
         self._row: TaskID | None = None
         self._last_line = -float("inf")
+        self._started = time.monotonic()
+        self._done_before = 0  # what an earlier search had measured already
 
     def __enter__(self) -> TerminalReporter:
         self._bar.start()
@@ -66,20 +69,26 @@ class TerminalReporter:
         self._console.print(Text(text), soft_wrap=True)
 
     def _show(self, text: str, done: int, total: int) -> None:
-        if self._row is None:
-            self._row = self._bar.add_task(text, total=total)
+        if self._row is None or done < self._done_before:
+            self._row = self._row or self._bar.add_task(text, total=total)
+            self._started, self._done_before = time.monotonic(), done
         self._bar.update(self._row, description=text, completed=done, total=total)
         now = time.monotonic()
         if self._bar.disable and now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._console.print(Text(f"{done}/{total} {text}"), soft_wrap=True)
+            line = f"{done}/{total} {text}, {now - self._started:.0f} s"
+            if done > self._done_before:
+                pace = (now - self._started) / (done - self._done_before)
+                line += f", about {pace * (total - done):.0f} s left"
+            self._console.print(Text(line), soft_wrap=True)
             self._last_line = now
 
 
 def show_front(front: Mapping[str, Any]) -> None:
     """Print the measured points of a front, the anchors, and the fits."""
     console = Console()
+    count = len(front["points"])
     table = Table(
-        title=f"Front of {len(front['points'])} merges, of which these were measured",
+        title=f"Measured merges: anchors, and some of the front's {count}",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -107,6 +116,13 @@ def show_front(front: Mapping[str, Any]) -> None:
                 f"{_number(fit['loo_r2'])} left out one by one"
             )
         )
+        if (fit["loo_r2"] or 0) < _POOR_FIT:
+            console.print(
+                Text(
+                    "  a quadratic predicts this task badly: trust what was measured, "
+                    "and ask for more evaluations, or search a smaller box"
+                )
+            )
 
 
 def _add_merge(

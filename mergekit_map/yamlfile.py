@@ -79,9 +79,11 @@ def read_yaml(path: Path) -> YamlFile:
         raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        content = _own_copies(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: an anchor contains itself; write it out") from None
     if not isinstance(content, dict) or node is None:
         raise ConfigError(
             f"{path}: a mapping with merge_method, models and map was expected, got "
@@ -91,6 +93,22 @@ def read_yaml(path: Path) -> YamlFile:
     repeated: list[KeyPath] = []
     _walk(node, (), lines, repeated)
     return YamlFile(path, text, content, lines, tuple(repeated))
+
+
+def _own_copies(content: Any) -> Any:
+    """Copy what YAML aliases share, so that each place can be filled by itself.
+
+    Raises:
+        ValueError: a key is not text.
+    """
+    if isinstance(content, dict):
+        for key in content:
+            if not isinstance(key, str):
+                raise ValueError(f"keys are text, got {key!r}; put it in quotes")
+        return {key: _own_copies(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_own_copies(item) for item in content]
+    return content
 
 
 def _walk(

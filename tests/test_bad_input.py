@@ -221,6 +221,32 @@ CASES: dict[str, tuple[Change, str]] = {
         put("parameters", {"weight": 0.5}),
         r"every model has a number as its weight",
     ),
+    "anchors outside the bounds": (
+        put("map", "search", {"evaluations": 6, "bounds": [0.2, 0.8]}),
+        r"evaluations: 3 of the 6 merges are anchors outside.*3 more",
+    ),
+    "value of a parameter": (
+        put("models", 0, "parameters", {"density": "high"}),
+        r"mergekit refuses a parameter: .*valid number.*got 'high'",
+    ),
+    "range that is no number": (
+        task(python="os:getcwd", direction="maximize", range=[float("nan"), None]),
+        r"range: must be finite numbers or null",
+    ),
+    "function without a signature": (
+        task(python="math:hypot", direction="maximize"),
+        r"math:hypot is called with \(model, tokenizer\)",
+    ),
+    "damaged tokenizer": (
+        copied_model(lambda m: (m / "tokenizer.json").write_text("{")),
+        r"tokenizer\.json is not JSON",
+    ),
+    "adapter that is not there": (
+        lambda config, _: config["models"][0].update(
+            model=config["base_model"] + "+nowhere"
+        ),
+        r"models\[0\]\.model: there is no folder 'nowhere'",
+    ),
     "ratios of three": (
         put("parameters", {"normalize": True, "density": 0.5}),
         r"cannot be told apart; set normalize: false",
@@ -415,6 +441,9 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
         ("", "a mapping with merge_method, models and map was expected, got an empty"),
         ("- a", "was expected, got list"),
         ("a: 1\na: 2\n", "stands twice"),
+        ("1.5: a\n", "keys are text, got 1.5"),
+        ("seed: 2024-13-45\n", "not valid YAML"),
+        ("map: &m {tasks: *m}\n", "an anchor contains itself"),
     ],
 )
 @pytest.mark.usefixtures("good")
@@ -439,6 +468,11 @@ def test_folders_that_are_in_the_way(good: dict[str, Any]) -> None:
     Path("run").mkdir()
     Path("run/holiday.jpg").touch()
     assert "holds files that are not of a search" in search(good).stderr
+    shutil.rmtree("run")
+    Path("run").mkdir()
+    Path("run/config.yml").write_text("my: precious")
+    assert "holds files that are not of a search" in search(good).stderr
+    assert Path("run/config.yml").read_text() == "my: precious"
     shutil.rmtree("run")
     Path("run").touch()
     assert "run is a file; name a folder" in search(good).stderr
@@ -484,9 +518,9 @@ def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -
     result = search(good)
 
     assert result.exit_code == 2
-    assert "task 'nan' has no measurement to fit" in result.stderr
+    assert "task 'nan' gave no finite number on 3 merges" in result.stderr
     lines = Path("run/evaluations.jsonl").read_text().splitlines()
-    assert sum('"value": null' in line for line in lines) == 6
+    assert sum('"value": null' in line for line in lines) == 3
 
 
 def test_bad_selections(good: dict[str, Any]) -> None:

@@ -227,6 +227,54 @@ def test_changes_are_named_and_never_mixed(
     assert "the task definition changed" in " ".join(result.stderr.split())
 
 
+def test_parameters_shared_by_an_anchor_get_weights_of_their_own(
+    config: dict[str, Any],
+) -> None:
+    config["map"]["tasks"] = {"spread": config["map"]["tasks"]["spread"]}
+    shared = {"density": 0.5}
+    for model in config["models"]:
+        model["parameters"] = shared
+    write(config)
+    assert "&id001" in Path("config.yml").read_text()
+
+    invoke("search", "config.yml", "out.run")
+
+    by_weights = {tuple(v["coefficients"].values()): v["value"] for v in lines()}
+    assert len({by_weights[c] for c in [(0, 0), (0, 1), (1, 0), (0.5, 0.5)]}) == 4
+    recipe = yaml.safe_load(Path("out.run/recipes/000.yml").read_text())
+    front = json.loads(Path("out.run/front.json").read_text())
+    weights = [m["parameters"]["weight"] for m in recipe["models"]]
+    assert weights == list(front["points"][0]["coefficients"].values())
+
+
+def test_a_task_that_changed_is_named_by_merge(config: dict[str, Any]) -> None:
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    Path("greeting.txt").write_text("something else, altogether\n" * 30)
+
+    result = click.testing.CliRunner().invoke(main, ["merge", "out.run", "out"])
+
+    assert result.exit_code == 2
+    assert "task 'greeting' changed since the search" in " ".join(result.stderr.split())
+
+
+def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -> None:
+    from mergekit_map.study.log import open_log
+
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    before = {p: p.read_bytes() for p in Path("out.run").iterdir() if p.is_file()}
+    config["map"]["search"]["evaluations"] = 9
+    write(config)
+    with open_log(Path("out.run/evaluations.jsonl")):
+        result = click.testing.CliRunner().invoke(
+            main, ["search", "config.yml", "out.run"]
+        )
+
+    assert "another search is writing" in result.stderr
+    assert {p: p.read_bytes() for p in before} == before
+
+
 def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     write(config)
     invoke("search", "config.yml", "memory")
@@ -250,9 +298,12 @@ def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) ->
     config["map"].update(merge="disk", backend=backend)
     write(config)
     invoke("search", "config.yml", "theirs")
+    result = invoke("search", "config.yml", "ours")
+    assert "the task definition changed" in " ".join(result.stderr.split())
 
     ours, theirs = lines("ours/evaluations.jsonl"), lines("theirs/evaluations.jsonl")
-    assert [line["value"] for line in ours] == [line["value"] for line in theirs]
+    values = [line["value"] for line in theirs]
+    assert [line["value"] for line in ours] == [*values, *values]
 
 
 def test_a_failing_measurement_is_recorded_and_the_search_goes_on(

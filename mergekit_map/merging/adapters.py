@@ -26,8 +26,7 @@ def with_adapter_cache(merge: Mapping[str, Any], options: MergeOptions) -> Merge
     adapters = [m for m in referenced_models(merge) if "+" in m]
     if not adapters or options.lora_merge_cache:
         return options
-    content = "".join(fingerprint(model) for model in sorted(adapters))
-    name = hashlib.sha256(content.encode()).hexdigest()[:16]
+    name = _digest("".join(_identity(m, options) for m in sorted(adapters)))
     folder = cache_home() / "adapters" / name
     return options.model_copy(update={"lora_merge_cache": str(folder)})
 
@@ -43,8 +42,9 @@ def merge_adapters(merge: Mapping[str, Any], options: MergeOptions) -> None:
         model = ModelReference.parse(reference)
         cache = Path(str(options.lora_merge_cache))
         cache.mkdir(parents=True, exist_ok=True)
-        done = cache / f".{hashlib.sha256(reference.encode()).hexdigest()[:16]}.done"
-        if done.exists():
+        done = cache / f".{_digest(reference)}.done"
+        identity = _identity(reference, options)
+        if done.exists() and done.read_text() == identity:
             continue
         with tempfile.TemporaryDirectory(dir=cache, prefix=".partial-") as scratch:
             merged = model.merged(
@@ -55,4 +55,12 @@ def merge_adapters(merge: Mapping[str, Any], options: MergeOptions) -> None:
             made = Path(merged.model.path)
             shutil.rmtree(cache / made.name, ignore_errors=True)
             shutil.move(made, cache / made.name)
-        done.touch()
+        done.write_text(identity)
+
+
+def _identity(reference: str, options: MergeOptions) -> str:
+    return f"{fingerprint(reference)} {options.lora_merge_dtype}\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

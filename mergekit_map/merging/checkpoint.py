@@ -1,12 +1,9 @@
-"""Checkpoints: stock mergekit writes them, here they appear whole or not at all."""
+"""Checkpoints: stock mergekit writes them, transformers loads them."""
 
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +12,23 @@ from mergekit.config import MergeConfiguration
 from mergekit.io.tasks import LoaderCache
 from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
+from safetensors import SafetensorError
 
-from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
 from mergekit_map.merging.memory import release_memory
 
 LOG = logging.getLogger(__name__)
+
+# What mergekit raises on models and settings that it cannot merge.
+_REFUSALS = (
+    RuntimeError,
+    ValueError,
+    KeyError,
+    AssertionError,
+    OSError,
+    SafetensorError,
+)
 
 
 def write_checkpoint(
@@ -38,7 +46,7 @@ def write_checkpoint(
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
-    except (RuntimeError, ValueError, KeyError, AssertionError, OSError) as error:
+    except _REFUSALS as error:
         raise MergeError(
             f"mergekit cannot carry out this merge: {error}; try the same models with "
             "mergekit-yaml"
@@ -47,42 +55,6 @@ def write_checkpoint(
         # mergekit keeps the files of every model open, and would not see new ones.
         LoaderCache().loaders.clear()
         release_memory()  # its tasks refer to one another, and to the last tensors
-
-
-def refuse_existing(target: Path) -> None:
-    """Raise ArtifactError if there is something where output should go."""
-    if target.exists():
-        raise ArtifactError(
-            f"{target} exists already and is left as it is; name another folder, or "
-            "remove this one"
-        )
-
-
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a sibling folder that takes the name of ``target`` when all went well.
-
-    Raises:
-        ArtifactError: ``target`` exists, or cannot be created.
-    """
-    refuse_existing(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(
-            tempfile.mkdtemp(
-                prefix=f".{target.name}.", suffix=".partial", dir=target.parent
-            )
-        )
-    except OSError as error:
-        raise ArtifactError(
-            f"{target} cannot be written: {error}; name a folder you may write to"
-        ) from None
-    try:
-        yield partial
-        partial.chmod(0o755)  # mkdtemp makes folders that nobody else can read
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_checkpoint(

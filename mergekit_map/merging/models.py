@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,8 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from mergekit_map.errors import MergeError
 
-_BLOCK = 1 << 16  # bytes
-_BLOCKS = 64  # spread evenly over a weight file too large to be read whole
+_BLOCK = 1 << 22  # bytes read at a time
 
 _REFERENCES = ("model", "base_model", "tokenizer_source", "source")
 
@@ -75,11 +75,20 @@ class ModelFiles:
         return None if theta is None else float(theta)
 
     def vocabulary(self) -> str | None:
-        """Digest which token has which id; None without a tokenizer.json."""
+        """Digest which token has which id; None without a tokenizer.json.
+
+        Raises:
+            MergeError: the file is damaged.
+        """
         path = self.folder / "tokenizer.json"
         if not path.is_file():
             return None
-        content = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise MergeError(
+                f"{path} is not JSON: {error}; download it again"
+            ) from None
         model = content.get("model", {})
         tokens = [model.get("vocab"), content.get("added_tokens")]
         return _digest(json.dumps(tokens, sort_keys=True).encode())
@@ -157,32 +166,35 @@ def _references(part: Any) -> Iterator[tuple[Any, str]]:
 def fingerprint(reference: str) -> str:
     """Digest the content of a model: weights, configuration, tokenizer.
 
-    Weight files beyond 4 MiB are read in 64 blocks spread over them; training again
-    changes every one of these. The same model at another path has the same fingerprint.
+    The same model at another path has the same fingerprint.
     """
     parts = [find_model(part).folder for part in reference.split("+")]
     return _digest("".join(_fingerprint_folder(f) for f in parts).encode())
 
 
-@lru_cache
 def _fingerprint_folder(folder: Path) -> str:
     kinds = {".safetensors", ".bin", ".json", ".model"}
     files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
-    return _digest(
-        "".join(f"{path.name} {_fingerprint_file(path)}\n" for path in files).encode()
-    )
+    lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
+    return _digest("".join(lines).encode())
 
 
 def _fingerprint_file(path: Path) -> str:
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
+    # Large files of the Hub's cache are links to a file named by its SHA-256.
+    blob = path.resolve().name
+    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", blob):
+        return blob
+    status = path.stat()
+    return _hash(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=4096)
+def _hash(path: Path, *_version: int) -> str:
+    """Hash a file once for each version of it; reading is what takes the time."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        if size <= _BLOCK * _BLOCKS:
-            digest.update(file.read())
-        else:
-            for index in range(_BLOCKS):
-                file.seek(index * (size - _BLOCK) // (_BLOCKS - 1))
-                digest.update(file.read(_BLOCK))
+        while block := file.read(_BLOCK):
+            digest.update(block)
     return digest.hexdigest()
 
 

@@ -64,6 +64,7 @@ def _check_one(reference: str) -> ModelFiles:
             "convert it with save_pretrained first"
         )
     files.shapes()
+    files.vocabulary()
     return files
 
 

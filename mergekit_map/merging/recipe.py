@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,12 +67,17 @@ def recipe_command(
     words = ["mergekit-yaml", recipe, out]
     if draws_random_numbers(space):
         words += ["--random-seed", str(options.random_seed)]
-    if any("+" in model for model in referenced_models(space.template)):
+    if _has_adapters(space):
         words += ["--lora-merge-cache", str(options.lora_merge_cache)]
-    for flag in ("allow_crimes", "cuda", "trust_remote_code"):
-        if getattr(options, flag):
-            words.append("--" + flag.replace("_", "-"))
-    return " ".join(words)
+        if options.lora_merge_dtype:
+            words += ["--lora-merge-dtype", options.lora_merge_dtype]
+    if str(options.device) != "cpu":
+        words += ["--device", str(options.device)]
+    flags = {
+        "--allow-crimes": options.allow_crimes,
+        "--trust-remote-code": options.trust_remote_code,
+    }
+    return shlex.join([*words, *(flag for flag, given in flags.items() if given)])
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:
@@ -96,7 +102,13 @@ def merge_identity(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
     for key in ("dtype", "out_dtype"):
         identity[key] = template.pop(key, None)
     identity["configuration"] = template
+    identity["device"] = str(options.device)
     if draws_random_numbers(space):
         identity["seed"] = options.random_seed
-        identity["device"] = str(options.device)
+    if _has_adapters(space):
+        identity["lora_merge_dtype"] = options.lora_merge_dtype
     return identity
+
+
+def _has_adapters(space: MergeSpace) -> bool:
+    return any("+" in model for model in referenced_models(space.template))

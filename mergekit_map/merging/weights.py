@@ -20,7 +20,9 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.merge_methods.task_adapter import ExecuteMergeMethodTask
 from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
+from pydantic import ValidationError
 
+from mergekit_map.config import Problem
 from mergekit_map.merging.entries import model_entries
 from mergekit_map.merging.space import MergeSpace
 
@@ -74,12 +76,37 @@ def weight_table(
     return WeightTable(constant, slopes)
 
 
+def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
+    """Let mergekit plan the merge, which checks every parameter of every tensor."""
+    if any("+" in entry.model for entry in model_entries(space.template)):
+        return []  # planning would merge the adapters first, which takes long
+    coefficients = dict.fromkeys(space.names, 0.5)
+    reference = space.template.get("base_model") or next(
+        entry.model for entry in model_entries(space.template)
+    )
+    try:
+        model_config = ModelReference.parse(str(reference)).config(
+            trust_remote_code=options.trust_remote_code
+        )
+        _planned(space.config(coefficients), model_config, options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        text = f"mergekit refuses a parameter: {first['msg']}, got {first['input']!r}"
+        return [Problem(("merge_method",), text)]
+    except (RuntimeError, ValueError, KeyError, OSError) as error:
+        return [Problem(("merge_method",), f"mergekit cannot plan this: {error}")]
+    finally:
+        LoaderCache().loaders.clear()
+    return []
+
+
 def _planned(
     config: dict[str, Any],
     model_config: transformers.PretrainedConfig,
     options: MergeOptions,
 ) -> _Weights:
     merge = MergeConfiguration.model_validate(config)
+    LoaderCache().setup(options)
     architecture = get_architecture_info(merge, options)
     planner = MergePlanner(merge, architecture, options, model_config)
     weights: _Weights = {}

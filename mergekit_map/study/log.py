@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from mergekit_map.errors import ArtifactError
 
 VERSION = 1
+LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
 
 Role = Literal["anchor", "design", "front"]
 Key = tuple[tuple[tuple[str, float], ...], str]  # coefficients by name, task
@@ -79,7 +80,7 @@ def open_log(path: Path) -> Iterator[EvaluationLog]:
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.
     """
-    lock = FileLock(path.with_name(".lock"))
+    lock = FileLock(path.with_name(LOCK_NAME))
     try:
         with lock.acquire(timeout=0):
             _drop_torn_line(path)

@@ -11,7 +11,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,34 +18,16 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.files import write_atomically
 from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.study.study import Study, StudyResult, matching
 
 VERSION = 1
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all.
-
-    Raises:
-        ArtifactError: the folder cannot be written.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise ArtifactError(
-            f"{path} cannot be written: {error}; name a folder you may write to"
-        ) from None
-
-
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with exact numbers; NaN and infinity become null."""
-    write_atomically(
-        path, json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
-    )
+    write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -129,10 +110,14 @@ def _points(
 ) -> list[dict[str, Any]]:
     X = np.array([study.vector(c) for c in coefficients])
     predicted = {t: (s.predict(X), s.stderr(X)) for t, s in result.surrogates.items()}
+    inside = np.all((study.box[:, 0] <= X) & (study.box[:, 1] >= X), axis=1)
     points = []
     for row, named in enumerate(coefficients):
+        # Outside the sampled box a quadratic is a guess, and none is shown.
         values = {
             task: {"value": float(value[row]), "stderr": float(stderr[row])}
+            if inside[row]
+            else {"value": None, "stderr": None}
             for task, (value, stderr) in predicted.items()
         }
         point = {"coefficients": dict(named), "predicted": values}
@@ -157,7 +142,7 @@ def front_table(content: Mapping[str, Any]) -> str:
         values = [point[kind][task][part] for kind, task, part in readings]
         coefficients = [point["coefficients"][name] for name in names]
         chosen = int(index == content["selected"])
-        writer.writerow([index, chosen, *coefficients, *_plain(values)])
+        writer.writerow([index, chosen, *coefficients, *plain(values)])
     return buffer.getvalue()
 
 
@@ -170,11 +155,12 @@ def surrogates_content(study: Study, result: StudyResult) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value

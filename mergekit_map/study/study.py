@@ -30,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 FloatArray = NDArray[np.float64]
 
+_HOPELESS = 3  # merges without a finite value of a task, and not one with it
+
 
 class Evaluator(Protocol):
     """Merge with some coefficients and measure the result on one task."""
@@ -124,11 +126,24 @@ def design(study: Study) -> list[Candidate]:
     anchors = np.array([study.vector(c) for c in study.anchors.values()])
     wanted = study.search.evaluations or default_evaluations(len(study.bounds))
     points = make_design(study.search.design, wanted, study.box, anchors, rng)
+    _refuse_too_few(study, points)
     known = {tuple(row) for row in anchors}
     return [
         ("anchor" if tuple(row) in known else "design", study.named(row))
         for row in points
     ]
+
+
+def _refuse_too_few(study: Study, points: FloatArray) -> None:
+    """Count the merges inside the box: anchors outside of it are not fitted."""
+    inside = np.all((study.box[:, 0] <= points) & (points <= study.box[:, 1]), axis=1)
+    missing = n_quadratic_terms(len(study.bounds)) - int(inside.sum())
+    if missing > 0:
+        raise DesignError(
+            f"{int((~inside).sum())} of the {len(points)} merges are anchors outside "
+            f"the bounds, which the quadratic is not fitted to; evaluate at least "
+            f"{missing} more"
+        )
 
 
 def default_evaluations(d: int) -> int:
@@ -139,12 +154,21 @@ def default_evaluations(d: int) -> int:
 def fit_surrogates(study: Study, log: EvaluationLog) -> dict[str, Surrogate]:
     """Fit a surrogate per task to all that was measured inside the box.
 
-    Measurements of predicted front points stay out: they are what the prediction is
-    held against, and would make the front depend on how often a search was continued.
+    Measurements of predicted front points stay out, unless the design asks for them:
+    they are what the prediction is held against, and would make the front depend on
+    how often a search was continued.
     """
+    designed = {evaluation_key(c, "") for _, c in design(study)}
+    fitted = [
+        e
+        for e in matching(study, log)
+        if _is_inside(study, e)
+        and not e.failed
+        and (e.role != "front" or evaluation_key(e.coefficients, "") in designed)
+    ]
     surrogates = {}
     for task, metric in study.tasks.items():
-        usable = [e for e in matching(study, log) if e.task == task and _fits(study, e)]
+        usable = [e for e in fitted if e.task == task]
         if not usable:
             raise DesignError(
                 f"task {task!r} has no measurement to fit a surrogate to; see the "
@@ -213,9 +237,11 @@ def measure(
     """Measure every task at every candidate, unless the log has it already.
 
     Raises:
-        EvaluationError: nothing could be measured yet, and the first attempt failed.
+        EvaluationError: a task failed on the first merge, or gave no number on the
+            first few, so that it will hardly do better on the others.
     """
     done = {e.key for e in matching(study, log) if e.error is None}
+    values = {task: _values_of(study, log, task) for task in study.tasks}
     missing = [
         (role, coefficients, task)
         for role, coefficients in candidates
@@ -228,12 +254,26 @@ def measure(
         report(Progress(position, total, coefficients, task, role))
         evaluation = _evaluate(study, evaluate, coefficients, task)
         log.append(replace(evaluation, role=role))
-        if evaluation.error is not None and not done:
-            raise EvaluationError(
-                f"task {task!r} cannot be measured on the first merge, so the search "
-                f"stops here: {evaluation.error}"
-            )
-        done.add(evaluation.key)
+        values[task].append(evaluation.value)
+        if not any(map(math.isfinite, values[task])):
+            _refuse_hopeless(task, evaluation, len(values[task]))
+
+
+def _values_of(study: Study, log: EvaluationLog, task: str) -> list[float]:
+    return [e.value for e in matching(study, log) if e.task == task and e.error is None]
+
+
+def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
+    if evaluation.error is not None and attempts == 1:
+        raise EvaluationError(
+            f"task {task!r} cannot be measured on the first merge, so the search stops "
+            f"here: {evaluation.error}"
+        )
+    if attempts >= _HOPELESS:
+        raise EvaluationError(
+            f"task {task!r} gave no finite number on {attempts} merges, so the search "
+            f"stops here; the last one was {evaluation.error or 'NaN or infinity'}"
+        )
 
 
 def _evaluate(
@@ -245,7 +285,7 @@ def _evaluate(
     try:
         measured = evaluate(coefficients, task)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
-        LOG.warning("%s at %s failed", task, dict(coefficients), exc_info=True)
+        LOG.debug("%s at %s failed", task, dict(coefficients), exc_info=True)
         measured = Measurement(math.nan, None, 0)
         text = str(failure) or type(failure).__name__
         error = text.splitlines()[0][:300]
@@ -276,10 +316,9 @@ def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     ]
 
 
-def _fits(study: Study, evaluation: Evaluation) -> bool:
+def _is_inside(study: Study, evaluation: Evaluation) -> bool:
     vector = study.vector(evaluation.coefficients)
-    inside = np.all((study.box[:, 0] <= vector) & (vector <= study.box[:, 1]))
-    return bool(inside) and not evaluation.failed and evaluation.role != "front"
+    return bool(np.all((study.box[:, 0] <= vector) & (vector <= study.box[:, 1])))
 
 
 def _link(metric: Metric) -> Link:

@@ -56,7 +56,7 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         )
     try:
         inspect.signature(function).bind(None, None)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidTask(
             _KEY,
             f"{spec.python} is called with (model, tokenizer), which it does not "
@@ -88,8 +88,8 @@ def _import(module_name: str, directory: Path) -> ModuleType:
             raise InvalidTask(
                 _KEY,
                 f"module {module_name!r} cannot be imported: "
-                f"{type(error).__name__}: {error}; it is looked for beside the YAML "
-                "and among the installed packages",
+                f"{type(error).__name__}: {error}; it is looked for in the working "
+                "directory and among the installed packages",
             ) from error
 
 

@@ -60,7 +60,7 @@ def _built_in() -> TaskManager:
 
 def _load_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        text = f"there is no file {path}; relative paths start at the YAML's folder"
+        text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(_KEY, text)
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)

@@ -89,6 +89,8 @@ def prepare_harness(
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
     """
     lm = harness_model(None)
+    if not isinstance(lm, HFLM):
+        return functools.partial(_measure, task, lm)  # a backend keeps its own rules
     kinds = {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
     if _ROLLING in kinds and lm.max_length > _ROLLING_LENGTH:
         lm = harness_model(_ROLLING_LENGTH)

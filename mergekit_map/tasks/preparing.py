@@ -48,9 +48,14 @@ def prepare_tasks(
     model.train(mode=False)
 
     @functools.cache  # shared by all lm-eval tasks
+    def opened_backend() -> Any:
+        assert backend is not None
+        return open_backend(Path(str(model.name_or_path)), backend, batch_size)
+
+    @functools.cache
     def harness_model(max_length: int | None) -> Any:
         if backend is not None:
-            return open_backend(Path(str(model.name_or_path)), backend, batch_size)
+            return opened_backend()
         return make_harness_model(model, tokenizer, batch_size, max_length)
 
     measures: dict[str, Measure] = {}

@@ -46,7 +46,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        text = f"there is no file {path}; relative paths start at the YAML's folder"
+        text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(key, text) from None
     except (OSError, UnicodeDecodeError) as error:
         text = f"{path} cannot be read as UTF-8 text: {error}"

@@ -288,7 +288,8 @@ def test_adapters(family: dict[str, Path], tmp_path: Path) -> None:
     lora = peft.LoraConfig(
         r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False
     )
-    peft.get_peft_model(model, lora).save_pretrained(adapter)
+    model = peft.get_peft_model(model, lora)
+    model.save_pretrained(adapter)
     models = {"base": family["base"], "a": family["a"]}
     merge = config("dare_linear", models, "a")
     merge["models"].append({"model": f"{family['base']}+{adapter}"})
@@ -298,7 +299,16 @@ def test_adapters(family: dict[str, Path], tmp_path: Path) -> None:
 
     assert space.names == ("a", "adapter")
     options = OPTIONS.model_copy(update=cache)
-    assert_ships_what_it_measures(space, tmp_path, options)
+    before = assert_ships_what_it_measures(space, tmp_path / "first", options)
+    before = {name: tensor.clone() for name, tensor in before.items()}
+
+    # Trained again, at the same path and with the same cache.
+    for parameter in model.parameters():
+        parameter.data.add_(0.01)
+    model.save_pretrained(adapter)
+    after = assert_ships_what_it_measures(space, tmp_path / "second", options)
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert not torch.equal(before[name], after[name])
 
 
 def test_weights_in_the_loaded_model_follow_each_write(

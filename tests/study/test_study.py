@@ -226,6 +226,44 @@ def test_stops_when_the_first_merge_cannot_be_measured(
         run(study, tmp_path, evaluate)
 
 
+def test_stops_when_another_task_fails_on_the_first_merge(
+    study: Study, tmp_path: Path
+) -> None:
+    bowls = Bowls()
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        if task == "near_b":
+            raise RuntimeError("no such luck")
+        return bowls(coefficients, task)
+
+    with pytest.raises(EvaluationError, match="'near_b' cannot be measured"):
+        run(study, tmp_path, evaluate)
+    assert len(bowls.calls) == 1
+
+
+def test_a_front_point_that_the_design_asks_for_later_is_fitted(
+    study: Study, tmp_path: Path
+) -> None:
+    few = SearchSpec(evaluations=8, remeasure=100, design="grid", bounds=(0.0, 1.0))
+    wide = replace(study, search=replace_spec(few, evaluations=9, design="sobol"))
+    run(wide, tmp_path, Bowls())
+
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        result = run_study(
+            replace(study, search=replace_spec(few, evaluations=12)),
+            Bowls(),
+            log,
+            ignore,
+        )
+
+    measured = {s.quality.n for s in result.surrogates.values()}
+    assert min(measured) >= 9 + 7  # the Sobol merges, and the grid without anchors
+
+
+def replace_spec(spec: SearchSpec, **changes: object) -> SearchSpec:
+    return spec.model_copy(update=changes)
+
+
 def test_says_how_many_evaluations_are_missing(study: Study, tmp_path: Path) -> None:
     few = replace(study, search=SearchSpec(evaluations=4))
 

@@ -1,0 +1,79 @@
+"""What a model is known by."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.models import absolute_references, find_model, fingerprint
+
+
+def test_a_copy_elsewhere_has_the_same_fingerprint(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(family["a"], tmp_path / "copy")
+
+    assert fingerprint(str(copy)) == fingerprint(str(family["a"]))
+
+
+def test_a_single_changed_number_changes_the_fingerprint(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(family["a"], tmp_path / "copy")
+    before = fingerprint(str(copy))
+    tensors = load_file(copy / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"][40, 7] += 1e-3
+    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+
+    assert fingerprint(str(copy)) != before
+
+
+def test_files_of_the_hubs_cache_are_known_by_their_name(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    digest = "ab" * 32
+    (tmp_path / digest).write_bytes(b"never read")
+    model = shutil.copytree(family["a"], tmp_path / "model")
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors").symlink_to(tmp_path / digest)
+    before = fingerprint(str(model))
+    (tmp_path / digest).write_bytes(b"still never read")
+
+    assert fingerprint(str(model)) == before
+
+
+def test_local_paths_become_absolute_and_hub_ids_stay(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    merge = {
+        "base_model": "mine",
+        "models": [{"model": "mine+org/adapter"}, {"model": "org/model@main"}],
+        "tokenizer": {"source": "union"},
+    }
+
+    result = absolute_references(merge, tmp_path)
+
+    mine = str(tmp_path / "mine")
+    assert result == {
+        "base_model": mine,
+        "models": [{"model": f"{mine}+org/adapter"}, {"model": "org/model@main"}],
+        "tokenizer": {"source": "union"},
+    }
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MergeError, match=r"holds no config\.json"):
+        find_model(str(tmp_path))
+
+
+def test_reads_shapes_and_rows_without_loading(family: dict[str, Path]) -> None:
+    model = find_model(str(family["a"]))
+    name = "model.layers.0.mlp.up_proj.weight"
+
+    assert model.shapes()[name] == (64, 32)
+    whole = load_file(family["a"] / "model.safetensors")[name]
+    torch.testing.assert_close(model.rows(name, 5), whole[:5])
