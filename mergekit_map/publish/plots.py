@@ -44,18 +44,28 @@ def plot_front(front: Mapping[str, Any], path: Path) -> None:
 
 def _draw_pair(axes: Axes, front: Mapping[str, Any], x: str, y: str) -> None:
     points = front["points"]
-    axes.errorbar(
+    axes.scatter(
         _readings(points, "predicted", x, "value"),
         _readings(points, "predicted", y, "value"),
-        xerr=_readings(points, "predicted", x, "stderr"),
-        yerr=_readings(points, "predicted", y, "stderr"),
-        fmt=".",
+        s=12,
         color=_FRONT,
-        ecolor="#1f6fb433",
         label="front, predicted",
         zorder=2,
     )
     measured = [p for p in points if _is_measured(p, x, y)]
+    # Errors of the measured points alone: those of a whole front hide it.
+    for kind, color in (("predicted", _FRONT), ("measured", _MEASURED)):
+        axes.errorbar(
+            _readings(measured, kind, x, "value"),
+            _readings(measured, kind, y, "value"),
+            xerr=_readings(measured, kind, x, "stderr"),
+            yerr=_readings(measured, kind, y, "stderr"),
+            fmt="none",
+            ecolor=color,
+            elinewidth=0.8,
+            alpha=0.5,
+            zorder=1,
+        )
     for point in measured:  # a line from each prediction to its measurement
         axes.plot(
             [point[kind][x]["value"] for kind in ("predicted", "measured")],
