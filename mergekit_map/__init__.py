@@ -13,15 +13,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mergekit_map.errors import MapError
     from mergekit_map.measurement import Measurement, Metric
-    from mergekit_map.pipeline import Project, load_project, merge_point, search_front
+    from mergekit_map.pipeline import merge_point, search_front
+    from mergekit_map.project import Project, load_project
     from mergekit_map.selection import Selection, select_point
 
 _HOMES = {
     "MapError": "errors",
     "Measurement": "measurement",
     "Metric": "measurement",
-    "Project": "pipeline",
-    "load_project": "pipeline",
+    "Project": "project",
+    "load_project": "project",
     "merge_point": "pipeline",
     "search_front": "pipeline",
     "Selection": "selection",

@@ -150,7 +150,8 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
 
 
 def _search(config: Path, run: Path, options: MergeOptions) -> None:
-    from mergekit_map.pipeline import load_project, search_front
+    from mergekit_map.pipeline import search_front
+    from mergekit_map.project import load_project
 
     project = load_project(config, options)
     try:

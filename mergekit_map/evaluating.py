@@ -9,17 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from mergekit.options import MergeOptions
-
-from mergekit_map.config import MapSpec
 from mergekit_map.files import write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
-from mergekit_map.merging.space import MergeSpace
+from mergekit_map.project import Project
 from mergekit_map.study.results import plain
-from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.preparing import prepare_tasks
 
 # Merges with the coefficients and gives what measures the result, by task.
@@ -79,16 +75,14 @@ def _save_samples(
 
 
 @contextmanager
-def merges_in_memory(
-    space: MergeSpace,
-    tasks: Mapping[str, LoadedTask],
-    spec: MapSpec,
-    options: MergeOptions,
-) -> Iterator[Prepare]:
+def merges_in_memory(project: Project) -> Iterator[Prepare]:
     """Keep one model and overwrite its weights for each merge."""
-    with resident_merge(space, options) as merge:
+    with resident_merge(project.space, project.options) as merge:
         measures = prepare_tasks(
-            tasks, merge.model, merge.tokenizer, batch_size=spec.batch_size
+            project.tasks,
+            merge.model,
+            merge.tokenizer,
+            batch_size=project.spec.batch_size,
         )
 
         def prepare(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
@@ -99,43 +93,34 @@ def merges_in_memory(
 
 
 @contextmanager
-def merges_on_disk(
-    space: MergeSpace,
-    tasks: Mapping[str, LoadedTask],
-    spec: MapSpec,
-    options: MergeOptions,
-) -> Iterator[Prepare]:
+def merges_on_disk(project: Project) -> Iterator[Prepare]:
     """Write each merge with stock mergekit and load it from there."""
 
     def prepare(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
             folder = Path(scratch) / "model"
-            write_checkpoint(stock_config(space, coefficients), folder, options)
-            return _measures_of(folder, tasks, spec, options)
+            config = stock_config(project.space, coefficients)
+            write_checkpoint(config, folder, project.options)
+            return _measures_of(project, folder)
 
     yield prepare
 
 
 @contextmanager
-def one_checkpoint(
-    folder: Path,
-    tasks: Mapping[str, LoadedTask],
-    spec: MapSpec,
-    options: MergeOptions,
-) -> Iterator[Prepare]:
+def one_checkpoint(project: Project, folder: Path) -> Iterator[Prepare]:
     """Measure what lies in a folder, whatever its coefficients are."""
-    measures = _measures_of(folder, tasks, spec, options)
+    measures = _measures_of(project, folder)
     yield lambda _: measures
 
 
-def _measures_of(
-    folder: Path,
-    tasks: Mapping[str, LoadedTask],
-    spec: MapSpec,
-    options: MergeOptions,
-) -> Mapping[str, Measure]:
+def _measures_of(project: Project, folder: Path) -> Mapping[str, Measure]:
     """Load a checkpoint and make every task ready to measure it."""
-    model, tokenizer = load_checkpoint(folder, options)
+    model, tokenizer = load_checkpoint(folder, project.options)
+    spec = project.spec
     return prepare_tasks(
-        tasks, model, tokenizer, batch_size=spec.batch_size, backend=spec.backend
+        project.tasks,
+        model,
+        tokenizer,
+        batch_size=spec.batch_size,
+        backend=spec.backend,
     )

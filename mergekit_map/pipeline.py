@@ -1,28 +1,17 @@
-"""The steps of the command line as functions: load, search, merge."""
+"""The steps of the command line as functions: search, merge."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from mergekit.options import MergeOptions
 
 from mergekit_map import __version__
-from mergekit_map.config import (
-    MapSpec,
-    Problem,
-    parse_map_block,
-    parse_tasks,
-    raise_problems,
-    repeated_keys,
-)
-from mergekit_map.errors import ArtifactError, DesignError, MergeError
+from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.evaluating import (
     MergeEvaluator,
     merges_in_memory,
@@ -30,19 +19,9 @@ from mergekit_map.evaluating import (
     one_checkpoint,
 )
 from mergekit_map.files import whole_folder, write_atomically
-from mergekit_map.merging.adapters import with_adapter_cache
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.entries import check_merge
-from mergekit_map.merging.models import absolute_references
-from mergekit_map.merging.preflight import check_models
-from mergekit_map.merging.recipe import (
-    merge_identity,
-    recipe_command,
-    recipe_text,
-    stock_config,
-)
-from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.merging.weights import check_plan
+from mergekit_map.merging.recipe import recipe_command, recipe_text, stock_config
+from mergekit_map.project import Project, digest, load_project
 from mergekit_map.publish.card import write_card
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.selection import Selection, preference_reason
@@ -60,13 +39,10 @@ from mergekit_map.study.study import (
     Progress,
     Study,
     StudyResult,
-    design,
     matching,
     measure,
     run_study,
 )
-from mergekit_map.tasks.loading import LoadedTask, load_tasks
-from mergekit_map.yamlfile import YamlFile, read_yaml
 
 
 class Reporter(Protocol):
@@ -81,93 +57,6 @@ class Reporter(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Project:
-    """A configuration that has been checked as far as it can be without a model."""
-
-    file: YamlFile
-    directory: Path  # where its relative paths start
-    spec: MapSpec
-    space: MergeSpace
-    tasks: Mapping[str, LoadedTask]
-    options: MergeOptions
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Name all that decides what a merge is."""
-        return merge_identity(self.space, self.options)
-
-    def study(self) -> Study:
-        """Reduce to what the study room needs: numbers, names, fingerprints."""
-        space = self.space
-        return Study(
-            bounds=dict(
-                zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
-            ),
-            anchors={a.label: a.coefficients for a in space.anchors()},
-            tasks={name: task.metric for name, task in self.tasks.items()},
-            definitions={name: self._definition(name) for name in self.tasks},
-            merge=_digest(self.identity),
-            search=self.spec.search,
-            select=self.spec.select,
-        )
-
-    def _definition(self, name: str) -> str:
-        """Digest what is measured, and by what where it is not by this program."""
-        backend = self.spec.backend
-        if backend is None or self.spec.tasks[name].kind != "lm_eval":
-            return self.tasks[name].fingerprint[:16]
-        return _digest([self.tasks[name].fingerprint, backend.model_dump()])
-
-
-def load_project(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
-) -> Project:
-    """Read a configuration and report every problem of it at once.
-
-    Relative paths start at ``directory``, by default the working directory, as they do
-    in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
-    unless the options name one.
-
-    Raises:
-        ConfigError: with all problems, located by file, line and key.
-    """
-    directory = (directory or Path.cwd()).resolve()
-    options = options or MergeOptions()
-    file = read_yaml(config)
-    spec, problems = parse_map_block(file)
-    tasks, found = load_tasks(parse_tasks(file)[0], directory)
-    problems += repeated_keys(file)
-    problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in found]
-    merge = {key: value for key, value in file.content.items() if key != "map"}
-    problems += check_merge(merge)
-    if not _concerns_merge(problems):
-        merge = absolute_references(merge, directory)
-        problems += check_models(merge, options)
-    if not _concerns_merge(problems):
-        options = with_adapter_cache(merge, options)
-    space = None
-    if spec is not None and not _concerns_merge(problems):
-        if options.random_seed is None:
-            options = options.model_copy(update={"random_seed": spec.search.seed})
-        space, found_in_space = build_space(merge, spec.search)
-        problems += found_in_space
-        problems += check_plan(space, options) if space is not None else []
-    if space is not None and spec is not None and not problems:
-        project = Project(file, directory, spec, space, tasks, options)
-        try:
-            design(project.study())
-            return project
-        except DesignError as error:
-            problems.append(Problem(("map", "search", "evaluations"), str(error)))
-    raise_problems(file, problems)
-    raise AssertionError("no problem, and no project either")
-
-
-def _concerns_merge(problems: list[Problem]) -> bool:
-    return any(problem.key[:1] != ("map",) for problem in problems)
-
-
 def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
     """Search into a run folder, going on where an earlier search was stopped.
 
@@ -180,10 +69,9 @@ def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, A
     _claim_folder(run)
     study = project.study()
     opener = {"memory": merges_in_memory, "disk": merges_on_disk}[project.spec.merge]
-    parts = (project.space, project.tasks, project.spec, project.options)
     with (
         open_log(run / "evaluations.jsonl") as log,
-        MergeEvaluator(lambda: opener(*parts), _samples(run, study)) as evaluate,
+        MergeEvaluator(lambda: opener(project), _samples(run, study)) as evaluate,
     ):
         (run / "manifest.json").unlink(missing_ok=True)
         write_atomically(run / "config.yml", project.file.text)
@@ -265,11 +153,10 @@ def _measure_checkpoint(
 ) -> Mapping[str, Any]:
     """Measure what was written, on the tasks that are not measured there yet."""
     candidate: Candidate = ("front", selection.point["coefficients"])
-    parts = (folder, project.tasks, project.spec, project.options)
     with (
         open_log(run / "evaluations.jsonl") as log,
         MergeEvaluator(
-            lambda: one_checkpoint(*parts), _samples(run, study)
+            lambda: one_checkpoint(project, folder), _samples(run, study)
         ) as evaluate,
     ):
         measure(study, [candidate], evaluate, log, reporter.progress)
@@ -387,7 +274,7 @@ def _manifest(project: Project, study: Study) -> dict[str, Any]:
         "mergekit_map": __version__,
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in packages},
-        "config": _digest(project.file.text),
+        "config": digest(project.file.text),
         "directory": str(project.directory),
         "seed": study.search.seed,
         "random_seed": project.options.random_seed,
@@ -395,8 +282,3 @@ def _manifest(project: Project, study: Study) -> dict[str, Any]:
         "identity": project.identity,
         "definitions": dict(study.definitions),
     }
-
-
-def _digest(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -6,12 +6,12 @@ Trained once, from text that comes with Python, and kept in a cache folder.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from mergekit_map.cache import cache_home
 from mergekit_map.demo.building import FamilySizes, build_family
 from mergekit_map.demo.evaluation import write_choice_task
 from mergekit_map.demo.training import Progress
@@ -48,7 +48,7 @@ class Family:
 def family_folder(sizes: FamilySizes | None = None) -> Path:
     """Name the folder a family is kept in; another recipe has another folder."""
     recipe = (sizes or FamilySizes()).recipe
-    return _cache_home() / f"demo-family-{recipe}"
+    return cache_home() / f"demo-family-{recipe}"
 
 
 def train_family(
@@ -80,14 +80,6 @@ def train_family(
     for name in _CHOICE_TASKS:
         write_choice_task(family.choice_task(name), folder / f"{name}.jsonl")
     return family
-
-
-def _cache_home() -> Path:
-    own = os.environ.get("MERGEKIT_MAP_HOME")
-    if own:
-        return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"
 
 
 def _is_complete(folder: Path, sizes: FamilySizes) -> bool:
