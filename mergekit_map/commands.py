@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 import transformers
 from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
 
@@ -133,6 +134,10 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     from mergekit_map.demo.configuration import demo_config
     from mergekit_map.demo.family import family_folder, train_family
 
+    if merge_options.num_threads is None:
+        # The models are too small to gain from more, and threads that wait for one
+        # another on a busy machine take many times longer.
+        torch.set_num_threads(1)
     folder = out or _unused(Path("mergekit-map-demo"))
     refuse_existing(folder)
     with TerminalReporter() as reporter:
