@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from safetensors import SafetensorError
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
 from mergekit_map.merging.memory import release_memory
-
-LOG = logging.getLogger(__name__)
 
 # What mergekit raises on models and settings that it cannot merge.
 _REFUSALS = (

@@ -75,9 +75,9 @@ class MergeSpace:
         for coefficient in self.coefficients:
             rest -= values[coefficient.name]
             for place in coefficient.places:
-                _put(config, place, float(values[coefficient.name]))
+                put(config, place, float(values[coefficient.name]))
         for place in self.remainder:
-            _put(config, place, rest)
+            put(config, place, rest)
         return config
 
     def named(self, vector: NDArray[np.float64]) -> dict[str, float]:
@@ -257,7 +257,8 @@ def _bounds(
     return np.array([given.get(n, (0.0, 1.0)) for n in names], dtype=float), problems
 
 
-def _put(config: Any, place: KeyPath, value: float) -> None:
+def put(config: Any, place: KeyPath, value: Any) -> None:
+    """Set a value in nested mappings and lists, making what is missing on the way."""
     for part, following in itertools.pairwise(place):
         if isinstance(part, str) and config.get(part) is None:
             config[part] = [] if isinstance(following, int) else {}

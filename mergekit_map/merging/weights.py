@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import transformers
@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from mergekit_map.config import Problem
 from mergekit_map.merging.entries import model_entries
-from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.space import MergeSpace, put
 
 _Weights = dict[tuple[str, ModelReference], float]  # tensor name and model to weight
 
@@ -124,14 +124,8 @@ def _without_numbers(space: MergeSpace) -> MergeSpace:
     template = copy.deepcopy(dict(space.template))
     for entry in model_entries(template):
         if entry.weight is not None:
-            _put(template, entry.weight_key, _zeroed(entry.weight))
-    return MergeSpace(
-        template,
-        space.coefficients,
-        space.bounds,
-        space.remainder,
-        space.remainder_model,
-    )
+            put(template, entry.weight_key, _zeroed(entry.weight))
+    return replace(space, template=template)
 
 
 def _zeroed(weight: Any) -> Any:
@@ -140,9 +134,3 @@ def _zeroed(weight: Any) -> Any:
     if isinstance(weight, dict):
         return {**weight, "value": _zeroed(weight["value"])}
     return 0.0
-
-
-def _put(config: Any, place: Sequence[str | int], value: Any) -> None:
-    for part in place[:-1]:
-        config = config[part]
-    config[place[-1]] = value
