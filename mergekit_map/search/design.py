@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import qmc
 
 from mergekit_map.errors import DesignError, nearest
-from mergekit_map.search.quadratic import quadratic_features
+from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
 
 FloatArray = NDArray[np.float64]
 # (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
@@ -29,6 +29,7 @@ SAME_POINT = 1e-12
 # The D-optimal candidates beside the 3-level grid, and the largest d that has a grid.
 SOBOL_CANDIDATES = 1024
 GRID_CANDIDATES_MAX_D = 6
+TIE = 1e-9  # gains of log det(F'F) nearer than this are equal
 
 
 def make_design(
@@ -57,15 +58,15 @@ def make_design(
         ``levels ** d``.
 
     Raises:
-        DesignError: unknown kind, empty box, or n below the number of anchors, of
-            parameters of the quadratic, or of points of a 3-level grid.
+        DesignError: unknown kind, empty box, or n below the number of anchors or of
+            points of a 3-level grid.
         ValueError: arrays of the wrong shape or anchors that are not finite.
     """
     _check_shapes(bounds, anchors)
     if kind not in DESIGNS:
         raise DesignError(f"there is no design {kind!r}; {nearest(kind, DESIGNS)}")
     kept = _new_points(anchors, anchors[:0], bounds)
-    _check_size(n, len(bounds), len(kept))
+    _check_size(n, len(kept))
     return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
 
 
@@ -90,17 +91,11 @@ def _check_shapes(bounds: FloatArray, anchors: FloatArray) -> None:
             )
 
 
-def _check_size(n: int, d: int, n_anchors: int) -> None:
+def _check_size(n: int, n_anchors: int) -> None:
     if n < n_anchors:
         raise DesignError(
             f"{n_anchors} anchors are always evaluated, but only {n} evaluations were "
             f"asked for; allow at least {n_anchors - n} more, or leave anchors out"
-        )
-    if n < n_quadratic_terms(d):
-        raise DesignError(
-            f"a quadratic in {d} coefficients has {n_quadratic_terms(d)} parameters, "
-            f"but only {n} evaluations were asked for; allow at least "
-            f"{n_quadratic_terms(d) - n} more, or search fewer coefficients"
         )
 
 
@@ -137,50 +132,89 @@ def _latin_hypercube(
 def _d_optimal(
     count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Add, one at a time, the candidate that most increases det(F'F).
+    """Choose from the 3-level grid, where there is one, and Sobol points.
 
-    The determinant grows by the factor 1 + f'(F'F)^-1 f, so the best candidate is the
-    one the points so far predict worst. The candidates are the 3-level grid (where d
-    is small enough for one), at whose points optimal quadratic designs lie, and Sobol
-    points. Their number grows with the points chosen so far, never with n: that keeps
-    designs nested.
+    At the points of the grid optimal quadratic designs lie. The number of candidates
+    grows with the points chosen so far, never with n: that keeps designs nested.
     """
     d = len(bounds)
     engine = qmc.Sobol(d, seed=rng)
-    levels = 3 if d <= GRID_CANDIDATES_MAX_D else 0
-    grid = _box_grid(levels, bounds)
+    grid = _box_grid(3 if d <= GRID_CANDIDATES_MAX_D else 0, bounds)
     candidates = np.vstack([grid, _scale(engine.random(SOBOL_CANDIDATES), bounds)])
     candidates = _new_points(candidates, anchors, bounds)
-    chosen = anchors
-    inverse = _ridge_inverse(_centred_features(anchors, bounds))
-    features = _centred_features(candidates, bounds)
-    for _ in range(count):
-        gain = ((features @ inverse) * features).sum(axis=1)
-        # The grid is symmetric, so gains tie up to rounding: the first of them wins.
-        best = int(np.argmax(gain >= gain.max() * (1 - 1e-9)))
-        chosen = np.vstack([chosen, candidates[best]])
-        update = inverse @ features[best]
-        inverse = inverse - np.outer(update, update) / (1 + gain[best])
-        candidates = np.delete(candidates, best, axis=0)
-        if len(candidates) < SOBOL_CANDIDATES // 2:
-            more = _scale(engine.random(SOBOL_CANDIDATES), bounds)
-            more = _new_points(more, np.vstack([chosen, candidates]), bounds)
-            candidates = np.vstack([candidates, more])
-        features = _centred_features(candidates, bounds)
-    return chosen[len(anchors) :]
+    chosen = anchors[:0]
+    while len(chosen) < count:
+        known = np.vstack([anchors, chosen])
+        room = max(1, len(candidates) - SOBOL_CANDIDATES // 2)
+        more = most_informative(
+            min(room, count - len(chosen)), bounds, known, candidates
+        )
+        chosen = np.vstack([chosen, more])
+        fresh = _scale(engine.random(SOBOL_CANDIDATES), bounds)
+        known = np.vstack([anchors, chosen])
+        candidates = _new_points(np.vstack([candidates, fresh]), known, bounds)
+    return chosen
 
 
-def _centred_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
-    # D-optimality does not depend on the scale; the rounding does.
-    return quadratic_features(2 * _unscale(X, bounds) - 1)
+def most_informative(
+    count: int,
+    bounds: FloatArray,
+    known: FloatArray,
+    candidates: FloatArray,
+    *,
+    derivatives: bool = False,
+) -> FloatArray:
+    """Choose, one at a time, the candidate that most increases det(F'F).
 
+    The rows of F are what one evaluation tells of the quadratic: its value and, with
+    ``derivatives``, its slope along every coefficient. For a value alone the
+    determinant grows by the factor 1 + f'(F'F)^-1 f, so the best candidate is the one
+    the points so far predict worst. Choices are nested: more begin with the fewer.
 
-def _ridge_inverse(features: FloatArray) -> FloatArray:
-    # Until there are as many points as parameters F'F is singular. A ridge this small
+    Args:
+        count: How many to choose, at most as many as there are candidates.
+        bounds: (d, 2) the box; known points outside of it tell nothing, as they are
+            not fitted.
+        known: (k, d) points that are evaluated in any case.
+        candidates: (c, d) distinct points to choose from.
+        derivatives: Whether an evaluation gives all derivatives, too.
+
+    Returns:
+        (count, d) candidates in the order chosen.
+    """
+    inside = np.all((known >= bounds[:, 0]) & (known <= bounds[:, 1]), axis=1)
+    seen = _observations(known[inside], bounds, derivatives=derivatives)
+    rows = _observations(candidates, bounds, derivatives=derivatives)
+    seen = seen.reshape(-1, seen.shape[-1])
+    # Until there are as many rows as parameters F'F is singular. A ridge this small
     # ranks directions not seen yet before all others, then plays no part any more.
-    ridge = 1e-6 * np.eye(features.shape[1])
-    inverse = np.linalg.inv(features.T @ features + ridge)
-    return inverse.astype(np.float64)
+    inverse = np.linalg.inv(seen.T @ seen + 1e-6 * np.eye(seen.shape[1]))
+    left = np.full(len(candidates), fill_value=True)
+    chosen = []
+    for _ in range(count):
+        spread = rows @ inverse @ rows.transpose(0, 2, 1)  # (c, r, r)
+        gain = np.linalg.slogdet(np.eye(rows.shape[1]) + spread)[1]
+        # Symmetric candidates tie up to rounding: the first of them wins.
+        gain = np.where(left, gain, -np.inf)
+        best = int(np.argmax(gain >= gain.max() - TIE))
+        chosen.append(best)
+        left[best] = False
+        update = rows[best] @ inverse  # (r, t)
+        factor = np.linalg.solve(np.eye(len(update)) + spread[best], update)
+        inverse = inverse - update.T @ factor
+    return candidates[chosen]
+
+
+def _observations(
+    X: FloatArray, bounds: FloatArray, *, derivatives: bool
+) -> FloatArray:
+    """Return what an evaluation of each row tells: (n, 1 or 1 + d, t)."""
+    # D-optimality does not depend on the scale; the rounding does.
+    scaled = 2 * _unscale(X, bounds) - 1
+    values = quadratic_features(scaled)[:, None, :]
+    if not derivatives:
+        return values
+    return np.concatenate([values, quadratic_slopes(scaled)], axis=1)
 
 
 def _grid(

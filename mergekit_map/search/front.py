@@ -33,6 +33,9 @@ FloatArray = NDArray[np.float64]
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
 N_GENERATIONS = 100
+# How many points to look for. A hundred leave a front of many tasks nearly empty, and
+# many more than two hundred take seconds.
+FEW_TASKS, N_POINTS_FEW, N_POINTS_MANY = 4, 100, 200
 N_SAMPLES = 1024  # Sobol points that set the scale of every task and the starts
 N_STARTS = 4  # local searches per task
 # Metrics that differ by less than this fraction of a task's range are equal, and so are
@@ -50,7 +53,7 @@ def compute_front(
     n_tasks: int,
     *,
     seed: int,
-    n_points: int = 100,
+    n_points: int | None = None,
 ) -> FloatArray:
     """Search the box for the coefficients that no other ones dominate.
 
@@ -60,8 +63,9 @@ def compute_front(
         bounds: (d, 2) lower and upper ends of the box.
         n_tasks: m, the width of what ``predict`` returns.
         seed: Of NSGA-III; the same seed gives the same bytes.
-        n_points: About how many points to look for. A front that shrinks to fewer
-            returns fewer, and more tasks than points return one end per task.
+        n_points: About how many points to look for, by default 100, and 200 for more
+            than four tasks. A front that shrinks to fewer returns fewer, and more
+            tasks than points return one end per task.
 
     Returns:
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
@@ -71,6 +75,8 @@ def compute_front(
     Raises:
         ValueError: wrong shapes, an empty box, or predictions that are not finite.
     """
+    if n_points is None:
+        n_points = N_POINTS_FEW if n_tasks <= FEW_TASKS else N_POINTS_MANY
     _check(bounds, n_tasks, n_points)
     predict_unit = _on_unit_box(predict, bounds, n_tasks)
     samples = _sobol(len(bounds))

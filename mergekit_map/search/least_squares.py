@@ -1,14 +1,16 @@
 """Weighted least squares behind a link, and what it says about itself (eq. 3 to 5).
 
-Notation: ``n`` points, ``t`` terms, ``features`` (n, t) of full column rank, ``y`` (n,)
-the metric, ``weights`` (n,) positive with mean 1, ``link`` from the quadratic
-``features @ terms`` to the metric.
+Notation: ``n`` points, ``t`` terms, ``features`` (n, t), ``y`` (n,) the metric,
+``link`` from the quadratic ``features @ terms`` to the metric. Beyond the paper, a
+point may also tell the slopes of the metric along the coefficients, and terms may be
+shrunk towards zero: both are further rows of the same system.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,103 +26,178 @@ log = logging.getLogger(__name__)
 RANK_TOLERANCE = 1e-10
 
 
-def fit_terms(
-    features: FloatArray, y: FloatArray, weights: FloatArray, link: Link
-) -> FloatArray:
-    """Minimise ``sum(weights * (y - link(features @ terms))**2)``; returns (t,).
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """What the points tell of the terms, and how much each of it counts."""
+
+    features: FloatArray  # (n, t)
+    y: FloatArray  # (n,)
+    weights: FloatArray  # (n,) positive, mean 1
+    slope_features: FloatArray  # (k, t) derivatives of a point's features
+    slopes: FloatArray  # (k,) of the metric, per unit of the scaled coefficient
+    owners: NDArray[np.int_]  # (k,) the point that a slope was measured at
+    shrinkage: FloatArray  # (t,) weight of "this term is 0"; 0 where a term is free
+    slope_weight: float = 1.0  # of a slope across the whole box, beside a value
+
+    @property
+    def root_weights(self) -> tuple[FloatArray, FloatArray]:
+        """Give the square roots of the weights of values (n,) and slopes (k,)."""
+        root = np.sqrt(self.weights)
+        return root, math.sqrt(self.slope_weight) * root[self.owners]
+
+    @property
+    def n_rows(self) -> int:
+        """Count values and slopes."""
+        return len(self.y) + len(self.slopes)
+
+    def without(self, point: int) -> Observations:
+        """Leave out a point with all that was measured there."""
+        rest = np.arange(len(self.y)) != point
+        kept = self.owners != point
+        return replace(
+            self,
+            features=self.features[rest],
+            y=self.y[rest],
+            weights=self.weights[rest],
+            slope_features=self.slope_features[kept],
+            slopes=self.slopes[kept],
+            owners=self.owners[kept] - (self.owners[kept] > point),
+        )
+
+
+def fit_terms(observed: Observations, link: Link) -> FloatArray:
+    """Minimise the weighted squares of values, slopes and shrunk terms; returns (t,).
 
     Closed form for the identity link. The paper starts the others from the closed-form
     fit of the inverted data; we start from two such fits and keep the better result.
     """
     if link.is_identity:
-        return _solve(features, y, weights)
-    s = link.invert(y)
+        return _solve(observed)
     # Weighing by the squared slope of the link is the delta method for the inverted
     # data: it ignores points near a bound, whose inverse is all noise. The plain fit
     # does not, which is better where many points lie there.
-    slope = link.derivative(s)
-    starts = [_solve(features, s, weights * slope**2), _solve(features, s, weights)]
-    fits = [_refine(start, features, y, weights, link) for start in starts]
-    costs = [float(weights @ (link.apply(features @ fit) - y) ** 2) for fit in fits]
+    inverted = invert(observed, link)
+    plain = replace(inverted, weights=observed.weights)
+    fits = [_refine(_solve(start), observed, link) for start in (inverted, plain)]
+    costs = [float((residuals(observed, link, fit) ** 2).sum()) for fit in fits]
     return fits[int(np.argmin(costs))]
 
 
-def leave_one_out(
-    features: FloatArray,
-    y: FloatArray,
-    weights: FloatArray,
-    link: Link,
-    terms: FloatArray,
-) -> FloatArray:
+def invert(observed: Observations, link: Link) -> Observations:
+    """Move values and slopes behind the link, where the model is linear.
+
+    The weights are those of the delta method, not normalised.
+    """
+    s = link.invert(observed.y)
+    bend = link.derivative(s)
+    slopes = observed.slopes / bend[observed.owners]
+    return replace(observed, y=s, slopes=slopes, weights=observed.weights * bend**2)
+
+
+def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Return weighted residuals of values, slopes and shrunk terms: (n + k + t,)."""
+    s = observed.features @ terms
+    slopes = link.derivative(s)[observed.owners] * (observed.slope_features @ terms)
+    root, slope_root = observed.root_weights
+    return np.concatenate(
+        [
+            root * (link.apply(s) - observed.y),
+            slope_root * (slopes - observed.slopes),
+            np.sqrt(observed.shrinkage) * terms,
+        ]
+    )
+
+
+def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Return the derivatives of ``residuals`` by the terms: (n + k + t, t)."""
+    s = observed.features @ terms
+    root, slope_root = (weights[:, None] for weights in observed.root_weights)
+    first = link.derivative(s)[:, None]
+    second = link.second_derivative(s)[:, None]
+    inner = (observed.slope_features @ terms)[:, None]
+    of = observed.owners
+    slopes = second[of] * inner * observed.features[of]
+    slopes = slopes + first[of] * observed.slope_features
+    return np.vstack(
+        [
+            root * first * observed.features,
+            slope_root * slopes,
+            np.diag(np.sqrt(observed.shrinkage)),
+        ]
+    )
+
+
+def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
     """Predict every point by the fit to the others: (n,), NaN where none exists."""
-    # A point with leverage 1 is the only one to show some term.
-    leverage = (np.linalg.qr(np.sqrt(weights)[:, None] * features).Q ** 2).sum(axis=1)
-    if leverage.max() > 1 - RANK_TOLERANCE:
-        return np.full_like(y, np.nan)
+    n = len(observed.y)
+    rows = jacobian(observed, Link(), terms)
+    Q = np.linalg.qr(rows).Q
+    blocks = [np.append(i, n + np.flatnonzero(observed.owners == i)) for i in range(n)]
+    # A point with a leverage of 1 is the only one to show some term.
+    rest = [np.eye(len(block)) - Q[block] @ Q[block].T for block in blocks]
+    if min(np.linalg.eigvalsh(matrix)[0] for matrix in rest) < RANK_TOLERANCE:
+        return np.full_like(observed.y, np.nan)
     if link.is_identity:
-        left_out: FloatArray = y - (y - features @ terms) / (1 - leverage)
-        return left_out
-    predicted = np.empty_like(y)
-    for i in range(len(y)):
-        rest = np.arange(len(y)) != i
-        fit = _refine(terms, features[rest], y[rest], weights[rest], link)
-        predicted[i] = link.apply(features[i : i + 1] @ fit)[0]
+        misses = residuals(observed, link, terms)
+        left_out = [
+            np.linalg.solve(matrix, misses[block])[0]
+            for matrix, block in zip(rest, blocks, strict=True)
+        ]
+        return observed.y + np.array(left_out) / np.sqrt(observed.weights)
+    predicted = np.empty_like(observed.y)
+    for i in range(n):
+        fit = _refine(terms, observed.without(i), link)
+        predicted[i] = link.apply(observed.features[i : i + 1] @ fit)[0]
     return predicted
 
 
 def terms_covariance(
-    jacobian: FloatArray,
-    weights: FloatArray,
-    variance: float,
-    stderr: FloatArray | None,
+    rows: FloatArray, variance: float, noise: FloatArray | None
 ) -> FloatArray:
     """Return the (t, t) covariance of the terms; NaN where nothing tells it.
 
     From the residual variance if there are degrees of freedom. Without any the fit
     passes through every point and their measured noise is carried over. A saturated
     fit (every point that shows some term on a bound of the range) has none either.
+
+    Args:
+        rows: (r, t) of ``jacobian``.
+        variance: Of a row of weight 1, NaN if unknown.
+        noise: (r,) standard errors of the rows, None if unknown.
     """
-    root = np.sqrt(weights)
-    left, singular, right = np.linalg.svd(root[:, None] * jacobian, full_matrices=False)
+    left, singular, right = np.linalg.svd(rows, full_matrices=False)
     if singular[-1] <= RANK_TOLERANCE * singular[0]:
         return np.full((len(singular), len(singular)), np.nan)
+    half = (right.T / singular) @ left.T  # (t, r), the pseudo-inverse of the rows
     if not math.isnan(variance):
-        noise = math.sqrt(variance) / root
-    elif stderr is not None and stderr.any():
-        noise = stderr
+        half = half * math.sqrt(variance)
+    elif noise is not None:
+        half = half * noise
     else:
-        noise = np.full_like(root, np.nan)
-    pseudo_inverse = (right.T / singular) @ left.T  # (t, n), of root * jacobian
-    half = pseudo_inverse * (root * noise)
+        half = half * math.nan
     covariance: FloatArray = half @ half.T
     return covariance
 
 
-def _solve(features: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
-    root = np.sqrt(weights)
-    solution = np.linalg.lstsq(root[:, None] * features, root * y, rcond=None)[0]
-    return solution.astype(np.float64)
+def _solve(observed: Observations) -> FloatArray:
+    identity = Link()
+    zero = np.zeros(observed.features.shape[1])
+    rows = jacobian(observed, identity, zero)
+    solution = np.linalg.lstsq(rows, -residuals(observed, identity, zero), rcond=None)
+    return solution[0].astype(np.float64)
 
 
-def _refine(
-    start: FloatArray,
-    features: FloatArray,
-    y: FloatArray,
-    weights: FloatArray,
-    link: Link,
-) -> FloatArray:
-    root = np.sqrt(weights)
+def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray:
+    def misses(terms: FloatArray) -> FloatArray:
+        return residuals(observed, link, terms)
 
-    def residuals(terms: FloatArray) -> FloatArray:
-        return root * (link.apply(features @ terms) - y)
-
-    def jacobian(terms: FloatArray) -> FloatArray:
-        return (root * link.derivative(features @ terms))[:, None] * features
+    def slopes(terms: FloatArray) -> FloatArray:
+        return jacobian(observed, link, terms)
 
     fit = least_squares(
-        residuals,
+        misses,
         start,
-        jac=jacobian,
+        jac=slopes,
         method="lm",
         ftol=1e-12,
         xtol=1e-12,

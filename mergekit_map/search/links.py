@@ -72,6 +72,20 @@ class Link:
             slope = (self.upper - self.lower) * expit(s) * expit(-s)
         return slope
 
+    def second_derivative(self, s: FloatArray) -> FloatArray:
+        """Return the derivative of ``derivative`` at ``s``."""
+        bend: FloatArray
+        if self.is_identity:
+            bend = np.zeros_like(s)
+        elif self.upper == math.inf:
+            bend = expit(s) * expit(-s)
+        elif self.lower == -math.inf:
+            bend = -expit(s) * expit(-s)
+        else:
+            bend = (self.upper - self.lower) * expit(s) * expit(-s)
+            bend = bend * (expit(-s) - expit(s))
+        return bend
+
     def invert(self, y: FloatArray) -> FloatArray:
         """Return quadratic values that give the metric values ``y``.
 

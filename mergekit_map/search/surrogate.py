@@ -2,37 +2,45 @@
 
 Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
 ``y`` (n,) one metric, larger is better, ``t = (d + 1)(d + 2) / 2`` terms. The quadratic
-is fitted on coefficients scaled to [0, 1] by the bounds of the search.
+is fitted on coefficients scaled to [-1/2, 1/2] by the bounds of the search.
 
-Beyond the paper: measured standard errors weigh the fit, predictions carry standard
-errors, and each fit reports its exact leave-one-out R2.
+Beyond the paper: measured standard errors weigh the fit, derivatives join it,
+predictions carry standard errors, each fit reports its exact leave-one-out R2, the
+terms may be shrunk, and a Gaussian process may take what the quadratic leaves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.errors import DesignError
 from mergekit_map.search.least_squares import (
-    RANK_TOLERANCE,
+    Observations,
     fit_terms,
+    jacobian,
     leave_one_out,
+    residuals,
     terms_covariance,
 )
 from mergekit_map.search.links import Link
-from mergekit_map.search.quadratic import (
-    Quadratic,
-    quadratic_features,
-    quadratic_from_terms,
+from mergekit_map.search.observations import (
+    check_distinct,
+    check_identified,
+    make_observations,
+    scaled,
+    scaled_features,
 )
+from mergekit_map.search.quadratic import Quadratic, quadratic_from_terms
+from mergekit_map.search.residual import Residual, fit_residual
+from mergekit_map.search.shrinkage import shrink
 
 FloatArray = NDArray[np.float64]
+Kind: TypeAlias = Literal["quadratic", "regularized", "residual_gp"]
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,14 @@ class Surrogate:
 
     quadratic: Quadratic  # in the user's own coefficients
     link: Link
-    bounds: FloatArray  # (d, 2), the ends that 0 and 1 stand for in the covariance
+    bounds: FloatArray  # (d, 2), the ends that -1/2 and 1/2 stand for in the covariance
     covariance: FloatArray  # (t, t) of the terms on scaled coefficients
     quality: FitQuality
+    residual: Residual | None = None  # added to the quadratic, behind the link
 
     def predict(self, X: FloatArray) -> FloatArray:
         """Predict the metric, in its own units, at every row of X (k, d)."""
-        return self.link.apply(self.quadratic.predict(X))
+        return self.link.apply(self._behind_link(X))
 
     def stderr(self, X: FloatArray) -> FloatArray:
         """Return the standard error of the predicted mean at every row of X (k, d).
@@ -68,11 +77,19 @@ class Surrogate:
         the noise of a new measurement or the error of the quadratic shape. NaN where
         the covariance is unknown.
         """
-        features = _scaled_features(X, self.bounds)
+        features = scaled_features(X, self.bounds)
         variance: FloatArray = ((features @ self.covariance) * features).sum(axis=1)
-        slope = self.link.derivative(self.quadratic.predict(X))
+        if self.residual is not None and len(X):
+            variance += self.residual.predict(scaled(X, self.bounds))[1] ** 2
+        slope = self.link.derivative(self._behind_link(X))
         # Rounding may leave a variance of zero slightly negative.
         return slope * np.sqrt(np.maximum(variance, 0))
+
+    def _behind_link(self, X: FloatArray) -> FloatArray:
+        s = self.quadratic.predict(X)
+        if self.residual is None or not len(X):
+            return s
+        return s + self.residual.predict(scaled(X, self.bounds))[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists, valid strict JSON: null is NaN or unbounded.
@@ -96,6 +113,7 @@ class Surrogate:
                 name: _null_unless_finite(value)
                 for name, value in asdict(self.quality).items()
             },
+            "residual": self.residual.to_dict() if self.residual else None,
         }
 
     @classmethod
@@ -122,6 +140,7 @@ class Surrogate:
                 condition=_nan_if_null(quality["condition"]),
                 residual_stderr=_nan_if_null(quality["residual_stderr"]),
             ),
+            residual=Residual.from_dict(data["residual"]) if data["residual"] else None,
         )
 
 
@@ -132,6 +151,8 @@ def fit_surrogate(
     stderr: FloatArray | None,
     link: Link,
     bounds: FloatArray,
+    slopes: FloatArray | None = None,
+    kind: Kind = "quadratic",
 ) -> Surrogate:
     """Fit the quadratic of one metric by weighted (nonlinear) least squares.
 
@@ -139,6 +160,9 @@ def fit_surrogate(
     from the closed-form fits of the inverted data. The paper weighs all points alike;
     we weigh by ``1 / (stderr**2 + mean(stderr**2))``: an accuracy of 0 or 1 has a
     standard error of 0 and would otherwise be the only point that counts.
+
+    A slope across the whole box weighs as much as a value, unless the fit is
+    regularized and the data say otherwise.
 
     A metric that is constant over all points is fitted like any other; its R2 is 1 if
     the residuals are rounding, else 0. Repeated rows are used, but only distinct ones
@@ -151,87 +175,85 @@ def fit_surrogate(
         stderr: (n,) their standard errors; None or all 0 gives equal weights.
         link: The range of the metric.
         bounds: (d, 2) the box of the search, used as the unit of each coefficient.
+        slopes: (n, d) derivatives of the metric by the coefficients, rows of NaN
+            where they were not measured.
+        kind: "quadratic"; "regularized", which shrinks the terms as far as the data ask
+            for and does with fewer points than terms; or "residual_gp", which adds a
+            Gaussian process for what the regularized quadratic leaves.
 
     Raises:
         DesignError: X does not identify all t terms, with what is missing and why.
         ValueError: NaN or infinite values, negative standard errors, wrong shapes.
     """
-    _check_data(X, y, stderr, bounds)
-    features = _scaled_features(X, bounds)
-    condition = _check_identified(X, features)
-    weights = _weights(y, stderr)
-    terms = fit_terms(features, y, weights, link)
-    predicted = link.apply(features @ terms)
-    left_out = leave_one_out(features, y, weights, link, terms)
-    freedom = len(y) - len(terms)
-    variance = float(weights @ (y - predicted) ** 2) / freedom if freedom else math.nan
-    jacobian = link.derivative(features @ terms)[:, None] * features
-    return Surrogate(
-        quadratic=quadratic_from_terms(terms, bounds),
+    observed = make_observations(X, y, stderr, bounds, slopes)
+    d, variance = X.shape[1], math.nan
+    if kind != "quadratic":
+        check_distinct(X)
+        observed, variance = shrink(observed, link, d)
+        flat = np.zeros(observed.features.shape[1])
+        condition = _condition(jacobian(observed, Link(), flat))
+    else:
+        condition = check_identified(X, observed)
+    terms = fit_terms(observed, link)
+    freedom = observed.n_rows - len(terms)
+    if kind == "quadratic" and freedom:
+        variance = float((residuals(observed, link, terms) ** 2).sum()) / freedom
+    left_out = leave_one_out(observed, link, terms)
+    fitted = Surrogate(
+        quadratic=quadratic_from_terms(terms, _centred(bounds)),
         link=link,
         bounds=bounds.copy(),
-        covariance=terms_covariance(jacobian, weights, variance, stderr),
+        covariance=terms_covariance(
+            jacobian(observed, link, terms), variance, _row_noise(observed, stderr)
+        ),
         quality=FitQuality(
             n=len(y),
             n_terms=len(terms),
-            r2=_r_squared(y, predicted),
+            r2=_r_squared(y, link.apply(observed.features @ terms)),
             loo_r2=_r_squared(y, left_out),
             condition=condition,
             residual_stderr=math.sqrt(variance),
         ),
     )
+    return (
+        _with_residual(fitted, X, observed, left_out)
+        if kind == "residual_gp"
+        else fitted
+    )
 
 
-def _check_data(
-    X: FloatArray, y: FloatArray, stderr: FloatArray | None, bounds: FloatArray
-) -> None:
-    if X.ndim != 2 or y.shape != (len(X),) or bounds.shape != (X.shape[1], 2):
-        raise ValueError(
-            f"X (n, d), y (n,) and bounds (d, 2) do not fit together: {X.shape}, "
-            f"{y.shape}, {bounds.shape}"
-        )
-    if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
-        raise ValueError(f"bounds must be finite and increasing, got {bounds.tolist()}")
-    if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("X and y must be finite: leave out the merges that failed")
-    if stderr is None:
-        return
-    if stderr.shape != y.shape:
-        raise ValueError(f"stderr must be {y.shape} like y, got {stderr.shape}")
-    if not (np.isfinite(stderr).all() and (stderr >= 0).all()):
-        raise ValueError("standard errors must be finite and not negative")
+def _with_residual(
+    fitted: Surrogate, X: FloatArray, observed: Observations, left_out: FloatArray
+) -> Surrogate:
+    """Add a Gaussian process of what a fit leaves, in units of the quadratic."""
+    link, y = fitted.link, observed.y
+    s = fitted.quadratic.predict(X)
+    slope = np.maximum(link.derivative(s), 1e-6)  # 0 far out, where nothing can be told
+    residual = fit_residual(scaled(X, fitted.bounds), (y - link.apply(s)) / slope)
+    both = replace(fitted, residual=residual)
+    # Of the process with its parameters as they are: refitting them, too, costs n fits.
+    left_out = link.apply(link.invert(left_out) + residual.left_out())
+    misses = y - both.predict(X)
+    quality = replace(
+        fitted.quality,
+        r2=_r_squared(y, both.predict(X)),
+        loo_r2=_r_squared(y, left_out),
+        residual_stderr=math.sqrt(float((observed.weights * misses**2).mean())),
+    )
+    return replace(both, quality=quality)
 
 
-def _check_identified(X: FloatArray, features: FloatArray) -> float:
-    """Return the condition number of a design that identifies every term."""
-    d, n_terms = X.shape[1], features.shape[1]
-    n_distinct = len(np.unique(X, axis=0))
-    if n_distinct < n_terms:
-        raise DesignError(
-            f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
-            f"{n_distinct} distinct merges were evaluated; evaluate at least "
-            f"{n_terms - n_distinct} more"
-        )
-    singular = np.linalg.svd(features, compute_uv=False)
-    rank = int((singular > RANK_TOLERANCE * singular[0]).sum())
-    if rank < n_terms:
-        raise DesignError(
-            f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
-            "parameters: the design is degenerate (weights that sum to 1, a fixed "
-            "coefficient, two levels per coefficient) and more merges of the same "
-            "kind will not help; free the coefficient or leave it out of the search"
-        )
+def _row_noise(observed: Observations, stderr: FloatArray | None) -> FloatArray | None:
+    """Give the weighted standard errors of the rows; None where a row has none."""
+    if stderr is None or not stderr.any() or len(observed.slopes):
+        return None
+    unshrunk = np.zeros(len(observed.shrinkage))
+    return np.concatenate([np.sqrt(observed.weights) * stderr, unshrunk])
+
+
+def _condition(rows: FloatArray) -> float:
+    singular = np.linalg.svd(rows, compute_uv=False)
     return float(singular[0] / singular[-1])
-
-
-def _weights(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
-    """Return weights of mean 1, so that variances stay in the metric's units."""
-    if stderr is None or not stderr.any():
-        return np.ones_like(y)
-    # Relative to the largest one: the squares of tiny standard errors would underflow.
-    relative = (stderr / stderr.max()) ** 2
-    weights = 1 / (relative + relative.mean())
-    return np.asarray(weights / weights.mean(), dtype=np.float64)
 
 
 def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
@@ -245,9 +267,11 @@ def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
     return float(1 - ((y - predicted) ** 2).sum() / total)
 
 
-def _scaled_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
+def _centred(bounds: FloatArray) -> FloatArray:
+    """Give the values that 0 and 1 of the scaled coefficients stand for: (d, 2)."""
     lower, upper = bounds.T
-    return quadratic_features((X - lower) / (upper - lower))
+    centre = (lower + upper) / 2
+    return np.column_stack([centre, centre + (upper - lower)])
 
 
 def _null_unless_finite(value: float) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from pymoo.problems import get_problem
+from pymoo.util.ref_dirs import get_reference_directions
 
 from mergekit_map.search.front import compute_front, non_dominated
 
@@ -86,6 +87,22 @@ def test_a_non_convex_front_is_found_all_along() -> None:
     distance = np.linalg.norm(reference[:, None] - Y, axis=2).min(axis=1)
     assert distance.max() < 0.2
     assert len(front) > 80
+
+
+def test_the_front_of_dtlz2_is_an_eighth_of_the_unit_sphere() -> None:
+    problem = get_problem("dtlz2", n_var=7, n_obj=3)
+
+    front = compute_front(lambda X: -problem.evaluate(X), unit(7), 3, seed=0)
+
+    Y = problem.evaluate(front)
+    np.testing.assert_allclose(np.linalg.norm(Y, axis=1), 1, atol=1e-3)
+    np.testing.assert_allclose(front[:, 2:], 0.5, atol=0.02)
+    # No direction is farther from a point than even directions lie apart.
+    even = problem.pareto_front(
+        get_reference_directions("das-dennis", 3, n_partitions=12)
+    )
+    gaps = np.linalg.norm(even[:, None] - Y[None], axis=2).min(axis=1)
+    assert gaps.max() < 0.12
 
 
 def test_tasks_that_agree_have_one_best_point() -> None:

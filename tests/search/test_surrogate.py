@@ -201,7 +201,8 @@ def test_standard_errors_are_those_of_ordinary_least_squares() -> None:
 
     np.testing.assert_allclose(fitted.stderr(X), expected, rtol=1e-7)
     assert fitted.quality.residual_stderr == pytest.approx(math.sqrt(variance))
-    assert fitted.quality.condition == pytest.approx(np.linalg.cond(features))
+    centred = quadratic_features(X - 0.5)
+    assert fitted.quality.condition == pytest.approx(np.linalg.cond(centred))
 
 
 def test_standard_errors_are_those_of_weighted_least_squares() -> None:
@@ -469,3 +470,180 @@ def test_wrong_arrays_are_programming_mistakes(
 
     with pytest.raises(ValueError, match=message):
         fit_surrogate(link=IDENTITY, **arrays)
+
+
+def slopes_of(link: Link, truth: Quadratic, X: np.ndarray) -> np.ndarray:
+    return link.derivative(truth.predict(X))[:, None] * (
+        truth.linear + X @ truth.hessian
+    )
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_values_and_slopes_recover_a_quadratic_from_d_plus_one_points(
+    link: Link, d: int
+) -> None:
+    rng = np.random.default_rng(d)
+    truth = random_quadratic(rng, d)
+    bounds = np.column_stack([np.full(d, -1.0), np.linspace(1.0, 3.0, d)])
+    X = rng.uniform(-1, 1, size=(d + 1, d))
+
+    fitted = fit_surrogate(
+        X,
+        link.apply(truth.predict(X)),
+        stderr=None,
+        link=link,
+        bounds=bounds,
+        slopes=slopes_of(link, truth, X),
+    )
+
+    np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-4)
+    np.testing.assert_allclose(fitted.quadratic.linear, truth.linear, atol=1e-4)
+    assert fitted.quadratic.intercept == pytest.approx(truth.intercept, abs=1e-4)
+
+
+def test_slopes_may_be_known_at_some_points_only() -> None:
+    rng = np.random.default_rng(3)
+    truth = random_quadratic(rng, 2)
+    X = rng.uniform(size=(5, 2))
+    slopes = slopes_of(IDENTITY, truth, X)
+    slopes[1:] = np.nan
+
+    fitted = fit_surrogate(
+        X,
+        truth.predict(X),
+        stderr=None,
+        link=IDENTITY,
+        bounds=unit(2),
+        slopes=slopes,
+    )
+
+    np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-8)
+
+
+def test_too_few_points_with_slopes_are_refused() -> None:
+    truth = random_quadratic(np.random.default_rng(0), 3)
+    X = np.random.default_rng(1).uniform(size=(3, 3))
+
+    with pytest.raises(DesignError, match="3 distinct merges and 9 slopes identify"):
+        fit_surrogate(
+            X,
+            truth.predict(X),
+            stderr=None,
+            link=IDENTITY,
+            bounds=unit(3),
+            slopes=slopes_of(IDENTITY, truth, X),
+        )
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_loo_r2_leaves_a_point_out_with_its_slopes(link: Link) -> None:
+    rng = np.random.default_rng(5)
+    X, y = noisy_data(link, n=6, seed=5)
+    truth = random_quadratic(np.random.default_rng(5), 2)
+    slopes = slopes_of(link, truth, X) + rng.normal(scale=0.05, size=X.shape)
+
+    def fit(rest: np.ndarray) -> Surrogate:
+        return fit_surrogate(
+            X[rest],
+            y[rest],
+            stderr=None,
+            link=link,
+            bounds=unit(2),
+            slopes=slopes[rest],
+        )
+
+    left_out = [fit(np.arange(6) != i).predict(X[i : i + 1])[0] for i in range(6)]
+    expected = 1 - ((y - left_out) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    quality = fit(np.arange(6) >= 0).quality
+    assert quality.loo_r2 == pytest.approx(expected, abs=1e-6)
+
+
+def regularized(X: np.ndarray, y: np.ndarray, link: Link = IDENTITY) -> Surrogate:
+    return fit_surrogate(
+        X, y, stderr=None, link=link, bounds=unit(X.shape[1]), kind="regularized"
+    )
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_regularized_fit_of_plenty_of_exact_data_is_the_quadratic(link: Link) -> None:
+    rng = np.random.default_rng(2)
+    truth = random_quadratic(rng, 3)
+    X, Z = rng.uniform(size=(40, 3)), rng.uniform(size=(30, 3))
+
+    fitted = regularized(X, link.apply(truth.predict(X)), link)
+
+    np.testing.assert_allclose(
+        fitted.predict(Z), link.apply(truth.predict(Z)), atol=1e-4
+    )
+
+
+def test_a_regularized_fit_does_with_fewer_points_than_terms() -> None:
+    rng = np.random.default_rng(0)
+    d = 6  # 28 terms, of which few matter
+    truth = Quadratic(0.0, rng.normal(size=d), np.diag(rng.normal(size=d)))
+    X, Z = rng.uniform(size=(20, d)), rng.uniform(size=(200, d))
+
+    fitted = regularized(X, truth.predict(X) + rng.normal(scale=0.01, size=20))
+
+    y = truth.predict(Z)
+    miss = y - fitted.predict(Z)
+    assert (miss**2).mean() < 0.05 * y.var()
+    # The standard errors tell how far off it is, though it fits every point closely.
+    assert 0.3 < np.sqrt(((miss / fitted.stderr(Z)) ** 2).mean()) < 3
+
+
+def test_noise_is_shrunk_away_where_least_squares_follows_it() -> None:
+    rng = np.random.default_rng(1)
+    X, Z = rng.uniform(size=(30, 5)), rng.uniform(size=(200, 5))
+    y = X @ np.ones(5) + rng.normal(scale=0.3, size=30)
+
+    shrunk = regularized(X, y)
+    plain = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(5))
+
+    def miss(fitted: Surrogate) -> float:
+        return float(((fitted.predict(Z) - Z @ np.ones(5)) ** 2).mean())
+
+    assert miss(shrunk) < miss(plain) / 3
+
+
+@pytest.mark.parametrize("link", [IDENTITY, HALF])
+def test_a_regularized_constant_is_constant(link: Link) -> None:
+    X = np.random.default_rng(0).uniform(size=(8, 4))
+
+    fitted = regularized(X, np.full(8, 3.0), link)
+
+    np.testing.assert_allclose(fitted.predict(X + 0.1), 3.0, atol=1e-6)
+
+
+def test_a_regularized_fit_of_two_merges_is_refused() -> None:
+    with pytest.raises(DesignError, match="at least 3 distinct merges, but only 2"):
+        regularized(np.eye(2), np.ones(2))
+
+
+def wavy(X: np.ndarray) -> np.ndarray:
+    value: np.ndarray = (
+        0.5 + 0.3 * np.tanh(8 * (X[:, 0] - 0.5)) + 0.1 * np.sin(6 * X[:, 1])
+    )
+    return value
+
+
+@pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
+def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
+    rng = np.random.default_rng(0)
+    X, Z = rng.uniform(size=(40, 2)), rng.uniform(size=(200, 2))
+    plain = regularized(X, wavy(X), link)
+
+    fitted = fit_surrogate(
+        X, wavy(X), stderr=None, link=link, bounds=unit(2), kind="residual_gp"
+    )
+
+    def r2(surrogate: Surrogate) -> float:
+        return float(1 - ((surrogate.predict(Z) - wavy(Z)) ** 2).mean() / wavy(Z).var())
+
+    assert r2(plain) < 0.96
+    assert r2(fitted) > 0.975
+    assert fitted.quality.loo_r2 > plain.quality.loo_r2 + 0.03
+    again = Surrogate.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
+    np.testing.assert_array_equal(again.stderr(Z), fitted.stderr(Z))

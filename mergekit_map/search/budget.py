@@ -1,0 +1,110 @@
+"""What an opponent may spend, and what it is told of the evaluations it asks for.
+
+Notation: ``d`` coefficients, ``m`` tasks, ``U`` (k, d) points of the unit box, ``Y``
+(k, m) their metrics, larger is better. Opponents search the unit box; the box of the
+coefficients themselves is known here only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
+
+# A failed evaluation is told as worse than the worst seen, by this share of the range.
+FAILURE_MARGIN = 0.1
+# What is told while nothing but failures was seen: no metric is this bad.
+NOTHING_SEEN = -1e12
+
+
+class Budget:
+    """A number of evaluations in a box, spent in the order they are asked for.
+
+    A failed evaluation (a row of metrics that are not all finite) counts. It is told as
+    worse in every task than all that was measured so far, by a tenth of the range.
+    """
+
+    def __init__(
+        self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
+    ) -> None:
+        """Check what every opponent takes.
+
+        Raises:
+            ValueError: bounds that are not (d, 2), finite and increasing; no task; or
+                no evaluation.
+        """
+        if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
+            raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
+        if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
+            raise ValueError(
+                f"bounds must be finite and increasing, got {bounds.tolist()}"
+            )
+        if n_tasks < 1 or n_evaluations < 1:
+            raise ValueError(
+                f"need a task and an evaluation, got {n_tasks} and {n_evaluations}"
+            )
+        self.d, self.m = len(bounds), n_tasks
+        self.left = n_evaluations
+        self.bounds = bounds
+        self._evaluate = evaluate
+        self._U = np.empty((0, self.d))
+        self._Y = np.empty((0, self.m))
+
+    def spend(self, U: FloatArray) -> FloatArray:
+        """Evaluate the rows of U (k, d), or the first ``left`` of them.
+
+        Returns:
+            The metrics of the rows evaluated; fewer than k where the budget ended.
+        """
+        asked = np.clip(U[: self.left], 0.0, 1.0)
+        if len(asked) == 0:
+            return np.empty((0, self.m))
+        lower, upper = self.bounds.T
+        # Clipped once more, as the rounding of the sum may leave the box.
+        Y = self._evaluate(np.clip(lower + asked * (upper - lower), lower, upper))
+        if Y.shape != (len(asked), self.m):
+            raise ValueError(
+                f"evaluate must return {(len(asked), self.m)}, got {Y.shape}"
+            )
+        self.left -= len(asked)
+        self._U = np.vstack([self._U, asked])
+        self._Y = np.vstack([self._Y, Y])
+        return self.history()[1][-len(asked) :]
+
+    def history(self) -> tuple[FloatArray, FloatArray]:
+        """Return all points (n, d) of the unit box so far and their metrics (n, m).
+
+        Failures are filled by what is known now, so earlier ones may have become worse.
+        """
+        failed = ~np.isfinite(self._Y).all(axis=1)
+        measured = self._Y[~failed]
+        if len(measured) == 0:
+            return self._U.copy(), np.full_like(self._Y, NOTHING_SEEN)
+        worst, width = measured.min(axis=0), np.ptp(measured, axis=0)
+        told = self._Y.copy()
+        told[failed] = worst - FAILURE_MARGIN * np.where(width > 0, width, 1.0)
+        return self._U.copy(), told
+
+    def require_trade_off(self, name: str) -> None:
+        """Refuse a single task, for an opponent that weighs tasks by directions.
+
+        Raises:
+            ConfigError: there is one task only.
+        """
+        if self.m < 2:
+            raise ConfigError(
+                f"the opponent {name!r} searches a trade-off between two or more "
+                "tasks, but there is only one; leave it out, or add a task"
+            )
+
+
+def draw_seed(rng: np.random.Generator) -> int:
+    """Draw the seed of a library that takes no generator, in [0, 2**31)."""
+    return int(rng.integers(2**31))

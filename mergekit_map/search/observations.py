@@ -1,0 +1,151 @@
+"""What was measured, checked and made rows of least squares; used by ``surrogate``.
+
+Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
+``y`` (n,) one metric, ``t`` terms of the quadratic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.errors import DesignError
+from mergekit_map.search.least_squares import RANK_TOLERANCE, Observations
+from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
+
+FloatArray = NDArray[np.float64]
+
+
+def make_observations(
+    X: FloatArray,
+    y: FloatArray,
+    stderr: FloatArray | None,
+    bounds: FloatArray,
+    slopes: FloatArray | None,
+) -> Observations:
+    """Turn what was measured into rows of least squares, on scaled coefficients.
+
+    Takes what ``fit_surrogate`` takes.
+
+    Raises:
+        ValueError: NaN or infinite values, negative standard errors, wrong shapes.
+    """
+    _check_data(X, y, stderr, bounds, slopes)
+    features = scaled_features(X, bounds)
+    d, n_terms = X.shape[1], features.shape[1]
+    owners: NDArray[np.int_] = np.empty(0, dtype=np.int_)
+    slope_features, seen = np.empty((0, n_terms)), np.empty(0)
+    if slopes is not None:
+        measured = np.flatnonzero(np.isfinite(slopes).all(axis=1))
+        owners = np.repeat(measured, d)
+        width = bounds[:, 1] - bounds[:, 0]
+        seen = (slopes[measured] * width).ravel()
+        slope_features = quadratic_slopes(scaled(X[measured], bounds))
+        slope_features = slope_features.reshape(-1, n_terms)
+    return Observations(
+        features=features,
+        y=y,
+        weights=_weights(y, stderr),
+        slope_features=slope_features,
+        slopes=seen,
+        owners=owners,
+        shrinkage=np.zeros(n_terms),
+    )
+
+
+def scaled_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Return the features of ``scaled`` coefficients: (n, t)."""
+    return quadratic_features(scaled(X, bounds))
+
+
+def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Scale X (n, d) to [-1/2, 1/2] by the bounds (d, 2).
+
+    Around 0, so that shrinking slopes and curvatures favours no corner of the box.
+    """
+    lower, upper = bounds.T
+    unit: FloatArray = (X - lower) / (upper - lower)
+    return unit - 0.5
+
+
+def check_distinct(X: FloatArray) -> None:
+    """Refuse fewer distinct merges than show any curvature.
+
+    Raises:
+        DesignError: with what is missing.
+    """
+    d, n_distinct = X.shape[1], len(np.unique(X, axis=0))
+    if n_distinct < 3:
+        raise DesignError(
+            f"a surrogate in {d} coefficients needs at least 3 distinct merges, but "
+            f"only {n_distinct} were evaluated; evaluate at least {3 - n_distinct} more"
+        )
+
+
+def check_identified(X: FloatArray, observed: Observations) -> float:
+    """Return the condition number of a design that identifies every term.
+
+    Raises:
+        DesignError: it does not, with what is missing and why.
+    """
+    d, n_terms = X.shape[1], observed.features.shape[1]
+    n_distinct = len(np.unique(X, axis=0))
+    slopes = len(observed.slopes)
+    if not slopes and n_distinct < n_terms:
+        raise DesignError(
+            f"a full quadratic in {d} coefficients has {n_terms} parameters, but only "
+            f"{n_distinct} distinct merges were evaluated; evaluate at least "
+            f"{n_terms - n_distinct} more"
+        )
+    rows = np.vstack([observed.features, observed.slope_features])
+    singular = np.linalg.svd(rows, compute_uv=False)
+    rank = int((singular > RANK_TOLERANCE * singular[0]).sum()) if len(rows) else 0
+    if rank < n_terms and slopes:
+        raise DesignError(
+            f"{n_distinct} distinct merges and {slopes} slopes identify only {rank} of "
+            f"{n_terms} parameters; evaluate more merges"
+        )
+    if rank < n_terms:
+        raise DesignError(
+            f"{n_distinct} distinct merges identify only {rank} of {n_terms} "
+            "parameters: the design is degenerate (weights that sum to 1, a fixed "
+            "coefficient, two levels per coefficient) and more merges of the same "
+            "kind will not help; free the coefficient or leave it out of the search"
+        )
+    return float(singular[0] / singular[-1])
+
+
+def _check_data(
+    X: FloatArray,
+    y: FloatArray,
+    stderr: FloatArray | None,
+    bounds: FloatArray,
+    slopes: FloatArray | None,
+) -> None:
+    if X.ndim != 2 or y.shape != (len(X),) or bounds.shape != (X.shape[1], 2):
+        raise ValueError(
+            f"X (n, d), y (n,) and bounds (d, 2) do not fit together: {X.shape}, "
+            f"{y.shape}, {bounds.shape}"
+        )
+    if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
+        raise ValueError(f"bounds must be finite and increasing, got {bounds.tolist()}")
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        raise ValueError("X and y must be finite: leave out the merges that failed")
+    if slopes is not None and slopes.shape != X.shape:
+        raise ValueError(f"slopes must be {X.shape} like X, got {slopes.shape}")
+    if stderr is None:
+        return
+    if stderr.shape != y.shape:
+        raise ValueError(f"stderr must be {y.shape} like y, got {stderr.shape}")
+    if not (np.isfinite(stderr).all() and (stderr >= 0).all()):
+        raise ValueError("standard errors must be finite and not negative")
+
+
+def _weights(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
+    """Return weights of mean 1, so that variances stay in the metric's units."""
+    if stderr is None or not stderr.any():
+        return np.ones_like(y)
+    # Relative to the largest one: the squares of tiny standard errors would underflow.
+    relative = (stderr / stderr.max()) ** 2
+    weights = 1 / (relative + relative.mean())
+    return np.asarray(weights / weights.mean(), dtype=np.float64)

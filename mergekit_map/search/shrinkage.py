@@ -1,0 +1,93 @@
+"""How far to shrink the terms of a quadratic: ridge with its strength from the data.
+
+Beyond the paper: with fewer evaluations than terms, or hardly more, least squares
+follows the noise and the error of the quadratic shape. Here each term has a normal
+prior around 0, one width for the linear terms, one for the squares and one for the
+products; the widths and the noise are those under which the data are most probable
+(evidence, or type II maximum likelihood). With plenty of data the fit is that of least
+squares. Slopes err by more than values where the shape is not that of a quadratic, and
+the evidence says by how much.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from mergekit_map.search.least_squares import Observations, invert
+from mergekit_map.search.links import Link
+
+FloatArray = NDArray[np.float64]
+
+# Where the logarithms start: of the widths and of the noise, in standard deviations of
+# the metric, and of how much more a slope across the box errs than a value. And how
+# vaguely we believe that; it only decides what the data leave open.
+_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
+_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
+
+
+def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, float]:
+    """Choose how far to shrink and what slopes weigh; also give the noise variance.
+
+    ``observed`` must not be shrunk already; ``d`` is the number of coefficients. The
+    constant term stays free. The variance is that of a point of weight 1, in the
+    metric's units squared.
+    """
+    # Behind the link the model is linear, and the evidence has a closed form.
+    linear = invert(observed, link)
+    scale = _scale(linear)
+    values, slopes = _gram(linear, scale)
+    kinds = _kinds_of_terms(d)
+
+    def surprise(logs: FloatArray) -> float:
+        """Minus the logarithm of the evidence, up to a constant."""
+        precision = np.where(kinds < 0, 0.0, np.exp(-2 * logs[kinds]))
+        noise = math.exp(2 * logs[3])
+        both = (values + slopes * math.exp(-2 * logs[4])) / noise
+        matrix = both[:-1, :-1] + np.diag(precision)
+        sign, determinant = np.linalg.slogdet(matrix)
+        if sign <= 0:
+            return 1e12
+        misfit = both[-1, -1] - both[-1, :-1] @ np.linalg.solve(matrix, both[:-1, -1])
+        widths = logs[kinds[kinds >= 0]].sum()
+        noises = linear.n_rows * logs[3] + len(linear.slopes) * logs[4]
+        belief = (((logs - _START) / _VAGUENESS) ** 2).sum()
+        return float(misfit + determinant + 2 * (widths + noises) + belief) / 2
+
+    bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
+    found = minimize(surprise, _START, method="L-BFGS-B", bounds=bounds).x
+    variance = math.exp(2 * found[3])
+    shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
+    weight = math.exp(-2 * found[4])
+    shrunk = replace(observed, shrinkage=shrinkage, slope_weight=weight)
+    return shrunk, variance * scale**2
+
+
+def _scale(linear: Observations) -> float:
+    """Give the standard deviation of the values, 1 where that is 0."""
+    spread = linear.weights @ (linear.y - linear.y.mean()) ** 2 / len(linear.y)
+    return math.sqrt(spread) or 1.0
+
+
+def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
+    """Multiply out the rows [features, target] of the values and of the slopes.
+
+    Each is (t + 1, t + 1); targets are in units of ``scale``.
+    """
+    root, slope_root = linear.root_weights
+    targets = (linear.y - linear.y.mean()) / scale
+    values = root[:, None] * np.column_stack([linear.features, targets])
+    rows = np.column_stack([linear.slope_features, linear.slopes / scale])
+    slopes = slope_root[:, None] * rows
+    return values.T @ values, slopes.T @ slopes
+
+
+def _kinds_of_terms(d: int) -> NDArray[np.int_]:
+    """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
+    rows, columns = np.triu_indices(d)
+    second_order = np.where(rows == columns, 1, 2)
+    return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])

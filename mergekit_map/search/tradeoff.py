@@ -1,0 +1,113 @@
+"""Is a front a trade-off at all? The paper names the lack of this test as a limitation.
+
+Notation: ``Y`` (k, m) the metrics of k points, larger is better; ``stderr`` (k, m)
+their standard errors, NaN where unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.search.selection import TIE, select_by_preference
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+NOISE_FACTOR = 2.0  # standard errors of a difference within which noise explains it
+
+Kind = Literal["one point", "within noise", "one best", "trade-off"]
+
+
+@dataclass(frozen=True, eq=False)
+class TradeOff:
+    """What the points of a front have against one another.
+
+    ``kind`` is "one point" where all points are equal, "within noise" where every point
+    is within noise of the best on every task, "one best" where only some points are,
+    and "trade-off" where none is.
+    """
+
+    kind: Kind
+    best: int | None  # the point to take; None where that is a matter of preference
+    spread: FloatArray  # (m,) best minus worst of each task
+    noise: FloatArray  # (m,) how much of that noise explains; NaN where unknown
+    trades: BoolArray  # (m,) whether some point is behind the best by more than noise
+
+
+def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
+    """Tell whether a front is a trade-off, and which point to take where it is none.
+
+    Of the points that will do, that with the largest equally weighted sum is taken. A
+    difference whose noise is unknown counts as real.
+
+    Args:
+        Y: (k, m) finite metrics of at least one point.
+        stderr: (k, m) standard errors, 0 or more; NaN where unknown.
+
+    Raises:
+        ValueError: Y is empty or not finite, or stderr is of another shape.
+    """
+    if stderr.shape != Y.shape:
+        raise ValueError(f"standard errors are {stderr.shape}, metrics {Y.shape}")
+    equal = np.ones(Y.shape[1])
+    balanced = select_by_preference(Y, equal)  # refuses what is no front
+    best, worst, task = Y.argmax(axis=0), Y.argmin(axis=0), np.arange(Y.shape[1])
+    behind = Y[best, task] - Y
+    noise = NOISE_FACTOR * stderr_of_difference(stderr[best, task], stderr)
+    rounding = TIE * np.abs(Y).max(axis=0)
+    near = behind <= np.fmax(noise, rounding)  # fmax passes over NaN
+    will_do = near.all(axis=1)
+    if (behind <= rounding).all():
+        kind: Kind = "one point"
+    elif will_do.all():
+        kind = "within noise"
+    elif will_do.any():
+        kind = "one best"
+        balanced = select_by_preference(Y, equal, will_do)
+    else:
+        kind = "trade-off"
+    return TradeOff(
+        kind=kind,
+        best=None if kind == "trade-off" else balanced,
+        spread=behind[worst, task],
+        noise=noise[worst, task],
+        trades=~near.all(axis=0),
+    )
+
+
+def dominates(
+    Y: FloatArray, stderr: FloatArray, other: FloatArray, other_stderr: FloatArray
+) -> BoolArray:
+    """Tell which rows are at least as good on all tasks and on one better beyond noise.
+
+    Args:
+        Y: (k, m) measured metrics; a row with NaN dominates nothing.
+        stderr: (k, m) their standard errors; what is unknown explains no difference.
+        other: (m,), or (k, m) one per row, what they are held against; with NaN it is
+            dominated by none.
+        other_stderr: as other.
+
+    Returns:
+        (k,)
+    """
+    noise = NOISE_FACTOR * stderr_of_difference(stderr, other_stderr)
+    ahead = Y - other
+    better = ahead > np.fmax(noise, TIE * np.abs(other))
+    found: BoolArray = np.all(ahead >= 0, axis=1) & better.any(axis=1)
+    return found
+
+
+def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Combine two standard errors as if independent.
+
+    Two merges measured on the same items err together, so that their difference is
+    known better than this says: where it finds a difference, there is one. Predictions
+    of one surrogate may err together or against one another; the front does not carry
+    their covariance.
+    """
+    combined: FloatArray = np.hypot(first, second)
+    return combined
