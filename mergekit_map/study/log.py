@@ -18,7 +18,9 @@ from mergekit_map.errors import ArtifactError
 VERSION = 1
 LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
 
-Role = Literal["anchor", "design", "front"]
+Role = Literal["anchor", "design", "refinement", "front", "opponent", "baseline"]
+# Measured to judge a search by, so that no search fits them unless it asks for them.
+ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline"})
 Key = tuple[tuple[tuple[str, float], ...], str]  # coefficients by name, task
 
 
@@ -37,6 +39,7 @@ class Evaluation:
     definition: str  # fingerprint of the task
     details: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    gradient: Mapping[str, float] | None = None  # derivative by each coefficient
 
     @property
     def key(self) -> Key:
@@ -136,12 +139,18 @@ def _encode(evaluation: Evaluation) -> str:
     }
     if evaluation.error is not None:
         record["error"] = evaluation.error
+    if evaluation.gradient is not None:
+        record["gradient"] = {
+            name: value if math.isfinite(value) else None
+            for name, value in evaluation.gradient.items()
+        }
     return json.dumps(record, allow_nan=False)
 
 
 def _decode(record: dict[str, Any]) -> Evaluation:
     if record["version"] != VERSION:
         raise ValueError(f"version {record['version']}, this is version {VERSION}")
+    gradient = record.get("gradient")
     return Evaluation(
         coefficients={k: float(v) for k, v in record["coefficients"].items()},
         task=record["task"],
@@ -154,4 +163,7 @@ def _decode(record: dict[str, Any]) -> Evaluation:
         definition=record["definition"],
         details=record["details"],
         error=record.get("error"),
+        gradient=None
+        if gradient is None
+        else {k: math.nan if v is None else float(v) for k, v in gradient.items()},
     )

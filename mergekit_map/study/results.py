@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import write_atomically
 from mergekit_map.study.log import Evaluation, evaluation_key
-from mergekit_map.study.study import Study, StudyResult, matching
+from mergekit_map.study.measuring import matching
+from mergekit_map.study.study import Study, StudyResult
+
+FloatArray = NDArray[np.float64]
 
 VERSION = 1
 
@@ -59,7 +63,8 @@ def front_content(
     """Assemble ``front.json``: tasks, front points, anchors, and the chosen point.
 
     ``predicted`` and ``measured`` map each task to ``value`` and ``stderr``, in the
-    task's own units and direction; null where unknown.
+    task's own units and direction; null where unknown. ``merges`` are those that were
+    measured and are neither points nor anchors.
     """
     evaluations = list(log)
     points = _points(study, result, result.front, evaluations)
@@ -70,10 +75,14 @@ def front_content(
     return {
         "version": VERSION,
         "coefficients": {name: list(b) for name, b in study.bounds.items()},
+        "groups": {label: dict(group) for label, group in result.groups.items()},
+        "order": result.order,
         "tasks": {task: _task(study, result, task) for task in study.tasks},
+        "surrogate": study.search.surrogate,
         "selected": result.selected,
         "points": points,
         "anchors": [{"label": a, **p} for a, p in zip(labels, anchors, strict=True)],
+        "merges": _other_merges(study, [*points, *anchors], evaluations),
     }
 
 
@@ -109,8 +118,10 @@ def _points(
     evaluations: Sequence[Evaluation],
 ) -> list[dict[str, Any]]:
     X = np.array([study.vector(c) for c in coefficients])
-    predicted = {t: (s.predict(X), s.stderr(X)) for t, s in result.surrogates.items()}
-    inside = np.all((study.box[:, 0] <= X) & (study.box[:, 1] >= X), axis=1)
+    rows, inside = _surrogate_rows(study, result, X)
+    predicted = {
+        t: (s.predict(rows), s.stderr(rows)) for t, s in result.surrogates.items()
+    }
     points = []
     for row, named in enumerate(coefficients):
         # Outside the sampled box a quadratic is a guess, and none is shown.
@@ -123,6 +134,41 @@ def _points(
         point = {"coefficients": dict(named), "predicted": values}
         points.append(measured_point(study, point, evaluations))
     return points
+
+
+def _surrogate_rows(
+    study: Study, result: StudyResult, X: FloatArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Say merges (k, d) in the coefficients of the surrogates.
+
+    Returns them and which of them lie where surrogates were fitted.
+    """
+    if not result.groups:
+        return X, np.all((study.box[:, 0] <= X) & (study.box[:, 1] >= X), axis=1)
+    vectors = np.array([study.vector(group) for group in result.groups.values()])
+    rows = X @ np.linalg.pinv(vectors)
+    lower, upper = next(iter(result.surrogates.values())).bounds.T
+    clipped = np.clip(rows, lower, upper)  # rounding may leave the box, or the plane
+    return clipped, np.isclose(clipped @ vectors, X, rtol=0, atol=1e-9).all(axis=1)
+
+
+def _other_merges(
+    study: Study,
+    shown: Iterable[Mapping[str, Any]],
+    evaluations: Iterable[Evaluation],
+) -> list[dict[str, Any]]:
+    known = {evaluation_key(merge["coefficients"], "") for merge in shown}
+    unknown = {"value": None, "stderr": None}
+    found: dict[Any, dict[str, Any]] = {}
+    for e in matching(study, evaluations):
+        key = evaluation_key(e.coefficients, "")
+        if key in known:
+            continue
+        if key not in found:
+            measured = {task: dict(unknown) for task in study.tasks}
+            found[key] = {"coefficients": dict(e.coefficients), "measured": measured}
+        found[key]["measured"][e.task] = {"value": e.value, "stderr": e.stderr}
+    return list(found.values())
 
 
 def front_table(content: Mapping[str, Any]) -> str:
@@ -150,7 +196,8 @@ def surrogates_content(study: Study, result: StudyResult) -> dict[str, Any]:
     """Assemble ``surrogates.json``."""
     return {
         "version": VERSION,
-        "coefficients": list(study.bounds),
+        "coefficients": list(result.groups or study.bounds),
+        "groups": {label: dict(group) for label, group in result.groups.items()},
         "tasks": {task: s.to_dict() for task, s in result.surrogates.items()},
     }
 

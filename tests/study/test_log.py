@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_what_is_appended_is_read_again_exactly(tmp_path: Path) -> None:
         evaluation(0.1 + 0.2),
         evaluation(1 / 3, stderr=None),
         evaluation(0.5, details={"perplexity": 4.4}, error="RuntimeError: no"),
+        evaluation(0.7, gradient={"a": -0.1 - 0.2, "b": 1e-300}),
     ]
     with open_log(path) as log:
         for item in written:
@@ -48,6 +50,20 @@ def test_a_failed_measurement_is_kept_as_null(tmp_path: Path) -> None:
 
     assert read.failed
     assert '"value": null' in path.read_text()
+
+
+def test_a_line_has_a_gradient_only_where_there_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    with open_log(path) as log:
+        log.append(evaluation(0.1))
+        log.append(evaluation(0.2, gradient={"a": math.nan, "b": 2.0}))
+
+    plain, other = path.read_text().splitlines()
+    assert "gradient" not in json.loads(plain)
+    assert json.loads(other)["gradient"] == {"a": None, "b": 2.0}
+    gradient = list(read_log(path))[1].gradient
+    assert gradient is not None
+    assert math.isnan(gradient["a"])
 
 
 @pytest.mark.parametrize("cut", [1, 20, 150])

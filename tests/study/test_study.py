@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mergekit_map.config import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import open_log, read_log
 from mergekit_map.study.results import (
     front_content,
@@ -20,7 +20,8 @@ from mergekit_map.study.results import (
     surrogates_content,
     write_json,
 )
-from mergekit_map.study.study import Progress, Study, StudyResult, run_study
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Progress, Study, StudyResult
 
 IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
 

@@ -1,0 +1,164 @@
+"""Which point of a front becomes the recipe: what the user asks for, on its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.measurement import Metric
+from mergekit_map.search.selection import (
+    nearest_to_limits,
+    select_by_achievement,
+    select_by_preference,
+    select_knee,
+)
+from mergekit_map.specs import SelectSpec, share_of
+from mergekit_map.study.log import Evaluation, evaluation_key
+
+FloatArray = NDArray[np.float64]
+
+# Label of an anchor to task to what was measured there, in the task's own units.
+Readings = Mapping[str, Mapping[str, float]]
+
+# Labels that merging.space gives to the anchors that are no single model.
+_NO_SINGLE_MODEL = {"base", "soup"}
+
+_SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
+
+
+def choose(
+    select: SelectSpec,
+    tasks: Mapping[str, Metric],
+    utilities: FloatArray,
+    anchors: Readings,
+) -> int:
+    """Choose a row of the front's utilities (k, m), a column per task, as asked.
+
+    Raises:
+        ConfigError: a limit is a share of a score that has no shares.
+        DesignError: there is no such row, or none within the limits.
+    """
+    if select.index is not None:
+        if select.index >= len(utilities):
+            raise DesignError(
+                f"the front has the points 0 to {len(utilities) - 1}, not "
+                f"{select.index}; choose one of them, nothing is measured again"
+            )
+        return select.index
+    limits = find_limits(select, tasks, anchors)
+    lower = np.array([_lower(limits.get(task), m) for task, m in tasks.items()])
+    allowed = np.all(utilities >= lower, axis=1)
+    if not allowed.any():
+        raise DesignError(_out_of_reach(tasks, utilities, limits, lower))
+    if select.knee:
+        return select_knee(utilities, allowed)
+    prefer = preference(select, tasks)
+    weights = np.array([prefer.get(task, 0.0) for task in tasks])
+    return _SCALARIZATIONS[select.scalarization](utilities, weights, allowed)
+
+
+def preference(select: SelectSpec, tasks: Iterable[str]) -> Mapping[str, float]:
+    """Weigh the tasks as asked; by default alike those without a limit, or else all."""
+    names = list(tasks)
+    free = [task for task in names if task not in (select.require or {})]
+    return select.prefer or dict.fromkeys(free or names, 1.0)
+
+
+def find_limits(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Readings
+) -> dict[str, float]:
+    """Turn what is required into limits in the tasks' own units.
+
+    A share s of the best single model's measured score v is s * v where larger is
+    better, and v / s where smaller is.
+
+    Raises:
+        ConfigError: a share is asked for of what is not above 0, or was not measured.
+    """
+    limits = {}
+    for task, required in (select.require or {}).items():
+        share = share_of(required)
+        if share is None:
+            limits[task] = float(required)
+        elif tasks[task].higher_is_better:
+            limits[task] = share * _best_single_model(task, tasks[task], anchors)
+        else:
+            limits[task] = _best_single_model(task, tasks[task], anchors) / share
+    return limits
+
+
+def limit_in_words(task: str, metric: Metric, limit: float) -> str:
+    """Say a limit: ``math at least 0.65``, ``code at most 2.1 nats/token``."""
+    word = "least" if metric.higher_is_better else "most"
+    return f"{task} at {word} {limit:.4g} {metric.unit}".rstrip()
+
+
+def measured_anchors(
+    anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
+) -> Readings:
+    """Read what was measured at the anchors (label to coefficients)."""
+    seen = {e.key: e for e in evaluations if not e.failed}
+    return {
+        label: {
+            key[1]: e.value
+            for key, e in seen.items()
+            if key == evaluation_key(coefficients, key[1])
+        }
+        for label, coefficients in anchors.items()
+    }
+
+
+def _lower(limit: float | None, metric: Metric) -> float:
+    """Turn a limit so that larger is better; -inf where there is none."""
+    if limit is None:
+        return -np.inf
+    return limit if metric.higher_is_better else -limit
+
+
+def _best_single_model(task: str, metric: Metric, anchors: Readings) -> float:
+    values = [
+        readings[task]
+        for label, readings in anchors.items()
+        if label not in _NO_SINGLE_MODEL and task in readings
+    ]
+    if not values:
+        raise ConfigError(
+            f"require: a share of the best single model on {task} was asked for, but "
+            "none has been measured on it; give the limit as a number"
+        )
+    best = max(values) if metric.higher_is_better else min(values)
+    if best <= 0:
+        raise ConfigError(
+            f"require: a share of the best single model on {task} was asked for, but "
+            f"its score is {best:.4g}, and only scores above 0 have shares; give the "
+            "limit as a number"
+        )
+    return best
+
+
+def _out_of_reach(
+    tasks: Mapping[str, Metric],
+    utilities: FloatArray,
+    limits: Mapping[str, float],
+    lower: FloatArray,
+) -> str:
+    """Say by how much the nearest point misses, and what can be had at best."""
+    point = nearest_to_limits(utilities, lower)
+    wanted = [limit_in_words(task, tasks[task], limits[task]) for task in limits]
+    missed = []
+    for column, (task, metric) in enumerate(tasks.items()):
+        short = lower[column] - utilities[point, column]
+        if short > 0:
+            values = utilities[:, column] * (1 if metric.higher_is_better else -1)
+            best = values[utilities[:, column].argmax()]
+            missed.append(
+                f"{task} is {values[point]:.4g}, {short:.2g} short (the best {task} of "
+                f"the front is {best:.4g})"
+            )
+    return (
+        f"no point of the front has {' and '.join(wanted)}; at point {point}, the "
+        f"nearest, {' and '.join(missed)}; relax a limit, nothing is measured again"
+    )

@@ -1,0 +1,195 @@
+"""Who is merged with whom in nested MAP: groups of models, and the pairs of a study.
+
+A group starts as one coefficient and owns the tasks that it is best at among the
+single models; a pair is measured on the tasks of both. Where neither owns one, all
+tasks count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.config import Problem
+from mergekit_map.errors import nearest
+from mergekit_map.search.nested import (
+    best_models,
+    closest_pair,
+    group_loss,
+    scaled_losses,
+)
+from mergekit_map.study.choosing import measured_anchors, preference
+from mergekit_map.study.log import Evaluation, evaluation_key
+from mergekit_map.study.study import Candidate, Study
+from mergekit_map.yamlfile import KeyPath
+
+FloatArray = NDArray[np.float64]
+
+# The name of a coefficient, or a list of the two that are merged.
+Order: TypeAlias = Any
+ORDER_KEY: KeyPath = ("map", "search", "order")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One model, or models that are merged already."""
+
+    label: str  # of one model its coefficient, else pair-1, pair-2, ...
+    order: Order
+    tasks: tuple[str, ...]  # owned
+    loss: float  # of the tasks owned: 0 is ideal, 1 the worst single model
+
+
+Pair: TypeAlias = tuple[Group, Group]
+
+
+def first_candidates(study: Study) -> list[Candidate]:
+    """List what is measured before any pair: the anchors and the single models."""
+    merges = [*study.anchors.values(), *single_models(study).values()]
+    distinct = {evaluation_key(merge, "")[0]: merge for merge in merges}
+    return [("anchor", merge) for merge in distinct.values()]
+
+
+def single_models(study: Study) -> dict[str, dict[str, float]]:
+    """Map every coefficient to the merge that has it alone at 1."""
+    return {
+        name: {other: float(other == name) for other in study.bounds}
+        for name in study.bounds
+    }
+
+
+def read_singles(study: Study, evaluations: Iterable[Evaluation]) -> FloatArray:
+    """Read what was measured of the single models.
+
+    Returns (N, m), larger is better, NaN where a measurement failed.
+    """
+    readings = measured_anchors(single_models(study), evaluations)
+    return np.array([_row(study, readings[name]) for name in study.bounds])
+
+
+def first_groups(study: Study, singles: FloatArray) -> list[Group]:
+    """List the single models with the tasks they own; ``singles`` as read."""
+    owners = best_models(singles)
+    groups = []
+    for row, name in enumerate(study.bounds):
+        owned = tuple(t for t, o in zip(study.tasks, owners, strict=True) if o == row)
+        loss = _loss(study, singles, owned, singles[row])
+        groups.append(Group(name, name, owned, loss))
+    return groups
+
+
+def next_pair(study: Study, groups: Sequence[Group]) -> Pair:
+    """Choose the two groups to merge: the next of the order given, or the closest."""
+    if study.search.order is None:
+        one, other = closest_pair(np.array([group.loss for group in groups]))
+        return groups[one], groups[other]
+    known = {_members(group.order): group for group in groups}
+    one_side, other_side = next(
+        sides for sides in _sides(study.search.order) if known.keys() >= set(sides)
+    )
+    return known[one_side], known[other_side]
+
+
+def pair_tasks(study: Study, pair: Pair) -> list[str]:
+    """List the tasks that a pair is measured on."""
+    owned = {task for group in pair for task in group.tasks}
+    return [task for task in study.tasks if task in owned or not owned]
+
+
+def merge_groups(
+    study: Study,
+    singles: FloatArray,
+    pair: Pair,
+    label: str,
+    measured: Mapping[str, float],
+) -> Group:
+    """Make a pair one group; ``measured`` is what it gives on ``pair_tasks``."""
+    owned = tuple(t for t in study.tasks if any(t in group.tasks for group in pair))
+    loss = _loss(study, singles, owned, _row(study, measured))
+    return Group(label, [group.order for group in pair], owned, loss)
+
+
+def task_shares(study: Study) -> dict[str, float]:
+    """Normalise the preference to the sum 1; by default the tasks count alike."""
+    prefer = preference(study.select, study.tasks)
+    total = sum(prefer.values())
+    return {task: prefer.get(task, 0.0) / total for task in study.tasks}
+
+
+def order_problems(order: Order, names: Sequence[str]) -> list[Problem]:
+    """List what is wrong with an order of merges: a binary tree of all names."""
+    problems = list(_bad_parts(order, ORDER_KEY, names, set()))
+    missing = sorted(set(names) - _members(order)) if not problems else ()
+    if missing:
+        text = f"{missing[0]!r} is missing; every coefficient stands once in the order"
+        problems.append(Problem(ORDER_KEY, text))
+    return problems
+
+
+def _bad_parts(
+    order: Order, key: KeyPath, names: Sequence[str], seen: set[str]
+) -> Iterator[Problem]:
+    if isinstance(order, list):
+        if len(order) != 2:
+            text = (
+                "two are merged at a time, so this is a list of two coefficients or "
+                f"lists, such as [[a, b], [c, d]]; got {len(order)}"
+            )
+            yield Problem(key, text)
+        for index, part in enumerate(order):
+            yield from _bad_parts(part, (*key, index), names, seen)
+    elif order not in names:
+        text = f"there is no coefficient {order!r}; {nearest(str(order), names)}"
+        yield Problem(key, text)
+    elif order in seen:
+        yield Problem(key, f"{order!r} stands twice in the order; remove one")
+    else:
+        seen.add(order)
+
+
+def _members(order: Order) -> frozenset[str]:
+    if isinstance(order, list):
+        return frozenset[str]().union(*map(_members, order))
+    return frozenset([order])
+
+
+def _sides(order: Order) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+    """List the two sides of every merge of an order, the inner ones first."""
+    if isinstance(order, list):
+        for part in order:
+            yield from _sides(part)
+        yield _members(order[0]), _members(order[1])
+
+
+def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
+    """Order values in their own units as the tasks, larger is better; (m,)."""
+    return np.array(
+        [
+            measured.get(task, math.nan) * (1 if metric.higher_is_better else -1)
+            for task, metric in study.tasks.items()
+        ]
+    )
+
+
+def _loss(
+    study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
+) -> float:
+    """Average the scaled losses of the tasks owned, or else of all, by preference."""
+    ideals = _row(
+        study,
+        {
+            task: bound
+            for task, metric in study.tasks.items()
+            for bound in [metric.upper if metric.higher_is_better else metric.lower]
+            if bound is not None
+        },
+    )
+    losses = scaled_losses(values[None], singles, ideals)[0]
+    counted = [task in (owned or study.tasks) for task in study.tasks]
+    weights = np.array(list(task_shares(study).values()))
+    return group_loss(losses[counted], weights[counted])

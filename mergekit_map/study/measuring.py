@@ -1,0 +1,122 @@
+"""Measuring merges: each one once, and every result in the log at once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.measurement import Measurement
+from mergekit_map.study.log import (
+    ASSESSING,
+    Evaluation,
+    EvaluationLog,
+    evaluation_key,
+)
+from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
+
+LOG = logging.getLogger(__name__)
+
+_HOPELESS = 3  # merges without a finite value of a task, and not one with it
+
+
+def measure(
+    study: Study,
+    candidates: Sequence[Candidate],
+    evaluate: Evaluator,
+    log: EvaluationLog,
+    report: Callable[[Progress], None],
+) -> None:
+    """Measure every task at every candidate, unless the log has it already.
+
+    Raises:
+        EvaluationError: a task failed on the first merge, or gave no number on the
+            first few, so that it will hardly do better on the others.
+    """
+    measured = [e for e in matching(study, log) if e.error is None]
+    done = {e.key for e in measured}
+    complete = {e.key for e in measured if not _lacks_gradient(study, e)}
+    values = {task: _values_of(study, log, task) for task in study.tasks}
+    missing = [
+        (role, coefficients, task)
+        for role, coefficients in candidates
+        for task in study.tasks
+        # Only what is fitted has a use for derivatives.
+        if evaluation_key(coefficients, task)
+        not in (done if role in ASSESSING else complete)
+    ]
+    total = len(candidates) * len(study.tasks)
+    for index, (role, coefficients, task) in enumerate(missing):
+        position = total - len(missing) + index
+        report(Progress(position, total, coefficients, task, role))
+        evaluation = _evaluate(study, evaluate, coefficients, task)
+        log.append(replace(evaluation, role=role))
+        values[task].append(evaluation.value)
+        if not any(map(math.isfinite, values[task])):
+            _refuse_hopeless(task, evaluation, len(values[task]))
+
+
+def _lacks_gradient(study: Study, evaluation: Evaluation) -> bool:
+    wanted = study.search.gradients and study.tasks[evaluation.task].differentiable
+    return wanted and evaluation.gradient is None
+
+
+def _values_of(study: Study, log: EvaluationLog, task: str) -> list[float]:
+    return [e.value for e in matching(study, log) if e.task == task and e.error is None]
+
+
+def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
+    if evaluation.error is not None and attempts == 1:
+        raise EvaluationError(
+            f"task {task!r} cannot be measured on the first merge, so the search stops "
+            f"here: {evaluation.error}"
+        )
+    if attempts >= _HOPELESS:
+        raise EvaluationError(
+            f"task {task!r} gave no finite number on {attempts} merges, so the search "
+            f"stops here; the last one was {evaluation.error or 'NaN or infinity'}"
+        )
+
+
+def _evaluate(
+    study: Study, evaluate: Evaluator, coefficients: Mapping[str, float], task: str
+) -> Evaluation:
+    """Measure once; what goes wrong with one merge is recorded and does not stop."""
+    started = time.perf_counter()
+    error = None
+    try:
+        measured = evaluate(coefficients, task)
+    except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
+        LOG.debug("%s at %s failed", task, dict(coefficients), exc_info=True)
+        measured = Measurement(math.nan, None, 0)
+        text = str(failure) or type(failure).__name__
+        error = text.splitlines()[0][:300]
+    stderr = measured.stderr
+    return Evaluation(
+        coefficients=coefficients,
+        task=task,
+        role="design",
+        value=measured.value,
+        stderr=stderr if stderr is not None and math.isfinite(stderr) else None,
+        n=measured.n,
+        seconds=time.perf_counter() - started,
+        merge=study.merge,
+        definition=study.definitions[task],
+        details={k: v for k, v in measured.details.items() if math.isfinite(v)},
+        error=error,
+        gradient=measured.gradient,
+    )
+
+
+def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
+    """Drop what was measured on other models, settings or task definitions."""
+    return [
+        e
+        for e in log
+        if e.merge == study.merge
+        and study.definitions.get(e.task) == e.definition
+        and e.coefficients.keys() == study.bounds.keys()
+    ]

@@ -1,0 +1,119 @@
+"""Which merges to measure next: the strategies, as pure functions of what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.errors import DesignError
+from mergekit_map.search.design import make_design, n_quadratic_terms
+from mergekit_map.study.bayesian import bayesian_round
+from mergekit_map.study.log import Evaluation
+from mergekit_map.study.refining import refinement_round
+from mergekit_map.study.study import Candidate, Study
+
+FloatArray = NDArray[np.float64]
+
+
+def next_round(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+) -> list[Candidate]:
+    """Propose the merges to measure next; none when the search is over.
+
+    Raises:
+        DesignError: too few merges can be measured for a surrogate.
+    """
+    if study.search.strategy == "bayesian":
+        return bayesian_round(study, rounds, known)
+    if not rounds:
+        return design(study, known)
+    if not study.search.refine:
+        return []
+    left = _wanted(study) - sum(map(len, rounds))
+    return refinement_round(study, rounds, known, left)
+
+
+def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
+    """List the merges to evaluate at first, anchors before all others.
+
+    A d_optimal design builds on what is known already. A search that refines itself
+    spends here what a first fit needs, and keeps the rest.
+
+    Raises:
+        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+    """
+    rng = np.random.default_rng(study.search.seed)
+    anchors = np.array([study.vector(c) for c in study.anchors.values()])
+    n_anchors = len(np.unique(anchors, axis=0)) if len(anchors) else 0
+    anchors = anchors.reshape(-1, len(study.bounds))
+    wanted = _wanted(study)
+    if study.search.refine:
+        first = max(n_anchors, _required(study)) + len(study.bounds)
+        wanted = min(wanted, first)
+    start = anchors
+    if study.search.design == "d_optimal":
+        start = np.vstack([anchors, _measured(study, known, wanted - n_anchors)])
+    points = make_design(study.search.design, wanted, study.box, start, rng)
+    _refuse_too_few(study, points)
+    labelled = {tuple(row) for row in anchors}
+    return [
+        ("anchor" if tuple(row) in labelled else "design", study.named(row))
+        for row in points
+    ]
+
+
+def _wanted(study: Study) -> int:
+    return study.search.evaluations or default_evaluations(len(study.bounds))
+
+
+def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:
+    """List the first merges of the log that are in the box and no anchors: (k, d)."""
+    anchors = {tuple(study.vector(c)) for c in study.anchors.values()}
+    vectors = dict.fromkeys(tuple(study.vector(e.coefficients)) for e in known)
+    points = np.array([v for v in vectors if v not in anchors], dtype=np.float64)
+    points = points.reshape(-1, len(study.bounds))
+    lower, upper = study.box.T
+    inside = np.all((lower <= points) & (points <= upper), axis=1)
+    return points[inside][: max(limit, 0)]
+
+
+def _required(study: Study) -> int:
+    """Count the merges that a surrogate of every task needs."""
+    d = len(study.bounds)
+    if study.search.surrogate != "quadratic":
+        return 3
+    if study.search.gradients and all(t.differentiable for t in study.tasks.values()):
+        # With fewer the curvature across the plane through them would be open.
+        return d + 1
+    return n_quadratic_terms(d)
+
+
+def _refuse_too_few(study: Study, points: FloatArray) -> None:
+    """Count the merges inside the box: anchors outside of it are not fitted."""
+    inside = np.all((study.box[:, 0] <= points) & (points <= study.box[:, 1]), axis=1)
+    d, outside = len(study.bounds), int((~inside).sum())
+    missing = _required(study) - int(inside.sum())
+    if missing <= 0:
+        return
+    but = f"but only {len(points)} evaluations were asked for"
+    if outside:
+        but += (
+            f", of which {outside} are anchors outside the bounds that are not fitted"
+        )
+    advice = ""
+    if study.search.surrogate == "quadratic":
+        advice = ", search fewer coefficients, or set 'surrogate: regularized'"
+    raise DesignError(
+        f"a quadratic in {d} coefficients has {n_quadratic_terms(d)} parameters and "
+        f"needs {_required(study)} evaluations, {but}; allow at least {missing} "
+        f"more{advice}"
+    )
+
+
+def default_evaluations(d: int) -> int:
+    """Twice the number of terms of a quadratic in ``d`` coefficients."""
+    return 2 * n_quadratic_terms(d)

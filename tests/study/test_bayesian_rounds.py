@@ -1,0 +1,230 @@
+"""Bayesian MAP as rounds of a study, on metrics with no model anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mergekit_map.errors import DesignError
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.search.bayesian import bin_of
+from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.study.bayesian import bayesian_round
+from mergekit_map.study.checking import search_problems
+from mergekit_map.study.log import Evaluation, open_log, read_log
+from mergekit_map.study.results import front_content, write_json
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Progress, Study, StudyResult
+
+
+class Metrics:
+    """A quadratic in the coefficients, and the same with a step that none can follow.
+
+    The step is in the sector of the second coefficient.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[float, ...], str]] = []
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+        x = np.array(list(coefficients.values()))
+        self.calls.append((tuple(coefficients.values()), task))
+        value = float(((x - 0.7) ** 2).sum())
+        if task == "step" and len(x) > 1 and x[1] > 2 * x[0]:
+            value += 3 * np.sin(20 * x[1])
+        return Measurement(float(value), None, 10)
+
+
+def make_study(d: int = 2, **search: object) -> Study:
+    names = "abcd"[:d]
+    loss = Metric(higher_is_better=False, lower=None, upper=None)
+    singles = {n: {m: float(m == n) for m in names} for n in names}
+    return Study(
+        bounds=dict.fromkeys(names, (0.0, 1.0)),
+        anchors={"base": dict.fromkeys(names, 0.0), **singles},
+        tasks={"step": loss},  # of one task the front is found at once
+        definitions={"smooth": "s", "step": "t"},
+        merge="m",
+        search=SearchSpec(strategy="bayesian", remeasure=2, **search),
+        select=SelectSpec(),
+    )
+
+
+@pytest.fixture(autouse=True)
+def quick_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
+
+
+def two_tasks(study: Study) -> Study:
+    return replace(study, tasks={"smooth": study.tasks["step"], **study.tasks})
+
+
+def ignore(_: Progress) -> None:
+    pass
+
+
+def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
+    path.mkdir(exist_ok=True)
+    with open_log(path / "evaluations.jsonl") as log:
+        result = run_study(study, evaluate, log, ignore)
+        write_json(path / "front.json", front_content(study, result, log))
+    return result
+
+
+def merges(path: Path) -> list[tuple[float, ...]]:
+    """List the merges that were not measured as points of the front."""
+    lines = read_log(path / "evaluations.jsonl")
+    designed = (e.coefficients for e in lines if e.role != "front")
+    return list(dict.fromkeys(tuple(c.values()) for c in designed))
+
+
+@pytest.mark.parametrize(("d", "anchors"), [(1, 2), (2, 3), (3, 4)])
+def test_uses_as_many_evaluations_as_asked_for(
+    d: int, anchors: int, tmp_path: Path
+) -> None:
+    run(make_study(d, evaluations=17), tmp_path / "17", Metrics())
+    run(make_study(d), tmp_path / "default", Metrics())
+
+    assert len(merges(tmp_path / "17")) == 17
+    # The paper's 6 + 2 * 3 beside the anchors.
+    assert len(merges(tmp_path / "default")) == anchors + 12
+
+
+def test_nothing_is_evaluated_twice(tmp_path: Path) -> None:
+    evaluate = Metrics()
+
+    run(make_study(evaluations=20), tmp_path, evaluate)
+
+    assert len(evaluate.calls) == len(set(evaluate.calls))
+
+
+def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
+    shares = []
+    for seed in range(5):
+        folder = tmp_path / str(seed)
+        run(make_study(evaluations=39, seed=seed), folder, Metrics())
+        added = np.array(merges(folder)[9:])
+        bins = bin_of(added, np.array([[0.0, 1.0]] * 2))
+        shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
+
+    # 2 of 6 sectors; 1/3 if the draws knew nothing.
+    assert np.mean(shares) > 0.45
+
+
+def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    study = two_tasks(make_study(evaluations=15))
+    whole = Metrics()
+    run(study, tmp_path / "whole", whole)
+    for stop in (3, 20, 25):  # in the first round, and in both that follow it
+        folder = tmp_path / f"stop{stop}"
+        evaluate = Metrics()
+
+        def stopped(
+            coefficients: Mapping[str, float],
+            task: str,
+            evaluate: Metrics = evaluate,
+            stop: int = stop,
+        ) -> Measurement:
+            if len(evaluate.calls) == stop:
+                raise KeyboardInterrupt("stopped")
+            return evaluate(coefficients, task)
+
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            run(study, folder, stopped)
+        run(study, folder, evaluate)
+
+        assert evaluate.calls == whole.calls
+        front = (folder / "front.json").read_bytes()
+        assert front == (tmp_path / "whole" / "front.json").read_bytes()
+
+
+def test_a_finished_search_measures_nothing_again(tmp_path: Path) -> None:
+    run(make_study(evaluations=17), tmp_path, Metrics())
+    evaluate = Metrics()
+
+    run(make_study(evaluations=17), tmp_path, evaluate)
+
+    assert evaluate.calls == []
+
+
+@pytest.mark.parametrize("first", [12, 13, 15])
+def test_more_evaluations_use_those_there_are(first: int, tmp_path: Path) -> None:
+    run(make_study(evaluations=first), tmp_path / "more", Metrics())
+    run(make_study(evaluations=18), tmp_path / "more", Metrics())
+    run(make_study(evaluations=18), tmp_path / "once", Metrics())
+
+    # Whole rounds are the same; one that was cut short is completed.
+    more, once = merges(tmp_path / "more"), merges(tmp_path / "once")
+    assert more == once
+
+
+def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
+    study = make_study(evaluations=20)
+    start = bayesian_round(study, [], [])
+
+    def known(values: list[float]) -> list[Evaluation]:
+        return [
+            Evaluation(c, task, role, value, None, 1, 0.0, "m", d)
+            for (role, c), value in zip(start, values, strict=True)
+            for task, d in study.definitions.items()
+            if task in study.tasks
+        ]
+
+    values = list(np.random.default_rng(0).random(len(start)))
+    one, same = (bayesian_round(study, [start], known(values)) for _ in range(2))
+    other_seed = replace(study, search=study.search.model_copy(update={"seed": 1}))
+
+    assert one == same
+    assert len(one) == 3
+    assert bayesian_round(other_seed, [start], known(values)) != one
+    assert bayesian_round(study, [start, one], known(values)) != one
+
+
+def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
+    metrics = Metrics()
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        measured = metrics(coefficients, task)
+        if 2 < len(metrics.calls) < 9:
+            raise RuntimeError("out of memory")
+        return measured
+
+    result = run(make_study(evaluations=18), tmp_path, evaluate)
+
+    # 3 merges of the first round, too few for a fit, and 9 of the next three.
+    assert result.surrogates["step"].quality.n == 12
+    assert len(merges(tmp_path)) == 18
+
+
+def test_anchors_outside_the_box_are_made_up_for() -> None:
+    study = make_study(3)
+    inner = replace(study, bounds=dict.fromkeys("abc", (0.2, 1.0)))
+
+    start = bayesian_round(inner, [], [])
+
+    # No anchor is inside, and a quadratic in 3 coefficients has 10 terms.
+    assert [role for role, _ in start] == ["anchor"] * 4 + ["design"] * 10
+    shrunk = inner.search.model_copy(update={"surrogate": "regularized"})
+    start = bayesian_round(replace(inner, search=shrunk), [], [])
+    assert [role for role, _ in start] == ["anchor"] * 4 + ["design"] * 6
+
+
+def test_too_few_evaluations_are_refused_before_anything_is_measured() -> None:
+    problems = search_problems(make_study(evaluations=8))
+
+    assert [p.key for p in problems] == [("map", "search", "evaluations")]
+    assert "starts with 9 merges, anchors included" in problems[0].message
+    assert "at least 1 more, better 7" in problems[0].message
+    with pytest.raises(DesignError, match="only 8 evaluations"):
+        bayesian_round(make_study(evaluations=8), [], [])
+
+
+def test_more_than_three_coefficients_are_refused() -> None:
+    problems = search_problems(make_study(4))
+
+    assert [p.key for p in problems] == [("map", "search", "strategy")]
+    assert "use map, or nested" in problems[0].message

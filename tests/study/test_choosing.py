@@ -1,0 +1,148 @@
+"""Choosing a point: limits in the tasks' own units and direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.measurement import Metric
+from mergekit_map.specs import SelectSpec
+from mergekit_map.study.choosing import choose, find_limits, measured_anchors
+from mergekit_map.study.log import Evaluation
+
+TASKS = {
+    "math": Metric(higher_is_better=True, lower=0, upper=1),
+    "code": Metric(higher_is_better=False, lower=0, upper=None, unit="nats/token"),
+    "text": Metric(higher_is_better=True, lower=0, upper=1),
+}
+# From the best math to the best code; text is best between them.
+VALUES = np.array(
+    [[0.70, 2.8, 0.3], [0.65, 2.4, 0.5], [0.60, 2.2, 0.6], [0.50, 2.1, 0.4]]
+)
+UTILITIES = VALUES * [1, -1, 1]
+ANCHORS = {
+    "base": {"math": 0.99, "code": 0.1, "text": 0.99},  # neither is a single model
+    "mathematician": {"math": 0.72, "code": 3.0},
+    "coder": {"math": 0.30, "code": 1.9},
+    "soup": {"math": 0.99, "code": 0.1, "text": 0.99},
+}
+
+
+def chosen(**options: Any) -> int:
+    return choose(SelectSpec(**options), TASKS, UTILITIES, ANCHORS)
+
+
+@pytest.mark.parametrize(
+    ("options", "index"),
+    [
+        ({}, 2),
+        ({"prefer": {"math": 1}}, 0),
+        ({"prefer": {"code": 1}, "scalarization": "achievement"}, 3),
+        ({"index": 3}, 3),
+        ({"knee": True}, 2),
+        # At least where larger is better, at most where smaller is.
+        ({"require": {"math": 0.6, "text": 0.35}}, 2),  # the best code
+        ({"require": {"code": 2.4, "text": 0.45}}, 1),  # the best math
+        ({"require": {"code": 2.15}}, 3),
+        ({"require": {"math": 0.55}, "prefer": {"code": 1}}, 2),
+        ({"require": {"math": 0.62}, "knee": True}, 1),
+        ({"require": {"math": 0.1, "code": 9, "text": 0.1}}, 2),  # all are named: as {}
+    ],
+)
+def test_the_options_decide(options: dict[str, Any], index: int) -> None:
+    assert chosen(**options) == index
+
+
+def test_a_limit_is_kept_by_the_point_that_lies_on_it() -> None:
+    assert chosen(require={"math": 0.65, "code": 2.4}) == 1
+
+
+def test_a_share_is_of_the_best_single_model() -> None:
+    select = SelectSpec(require={"math": "75%", "code": "95%"})
+
+    limits = find_limits(select, TASKS, ANCHORS)
+
+    # Smaller is better for code, so a share allows more than the best model's 1.9.
+    assert limits == pytest.approx({"math": 0.75 * 0.72, "code": 1.9 / 0.95})
+    assert chosen(require={"math": "90%"}, prefer={"code": 1}) == 1
+
+
+def test_the_whole_of_a_score_is_the_score() -> None:
+    select = SelectSpec(require={"math": "100%", "code": "100%"})
+
+    assert find_limits(select, TASKS, ANCHORS) == {"math": 0.72, "code": 1.9}
+
+
+@pytest.mark.parametrize("value", [0.0, -0.2])
+def test_a_share_of_a_score_that_is_not_positive_is_refused(value: float) -> None:
+    anchors = {"one": {"math": value}, "two": {"math": value - 1}}
+
+    with pytest.raises(ConfigError, match=r"score is -?0.*give the limit as a number"):
+        find_limits(SelectSpec(require={"math": "95%"}), TASKS, anchors)
+
+
+def test_a_share_of_what_was_not_measured_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"single model on text .*none has been measu"
+    ):
+        chosen(require={"text": "95%"})
+
+
+def test_limits_out_of_reach_say_by_how_much() -> None:
+    with pytest.raises(
+        DesignError,
+        match=r"no point of the front has math at least 0\.8; at point 0, the nearest, "
+        r"math is 0\.7, 0\.1 short \(the best math of the front is 0\.7\); relax",
+    ):
+        chosen(require={"math": 0.8})
+
+
+def test_limits_that_cannot_be_kept_together_say_what_can() -> None:
+    with pytest.raises(
+        DesignError,
+        match=r"math at least 0\.65 and code at most 2\.2 nats/token; at point 2, the "
+        r"nearest, math is 0\.6, 0\.05 short \(the best math of the front is 0\.7\)",
+    ):
+        chosen(require={"math": 0.65, "code": 2.2})
+
+
+def test_limits_that_are_just_kept_are_not_called_short() -> None:
+    with pytest.raises(
+        DesignError, match=r"at point 2, the nearest, code is 2\.2, 0\.05"
+    ):
+        chosen(require={"math": 0.6, "code": 2.15})
+
+
+def test_a_point_that_is_not_there_is_refused() -> None:
+    with pytest.raises(DesignError, match="the points 0 to 3, not 4; choose one of"):
+        chosen(index=4)
+
+
+def test_reads_what_was_measured_at_the_anchors() -> None:
+    def evaluation(a: float, task: str, value: float) -> Evaluation:
+        return Evaluation(
+            coefficients={"a": a, "b": 0.0},
+            task=task,
+            role="anchor",
+            value=value,
+            stderr=None,
+            n=1,
+            seconds=0.0,
+            merge="",
+            definition="",
+        )
+
+    readings = measured_anchors(
+        {"base": {"b": 0.0, "a": 0.0}, "a": {"a": 1.0, "b": 0.0}},
+        [
+            evaluation(0.0, "math", 0.1),
+            evaluation(1.0, "math", 0.5),
+            evaluation(1.0, "code", np.nan),  # failed
+            evaluation(0.5, "math", 0.9),
+        ],
+    )
+
+    assert readings == {"base": {"math": 0.1}, "a": {"math": 0.5}}

@@ -1,0 +1,178 @@
+"""Searches with little to find: what each comes to is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.study.log import open_log
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Study, StudyResult
+
+LOSS = Metric(higher_is_better=False, lower=None, upper=None)
+ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+Value = Callable[[np.ndarray], float]
+
+
+def search(
+    folder: Path, d: int, tasks: Mapping[str, tuple[Metric, Value]], **spec: Any
+) -> tuple[StudyResult, np.ndarray]:
+    """Search ``d`` coefficients; returns the result and the front (k, d)."""
+    names = [f"model{i}" for i in range(d)]
+    corners = {
+        n: dict(zip(names, row, strict=True))
+        for n, row in zip(names, np.eye(d), strict=True)
+    }
+    study = Study(
+        bounds=dict.fromkeys(names, (0.0, 1.0)),
+        anchors={
+            "base": dict.fromkeys(names, 0.0),
+            **corners,
+            "soup": dict.fromkeys(names, 1 / d),
+        },
+        tasks={task: metric for task, (metric, _) in tasks.items()},
+        definitions={task: task for task in tasks},
+        merge="m",
+        search=SearchSpec(**spec),
+        select=SelectSpec(),
+    )
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        value = tasks[task][1](np.array(list(coefficients.values())))
+        return Measurement(float(value), None, 1)
+
+    with open_log(folder / "evaluations.jsonl") as log:
+        result = run_study(study, evaluate, log, lambda _: None)
+    return result, np.array([study.vector(c) for c in result.front])
+
+
+def bowl(*centre: float) -> Value:
+    return lambda c: 1 + float(((c - np.array(centre)) ** 2).sum())
+
+
+def test_identical_task_vectors_share_what_one_would_get(tmp_path: Path) -> None:
+    tasks = {
+        "near": (LOSS, lambda c: 1 + (c.sum() - 0.4) ** 2),
+        "far": (LOSS, lambda c: 1 + (c.sum() - 1.2) ** 2),
+    }
+
+    _, front = search(tmp_path, 2, tasks)
+
+    # Only the sum counts: no two points have the same one, and all of it is covered.
+    sums = np.sort(front.sum(axis=1))
+    assert (np.diff(sums) > 1e-7).all()
+    assert sums[0] == pytest.approx(0.4, abs=1e-2)
+    assert sums[-1] == pytest.approx(1.2, abs=1e-2)
+
+
+def test_a_zero_task_vector_changes_nothing(tmp_path: Path) -> None:
+    tasks = {
+        "a": (LOSS, lambda c: 1 + (c[0] - 0.2) ** 2),
+        "b": (LOSS, lambda c: 1 + (c[0] - 0.9) ** 2),
+    }
+
+    result, front = search(tmp_path, 2, tasks)
+
+    assert front[:, 0].min() == pytest.approx(0.2, abs=1e-2)
+    assert front[:, 0].max() == pytest.approx(0.9, abs=1e-2)
+    for surrogate in result.surrogates.values():
+        assert abs(surrogate.quadratic.linear[1]) < 1e-6
+
+
+def test_tasks_that_agree_completely_leave_one_merge(tmp_path: Path) -> None:
+    tasks = {
+        "loss": (LOSS, bowl(0.3, 0.6)),
+        "score": (ACCURACY, lambda c: 0.9 - 0.3 * (bowl(0.3, 0.6)(c) - 1)),
+    }
+
+    _, front = search(tmp_path, 2, tasks, evaluations=20)
+
+    assert np.ptp(front, axis=0).max() < 0.02
+    assert front.mean(axis=0) == pytest.approx([0.3, 0.6], abs=0.02)
+
+
+@pytest.mark.parametrize("surrogate", ["quadratic", "regularized", "residual_gp"])
+def test_a_constant_task_has_no_say(tmp_path: Path, surrogate: str) -> None:
+    tasks = {"flat": (ACCURACY, lambda _: 0.25), "bowl": (LOSS, bowl(0.3, 0.6))}
+
+    result, front = search(tmp_path, 2, tasks, surrogate=surrogate)
+
+    assert front == pytest.approx(np.array([[0.3, 0.6]]), abs=0.02)
+    assert result.surrogates["flat"].predict(front) == pytest.approx(0.25, abs=1e-6)
+
+
+@pytest.mark.parametrize("surrogate", ["quadratic", "regularized"])
+def test_a_metric_at_its_bound_over_half_the_box_is_no_obstacle(
+    tmp_path: Path, surrogate: str
+) -> None:
+    tasks = {
+        "full": (ACCURACY, lambda c: min(1.0, 0.5 + c[0])),
+        "bowl": (LOSS, bowl(0.1, 0.5)),
+    }
+
+    result, front = search(tmp_path, 2, tasks, evaluations=30, surrogate=surrogate)
+
+    # Nothing is gained beyond the bound, so the front ends near where it is reached.
+    predicted = result.surrogates["full"].predict(front)
+    assert (predicted <= 1).all()
+    assert predicted.max() > 0.95
+    assert front[:, 0].min() < 0.15
+    assert front[front[:, 0] < 0.5][:, 1] == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_metric_always_at_its_bound_is_constant(tmp_path: Path) -> None:
+    tasks = {"full": (ACCURACY, lambda _: 1.0), "bowl": (LOSS, bowl(0.3, 0.6))}
+
+    _, front = search(tmp_path, 2, tasks)
+
+    assert front == pytest.approx(np.array([[0.3, 0.6]]), abs=0.02)
+
+
+def test_one_model_has_a_front_along_its_weight(tmp_path: Path) -> None:
+    tasks = {"a": (LOSS, bowl(0.2)), "b": (LOSS, bowl(0.7))}
+
+    _, front = search(tmp_path, 1, tasks)
+
+    assert front.min() == pytest.approx(0.2, abs=1e-2)
+    assert front.max() == pytest.approx(0.7, abs=1e-2)
+
+
+def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None:
+    centres = np.full((3, 10), 0.4) + 0.3 * np.eye(3, 10)
+    tasks = {f"task{i}": (LOSS, bowl(*c)) for i, c in enumerate(centres)}
+
+    result, front = search(
+        tmp_path, 10, tasks, evaluations=60, surrogate="regularized", remeasure=0
+    )
+
+    unseen = np.random.default_rng(0).uniform(size=(50, 10))
+    for task, surrogate in result.surrogates.items():
+        truth = np.array([tasks[task][1](c) for c in unseen])
+        miss = surrogate.predict(unseen) - truth
+        assert (miss**2).mean() < 0.05 * truth.var()
+    # The front is the triangle of the centres.
+    assert front[:, 3:] == pytest.approx(0.4, abs=0.12)
+
+
+def test_more_tasks_than_models_are_no_obstacle(tmp_path: Path) -> None:
+    centres = np.random.default_rng(0).uniform(0.2, 0.8, size=(5, 2))
+    tasks = {f"task{i}": (LOSS, bowl(*c)) for i, c in enumerate(centres)}
+
+    result, front = search(tmp_path, 2, tasks, evaluations=12)
+
+    assert len(front) > 50
+    assert len(result.surrogates) == 5
+    for centre in centres:
+        assert np.linalg.norm(front - centre, axis=1).min() < 0.05
+
+
+def test_one_task_leaves_its_best_merge(tmp_path: Path) -> None:
+    _, front = search(tmp_path, 3, {"only": (LOSS, bowl(0.2, 0.5, 0.8))})
+
+    assert front == pytest.approx(np.array([[0.2, 0.5, 0.8]]), abs=1e-2)

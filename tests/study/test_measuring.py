@@ -1,0 +1,81 @@
+"""What of the log is good for what: measurements with and without derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.study.log import EvaluationLog, Role, open_log
+from mergekit_map.study.measuring import measure
+from mergekit_map.study.study import Study
+
+
+class Slope:
+    """The sum of the coefficients, with its derivatives for one of the tasks."""
+
+    def __init__(self, *, gradients: bool):
+        self.gradients = gradients
+        self.calls: list[str] = []
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+        self.calls.append(task)
+        differentiated = self.gradients and task == "text"
+        return Measurement(
+            sum(coefficients.values()),
+            None,
+            1,
+            gradient=dict.fromkeys(coefficients, 1.0) if differentiated else None,
+        )
+
+
+def study(*, gradients: bool) -> Study:
+    own = Metric(higher_is_better=False, lower=None, upper=None)
+    text = Metric(higher_is_better=False, lower=None, upper=None, differentiable=True)
+    return Study(
+        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
+        anchors={},
+        tasks={"text": text, "own": own},
+        definitions={"text": "t", "own": "o"},
+        merge="m",
+        search=SearchSpec(gradients=gradients),
+        select=SelectSpec(),
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EvaluationLog]:
+    with open_log(tmp_path / "evaluations.jsonl") as opened:
+        yield opened
+
+
+def measured(log: EvaluationLog, role: Role, *, gradients: bool) -> list[str]:
+    """Measure one merge; list the tasks that were measured for it."""
+    evaluate = Slope(gradients=gradients)
+    candidate = (role, {"a": 0.25, "b": 0.5})
+    measure(study(gradients=gradients), [candidate], evaluate, log, lambda _: None)
+    return evaluate.calls
+
+
+def test_derivatives_go_into_the_log(log: EvaluationLog) -> None:
+    measured(log, "design", gradients=True)
+
+    assert {e.task: e.gradient for e in log} == {
+        "text": {"a": 1.0, "b": 1.0},
+        "own": None,
+    }
+    assert measured(log, "design", gradients=True) == []
+
+
+def test_what_lacks_derivatives_is_measured_again_where_they_are_fitted(
+    log: EvaluationLog,
+) -> None:
+    assert measured(log, "anchor", gradients=False) == ["text", "own"]
+
+    assert measured(log, "front", gradients=True) == []
+    assert measured(log, "anchor", gradients=True) == ["text"]
+    assert measured(log, "anchor", gradients=True) == []
+    assert measured(log, "anchor", gradients=False) == []

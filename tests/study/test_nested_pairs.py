@@ -1,0 +1,378 @@
+"""Nested MAP on metrics whose answer is known, with no model anywhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.search.front import compute_front
+from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.study.checking import search_problems
+from mergekit_map.study.log import open_log, read_log
+from mergekit_map.study.results import front_content, surrogates_content, write_json
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Progress, Study, StudyResult
+
+NAMES = "abcd"
+OPTIMUM = dict(zip(NAMES, (0.9, 0.6, 0.7, 0.8), strict=True))
+Function = Callable[[Mapping[str, float], str], float]
+
+
+@pytest.fixture(autouse=True)
+def quick_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
+    quick = functools.partial(compute_front, n_points=31)
+    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", quick)
+
+
+def own_optimum(c: Mapping[str, float], task: str) -> float:
+    """Depend on one model alone: each has a best weight, whatever the others have."""
+    return (c[task] - OPTIMUM[task]) ** 2
+
+
+def own_corner(c: Mapping[str, float], task: str) -> float:
+    """Squared distance to the single model of the task: all tasks trade off."""
+    return sum((c[n] - (n == task)) ** 2 for n in c)
+
+
+class Metrics:
+    """Loss of a task at some coefficients, and what was asked."""
+
+    def __init__(self, function: Function = own_optimum) -> None:
+        self.function = function
+        self.calls: list[tuple[tuple[float, ...], str]] = []
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+        self.calls.append((tuple(coefficients.values()), task))
+        return Measurement(self.function(coefficients, task), None, 10)
+
+
+def make_study(names: str = NAMES, **search: Any) -> Study:
+    singles = {n: {m: float(m == n) for m in names} for n in names}
+    loss = Metric(higher_is_better=False, lower=None, upper=None)
+    return Study(
+        bounds=dict.fromkeys(names, (0.0, 1.0)),
+        anchors={
+            "base": dict.fromkeys(names, 0.0),
+            **singles,
+            "soup": dict.fromkeys(names, 1 / len(names)),
+        },
+        tasks=dict.fromkeys(names, loss),
+        definitions={name: f"d{name}" for name in names},
+        merge="m",
+        search=SearchSpec(
+            **{"strategy": "nested", "evaluations": 8, "remeasure": 0, **search}
+        ),
+        select=SelectSpec(),
+    )
+
+
+def ignore(_: Progress) -> None:
+    pass
+
+
+def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
+    path.mkdir(exist_ok=True)
+    with open_log(path / "evaluations.jsonl") as log:
+        result = run_study(study, evaluate, log, ignore)
+        write_json(path / "front.json", front_content(study, result, log))
+    return result
+
+
+def test_where_tasks_do_not_interact_the_nested_optimum_is_the_flat_one(
+    tmp_path: Path,
+) -> None:
+    result = run(make_study(), tmp_path, Metrics())
+
+    assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
+
+
+def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(
+    tmp_path: Path,
+) -> None:
+    result = run(make_study(), tmp_path, Metrics(own_corner))
+
+    # The sum of all losses is smallest where every weight is 1/4: 1/2 in each pair,
+    # and 1/2 of each pair.
+    chosen = result.front[result.selected]
+    assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
+
+
+def test_a_preference_for_one_task_goes_through_all_pairs(tmp_path: Path) -> None:
+    study = replace(make_study(), select=SelectSpec(prefer={"c": 1.0}))
+
+    result = run(study, tmp_path, Metrics(own_corner))
+
+    chosen = result.front[result.selected]
+    assert chosen["c"] == pytest.approx(1, abs=1e-3)
+    assert max(chosen["a"], chosen["b"], chosen["d"]) < 1e-3
+
+
+def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:
+    result = run(make_study(), tmp_path, Metrics(own_corner))
+
+    *_, last = result.stages
+    (one, other), vectors = result.groups, list(result.groups.values())
+    assert {one, other} == {"pair-1", "pair-2"}
+    for point in last.result.front:
+        rows = np.array([list(v.values()) for v in vectors])
+        flat = np.array(list(point.values()))
+        weights = flat @ np.linalg.pinv(rows)
+        np.testing.assert_allclose(weights @ rows, flat, atol=1e-12)
+    for stage in result.stages[:2]:
+        merge = stage.result.front[stage.result.selected]
+        assert result.groups[stage.name] == merge
+
+
+def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
+    evaluate = Metrics(own_corner)
+    # A preference, so that no soup is chosen, and that of the last pair is a new one.
+    prefer = {"a": 3.0, "b": 2.0, "c": 5.0, "d": 2.0}
+    study = replace(make_study(remeasure=2), select=SelectSpec(prefer=prefer))
+
+    result = run(study, tmp_path, evaluate)
+
+    # 6 anchors on 4 tasks. Two pairs of 8 merges on 2 tasks, of which the base and two
+    # singles are anchors; the chosen merge of each. A pair of pairs of 8 merges on 4
+    # tasks, of which the base is an anchor and two were chosen, on 2 tasks so far; the
+    # chosen one and two others of its front.
+    first, second, last = 6 * 4, 2 * (5 * 2 + 2), 8 * 4 - 4 - 2 * 2 + 3 * 4
+    assert len(evaluate.calls) == len(set(evaluate.calls)) == first + second + last
+    orders = [stage.result.order for stage in result.stages]
+    assert orders == [["a", "b"], ["c", "d"], [["c", "d"], ["a", "b"]]] or (
+        orders[-1] == [["a", "b"], ["c", "d"]]
+    )
+
+
+def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    study = make_study("abc", evaluations=7, remeasure=2)
+    whole = Metrics(own_corner)
+    run(study, tmp_path / "whole", whole)
+    for stop in (18, 22, 40):  # at each of the pairs, and at what was chosen of one
+        folder = tmp_path / f"stop{stop}"
+        evaluate = Metrics(own_corner)
+
+        def stopped(
+            coefficients: Mapping[str, float],
+            task: str,
+            evaluate: Metrics = evaluate,
+            stop: int = stop,
+        ) -> Measurement:
+            if len(evaluate.calls) == stop:
+                raise KeyboardInterrupt("stopped")
+            return evaluate(coefficients, task)
+
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            run(study, folder, stopped)
+        run(study, folder, evaluate)
+
+        assert evaluate.calls == whole.calls
+        front = (folder / "front.json").read_bytes()
+        assert front == (tmp_path / "whole" / "front.json").read_bytes()
+
+
+def test_pairs_in_the_order_given(tmp_path: Path) -> None:
+    order = ["b", [["d", "a"], "c"]]
+
+    result = run(make_study(order=order), tmp_path, Metrics())
+
+    assert [stage.result.order for stage in result.stages] == [
+        ["d", "a"],
+        [["d", "a"], "c"],
+        order,
+    ]
+    assert list(result.groups) == ["b", "pair-2"]
+    assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
+    assert list(result.stages[0].study.tasks) == ["a", "d"]
+
+
+def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
+    ideal = {"a": 0.5, "b": 0.1, "c": 0.48, "d": 0.9}
+
+    def evaluate(c: Mapping[str, float], task: str) -> float:
+        # The single model of the task leaves this share of the worst loss, 1.
+        return 1 - (1 - ideal[task]) * c[task] * (2 - c[task])
+
+    study = make_study()
+    metric = Metric(higher_is_better=False, lower=0.0, upper=None)
+    study = replace(study, tasks=dict.fromkeys(NAMES, metric))
+
+    result = run(study, tmp_path, Metrics(evaluate))
+
+    # a and c leave 0.5 and 0.48, together 0.49, which is 0.39 from b, 0.41 from d.
+    assert [stage.result.order for stage in result.stages] == [
+        ["a", "c"],
+        ["b", ["a", "c"]],
+        ["d", ["b", ["a", "c"]]],
+    ]
+
+
+def test_tasks_and_models_are_independent(tmp_path: Path) -> None:
+    def evaluate(c: Mapping[str, float], task: str) -> float:
+        return {"one": (c["a"] - 1) ** 2 + c["b"] + c["c"], "two": (c["b"] - 1) ** 2}[
+            task
+        ]
+
+    loss = Metric(higher_is_better=False, lower=None, upper=None)
+    study = replace(
+        make_study("abc", order=["a", ["b", "c"]]),
+        tasks={"one": loss, "two": loss},
+        definitions={"one": "1", "two": "2"},
+    )
+
+    result = run(study, tmp_path, Metrics(evaluate))
+
+    # b owns two, c nothing: their pair is measured on two alone.
+    assert list(result.stages[0].study.tasks) == ["two"]
+    chosen = result.stages[0].result.front[0]
+    assert chosen["b"] == pytest.approx(1, abs=1e-3)
+    assert list(result.surrogates) == ["one", "two"]
+
+
+def test_models_that_own_no_task_are_measured_on_all(tmp_path: Path) -> None:
+    study = make_study("abc", order=["a", ["b", "c"]])
+    study = replace(study, tasks={"a": study.tasks["a"]})
+
+    result = run(study, tmp_path, Metrics(lambda c, _: (c["a"] - 1) ** 2 + c["b"]))
+
+    assert [list(stage.study.tasks) for stage in result.stages] == [["a"], ["a"]]
+    chosen = result.front[result.selected]
+    assert chosen["a"] == pytest.approx(1, abs=1e-3)
+    assert chosen["b"] == pytest.approx(0, abs=1e-3)
+
+
+def test_a_pair_that_is_best_left_out_is_left_out(tmp_path: Path) -> None:
+    study = make_study(order=[["a", "b"], ["c", "d"]])
+    evaluate = Metrics(lambda c, _: (c["a"] - 1) ** 2 + c["b"] + c["c"] + c["d"])
+
+    result = run(study, tmp_path, evaluate)
+
+    assert result.front[result.selected] == pytest.approx(
+        {"a": 1, "b": 0, "c": 0, "d": 0}, abs=1e-3
+    )
+    # Merges of the last pair coincide where a group has no weight at all.
+    assert len(evaluate.calls) == len(set(evaluate.calls))
+
+
+def test_gradients_are_followed_into_the_pairs(tmp_path: Path) -> None:
+    metrics = Metrics(own_corner)
+    # One evaluation less than the terms of a quadratic, if it were not for the slopes.
+    study = make_study(evaluations=5, gradients=True)
+    loss = replace(study.tasks["a"], differentiable=True)
+    study = replace(study, tasks=dict.fromkeys(NAMES, loss))
+
+    def evaluate(c: Mapping[str, float], task: str) -> Measurement:
+        slopes = {n: 2 * (v - (n == task)) for n, v in c.items()}
+        return replace(metrics(c, task), gradient=slopes)
+
+    result = run(study, tmp_path, evaluate)
+
+    assert all(s.quality.r2 > 0.999999 for s in result.surrogates.values())
+    chosen = result.front[result.selected]
+    assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
+    assert len(metrics.calls) == len(set(metrics.calls))
+
+
+def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None:
+    study = make_study(remeasure=3)
+    result = run(study, tmp_path, Metrics(own_corner))
+
+    content = json.loads((tmp_path / "front.json").read_text())
+
+    for point in content["points"]:
+        for task in NAMES:
+            expected = own_corner(point["coefficients"], task)
+            assert point["predicted"][task]["value"] == pytest.approx(expected)
+    measured = [p for p in content["points"] if p["measured"]["a"]["value"] is not None]
+    assert 3 <= len(measured) <= 4
+    # A single model is not among the merges of the last pair.
+    by_label = {anchor["label"]: anchor for anchor in content["anchors"]}
+    assert by_label["a"]["predicted"]["a"]["value"] is None
+    assert by_label["a"]["measured"]["a"]["value"] == 0
+    assert by_label["base"]["predicted"]["a"]["value"] == pytest.approx(1)
+    assert list(content["groups"]) == list(result.groups)
+    surrogates = surrogates_content(study, result)
+    assert surrogates["coefficients"] == list(result.groups)
+
+
+def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
+    study = make_study()
+    result = run(study, tmp_path, Metrics(own_corner))
+
+    log = list(read_log(tmp_path / "evaluations.jsonl"))
+    for stage in result.stages:
+        content = front_content(stage.study, stage.result, log)
+        labels = [anchor["label"] for anchor in content["anchors"]]
+        assert labels == ["base", *stage.result.groups, "soup"]
+        for merge in [*content["anchors"], content["points"][content["selected"]]]:
+            for task in stage.study.tasks:
+                expected = own_corner(merge["coefficients"], task)
+                assert merge["measured"][task]["value"] == pytest.approx(expected)
+                assert merge["predicted"][task]["value"] == pytest.approx(expected)
+
+
+def test_a_group_of_several_models_takes_the_bounds_that_all_share(
+    tmp_path: Path,
+) -> None:
+    wide = replace(
+        make_study(bounds=(0.0, 1.5), order=[["a", "b"], ["c", "d"]]),
+        bounds=dict.fromkeys(NAMES, (0.0, 1.5)),
+    )
+    own = replace(
+        make_study(bounds={"a": (0.0, 2.0)}, order=[["a", "b"], ["c", "d"]]),
+        bounds={**dict.fromkeys(NAMES, (0.0, 1.0)), "a": (0.0, 2.0)},
+    )
+
+    ranges = [
+        [
+            s.result.surrogates["a"].bounds.tolist()
+            for s in run(study, tmp_path / name, Metrics()).stages
+            if "a" in s.study.tasks
+        ]
+        for name, study in (("wide", wide), ("own", own))
+    ]
+
+    assert ranges[0] == [[[0, 1.5], [0, 1.5]], [[0, 1.5], [0, 1.5]]]
+    assert ranges[1] == [[[0, 2], [0, 1]], [[0, 1], [0, 1]]]
+
+
+def test_one_model_has_nothing_to_be_merged_with() -> None:
+    problems = search_problems(make_study("a"))
+
+    assert [p.key for p in problems] == [("map", "search", "strategy")]
+    assert "only 'a' is searched; use map" in problems[0].message
+
+
+def test_too_few_evaluations_for_a_pair_are_refused() -> None:
+    problems = search_problems(make_study(evaluations=5))
+
+    assert [p.key for p in problems] == [("map", "search", "evaluations")]
+
+
+@pytest.mark.parametrize(
+    ("order", "key", "message"),
+    [
+        ([["a", "b"], "c"], (), "'d' is missing"),
+        ([["a", "b"], ["c", "e"]], (1, 1), "no coefficient 'e'; known: a, b, c, d"),
+        ([["a", "b"], ["c", "a"]], (1, 1), "'a' stands twice"),
+        (["a", "b", "c", "d"], (), "two are merged at a time.*got 4"),
+        ([["a", "b"], ["c", ["d"]]], (1, 1), "got 1"),
+        ([["a", "b"], ["c", {"d": 1}]], (1, 1), "no coefficient {'d': 1}"),
+    ],
+)
+def test_orders_that_are_no_binary_tree_of_all_models(
+    order: list[Any], key: tuple[int, ...], message: str
+) -> None:
+    problems = search_problems(make_study(order=order))
+
+    assert [p.key for p in problems] == [("map", "search", "order", *key)]
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(problems[0].message)

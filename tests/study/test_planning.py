@@ -1,0 +1,194 @@
+"""Designs that build on the log, refinement, and what a surrogate needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mergekit_map.errors import DesignError
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.study.log import Evaluation, open_log, read_log
+from mergekit_map.study.planning import design
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Study, StudyResult
+
+IDEAL = {"a": np.array([0.8, 0.3]), "b": np.array([0.2, 0.7])}
+
+
+def study_of(**spec: Any) -> Study:
+    loss = Metric(higher_is_better=False, lower=None, upper=None, differentiable=True)
+    return Study(
+        bounds={"x": (0.0, 1.0), "y": (0.0, 1.0)},
+        anchors={"base": {"x": 0.0, "y": 0.0}},
+        tasks={"a": loss, "b": loss},
+        definitions={"a": "a", "b": "b"},
+        merge="m",
+        search=SearchSpec(**{"remeasure": 0, **spec}),
+        select=SelectSpec(),
+    )
+
+
+class Landscape:
+    """A bowl per task, with a ripple of the given height."""
+
+    def __init__(self, ripple: float = 0.0, stop: int | None = None) -> None:
+        self.ripple = ripple
+        self.stop = stop
+        self.calls: list[tuple[tuple[float, ...], str]] = []
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+        if len(self.calls) == self.stop:
+            raise KeyboardInterrupt("stopped")
+        c = np.array(list(coefficients.values()))
+        self.calls.append((tuple(c), task))
+        ripple = self.ripple * math.sin(8 * c.sum())
+        gradient = 2 * (c - IDEAL[task]) + 8 * self.ripple * math.cos(8 * c.sum())
+        named = dict(zip(coefficients, gradient.tolist(), strict=True))
+        value = 1 + ((c - IDEAL[task]) ** 2).sum() + ripple
+        return Measurement(float(value), None, 1, gradient=named)
+
+
+def run(study: Study, folder: Path, evaluate: Landscape) -> StudyResult:
+    folder.mkdir(exist_ok=True)
+    with open_log(folder / "evaluations.jsonl") as log:
+        return run_study(study, evaluate, log, lambda _: None)
+
+
+def roles(folder: Path) -> list[str]:
+    return [e.role for e in read_log(folder / "evaluations.jsonl")]
+
+
+def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None:
+    run(study_of(evaluations=40, refine=True), tmp_path, Landscape())
+
+    # One round of a merge per coefficient shows that the quadratic is exact.
+    assert roles(tmp_path).count("refinement") == 2 * 2
+    assert len(roles(tmp_path)) < 2 * 20
+
+
+def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None:
+    study = study_of(evaluations=18, refine=True)
+
+    run(study, tmp_path, Landscape(ripple=0.05))
+
+    found = list(read_log(tmp_path / "evaluations.jsonl"))
+    refined = np.array(
+        [list(e.coefficients.values()) for e in found if e.role == "refinement"]
+    )
+    assert len([e for e in found if e.role != "front"]) == 2 * 18
+    # The true front is near the line between the two ideals.
+    along = IDEAL["b"] - IDEAL["a"]
+    offset = refined - IDEAL["a"]
+    across = np.abs(offset @ [along[1], -along[0]]) / np.linalg.norm(along)
+    assert np.median(across) < 0.15
+
+
+def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> None:
+    study = study_of(evaluations=16, refine=True, surrogate="regularized")
+    whole = Landscape(ripple=0.05)
+    run(study, tmp_path / "whole", whole)
+
+    for stop in range(9, len(whole.calls), 12):
+        folder = tmp_path / f"stop{stop}"
+        stopped = Landscape(ripple=0.05, stop=stop)
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            run(study, folder, stopped)
+        rest = Landscape(ripple=0.05)
+        run(study, folder, rest)
+        assert stopped.calls + rest.calls == whole.calls
+
+
+def test_refinement_is_fitted(tmp_path: Path) -> None:
+    study = study_of(evaluations=16, refine=True)
+
+    result = run(study, tmp_path, Landscape(ripple=0.05))
+
+    assert {s.quality.n for s in result.surrogates.values()} == {16}
+
+
+def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
+    study = study_of(evaluations=3, gradients=True)
+
+    result = run(study, tmp_path, Landscape())
+
+    for task, surrogate in result.surrogates.items():
+        assert surrogate.predict(IDEAL[task][None]) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> None:
+    run(study_of(evaluations=8), tmp_path, Landscape())
+    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines(keepends=True)
+    bare = [line.split(', "gradient"')[0].rstrip("}\n") + "}\n" for line in lines]
+    (tmp_path / "evaluations.jsonl").write_text("".join(bare))
+    again = Landscape()
+
+    run(study_of(evaluations=8, gradients=True), tmp_path, again)
+
+    assert len(again.calls) >= 2 * 8
+
+
+def logged(points: np.ndarray) -> list[Evaluation]:
+    return [
+        Evaluation({"x": x, "y": y}, task, "design", 1.0, None, 1, 0.0, "m", task)
+        for x, y in points.tolist()
+        for task in ("a", "b")
+    ]
+
+
+def test_a_d_optimal_design_builds_on_the_log() -> None:
+    study = study_of(evaluations=10, design="d_optimal")
+    known = np.random.default_rng(0).uniform(size=(4, 2))
+
+    planned = np.array([study.vector(c) for _, c in design(study, logged(known))])
+
+    np.testing.assert_array_equal(planned[1:5], known)
+    assert len(planned) == 10
+    fresh = np.array([study.vector(c) for _, c in design(study)])
+    assert not (fresh[1:5] == known).all()
+
+
+def test_a_d_optimal_design_goes_on_where_it_was() -> None:
+    study = study_of(evaluations=12, design="d_optimal")
+    whole = np.array([study.vector(c) for _, c in design(study)])
+
+    for k in range(1, 12):
+        rest = [study.vector(c) for _, c in design(study, logged(whole[:k]))]
+        np.testing.assert_array_equal(rest, whole)
+
+
+def test_merges_outside_the_box_are_not_built_on() -> None:
+    study = study_of(evaluations=8, design="d_optimal")
+    outside = np.array([[2.0, 0.5]])
+
+    planned = np.array([study.vector(c) for _, c in design(study, logged(outside))])
+
+    assert planned.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"evaluations": 5}, r"6 parameters and needs 6 evaluations, but only 5"),
+        ({"evaluations": 5}, r"at least 1 more.*surrogate: regularized"),
+        ({"evaluations": 2, "gradients": True}, r"needs 3 evaluations, but only 2"),
+        ({"evaluations": 2, "surrogate": "regularized"}, r"needs 3 .*at least 1 more$"),
+    ],
+)
+def test_says_what_is_missing(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
+        design(study_of(**spec))
+
+
+def test_a_task_without_derivatives_needs_as_many_merges_as_ever() -> None:
+    study = study_of(evaluations=5, gradients=True)
+    rough = replace(study.tasks["b"], differentiable=False)
+
+    with pytest.raises(DesignError, match="needs 6 evaluations"):
+        design(replace(study, tasks={**study.tasks, "b": rough}))

@@ -1,0 +1,73 @@
+"""What ``front.json`` holds besides the front."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mergekit_map.measurement import Metric
+from mergekit_map.search.links import Link
+from mergekit_map.search.surrogate import fit_surrogate
+from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.study.log import Evaluation
+from mergekit_map.study.results import front_content
+from mergekit_map.study.study import Study, StudyResult
+
+
+def evaluation(a: float, task: str, value: float, merge: str = "now") -> Evaluation:
+    return Evaluation(
+        coefficients={"a": a},
+        task=task,
+        role="design",
+        value=value,
+        stderr=0.1,
+        n=1,
+        seconds=0.0,
+        merge=merge,
+        definition="",
+    )
+
+
+def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
+    metric = Metric(higher_is_better=True, lower=None, upper=None)
+    study = Study(
+        bounds={"a": (0.0, 1.0)},
+        anchors={"base": {"a": 0.0}},
+        tasks={"one": metric, "two": metric},
+        definitions={"one": "", "two": ""},
+        merge="now",
+        search=SearchSpec(),
+        select=SelectSpec(),
+    )
+    X = np.linspace(0, 1, 5)[:, None]
+    fitted = fit_surrogate(
+        X, X[:, 0] ** 2, stderr=None, link=Link(-math.inf, math.inf), bounds=study.box
+    )
+    surrogates = {"one": fitted, "two": fitted}
+    log = [
+        evaluation(0.0, "one", 1.0),  # an anchor
+        evaluation(0.3, "one", 2.0),
+        evaluation(0.4, "one", 3.0),  # a point of the front
+        evaluation(0.5, "one", 4.0, merge="before"),
+        evaluation(0.7, "two", 5.0),
+        evaluation(0.3, "two", 6.0),
+        evaluation(0.3, "one", 7.0),  # measured again: the later one counts
+    ]
+
+    content = front_content(study, StudyResult(surrogates, [{"a": 0.4}], 0), log)
+
+    none = {"value": None, "stderr": None}
+    assert content["merges"] == [
+        {
+            "coefficients": {"a": 0.3},
+            "measured": {
+                "one": {"value": 7.0, "stderr": 0.1},
+                "two": {"value": 6.0, "stderr": 0.1},
+            },
+        },
+        {
+            "coefficients": {"a": 0.7},
+            "measured": {"one": none, "two": {"value": 5.0, "stderr": 0.1}},
+        },
+    ]
