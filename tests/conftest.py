@@ -45,9 +45,8 @@ def make_model(
 ) -> Callable[..., Path]:
     """Build a Llama of 2 layers, 32 wide, noise away from ``near`` where that is given.
 
-    The same arguments give the same folder.
+    The same arguments give the same folder, and no others do.
     """
-    home = tmp_path_factory.mktemp("models")
     made: dict[str, Path] = {}
 
     def make(
@@ -62,8 +61,9 @@ def make_model(
         noise: float = 0.02,
         **config: object,
     ) -> Path:
-        if name in made:
-            return made[name]
+        arguments = (name, seed, near, dtype, tied, extra_tokens, shard, noise, config)
+        if repr(arguments) in made:
+            return made[repr(arguments)]
         tokenizer = make_tokenizer(list(extra_tokens))
         torch.manual_seed(seed)
         size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -86,10 +86,10 @@ def make_model(
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * noise)
-        folder = home / name
+        folder = tmp_path_factory.mktemp("models") / name
         model.to(dtype).save_pretrained(folder, max_shard_size=shard)
         tokenizer.save_pretrained(folder)
-        made[name] = folder
+        made[repr(arguments)] = folder
         return folder
 
     return make

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import transformers
+import yaml
 from mergekit.config import MergeConfiguration
+from mergekit.graph import Executor
 from mergekit.io.tasks import LoaderCache
 from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
+from mergekit.scripts.multimerge import load_config, make_tasks
 from safetensors import SafetensorError
 
 from mergekit_map.errors import MergeError
@@ -39,10 +43,42 @@ def write_checkpoint(
         MergeError: mergekit refuses the models or the configuration.
     """
     options = options.model_copy(update={"write_model_card": False})
-    try:
+    with _explained():
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
+
+
+def write_staged_checkpoint(
+    recipe: str, stages: Path, folder: Path, options: MergeOptions
+) -> None:
+    """Carry out a recipe of several stages, as ``mergekit-multi`` does.
+
+    Checkpoints of named stages that lie in ``stages`` already are taken as they are;
+    those that do not are written there.
+
+    Raises:
+        MergeError: mergekit refuses the models or the configuration.
+    """
+    options = options.model_copy(update={"write_model_card": False})
+    with _explained():
+        for config in yaml.safe_load_all(recipe):
+            merge_adapters(config, options)
+        configs, dependencies = load_config(recipe, str(stages))
+        tasks = make_tasks(
+            configs, dependencies, options, str(stages), str(folder), lazy=True
+        )
+        # Of the graph of stages; each merge has an executor of its own.
+        executor = Executor(tasks, math_device="cpu", storage_device="cpu")
+        for _ in executor.run(quiet=options.quiet):
+            pass
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn mergekit's refusals into ours, and let go of what it keeps."""
+    try:
+        yield
     except _REFUSALS as error:
         raise MergeError(
             f"mergekit cannot carry out this merge: {error}; try the same models with "

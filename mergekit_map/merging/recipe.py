@@ -50,8 +50,18 @@ def recipe_text(
     space: MergeSpace, coefficients: Mapping[str, float], comments: Sequence[str]
 ) -> str:
     """Write a recipe; numbers are exact and ``comments`` stand on top."""
-    text = yaml.dump(
-        stock_config(space, coefficients),
+    return documents_text([stock_config(space, coefficients)], comments)
+
+
+def documents_text(
+    configs: Sequence[Mapping[str, Any]], comments: Sequence[str]
+) -> str:
+    """Write configurations one below the other, as ``mergekit-multi`` reads them.
+
+    All but the last have a ``name``, by which later ones refer to what they merge.
+    """
+    text = yaml.dump_all(
+        configs,
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,
@@ -64,7 +74,22 @@ def recipe_command(
     space: MergeSpace, recipe: str, out: str, options: MergeOptions
 ) -> str:
     """Give the stock command that writes this recipe's checkpoint, bit for bit."""
-    words = ["mergekit-yaml", recipe, out]
+    return shlex.join(["mergekit-yaml", recipe, out, *_merge_options(space, options)])
+
+
+def staged_command(
+    space: MergeSpace, recipe: str, stages: str, out: str, options: MergeOptions
+) -> str:
+    """Give that of a recipe of several stages, whose checkpoints go to ``stages``.
+
+    mergekit takes those that are there already for what it would write.
+    """
+    words = ["mergekit-multi", recipe, "--intermediate-dir", stages, "--out-path", out]
+    return shlex.join([*words, *_merge_options(space, options)])
+
+
+def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
+    words = []
     if draws_random_numbers(space):
         words += ["--random-seed", str(options.random_seed)]
     if _has_adapters(space):
@@ -77,7 +102,7 @@ def recipe_command(
         "--allow-crimes": options.allow_crimes,
         "--trust-remote-code": options.trust_remote_code,
     }
-    return shlex.join([*words, *(flag for flag, given in flags.items() if given)])
+    return [*words, *(flag for flag, given in flags.items() if given)]
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:

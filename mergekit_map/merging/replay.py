@@ -90,15 +90,18 @@ class TaskVectorReplay:
         step = _SLICE if self.plain else max(1, base.numel())
         for start in range(0, base.numel(), step):
             part = slice(start, start + step)
-            weighted = deltas[:, part] * column
-            if self.plain:
-                merged = _merge_plain(weighted, elect_signs=bool(self.elect_signs))
-            else:
-                merged = self._merge(weighted, column)
+            merged = self.merge_deltas(deltas[:, part], column)
             if same:
                 torch.add(base[part], merged, out=out[part])
             else:
                 out[part].copy_(base[part] + merged)
+
+    def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
+        """Merge a part of the deltas, (n, k) with weights (n, 1) to (k,)."""
+        weighted = deltas * weights
+        if self.plain:
+            return _merge_plain(weighted, elect_signs=bool(self.elect_signs))
+        return self._merge(weighted, weights)
 
     def _merge(self, weighted: Tensor, weights: Tensor) -> Tensor:
         """Elect signs, add up and normalise as mergekit does; (n, k) to (k,)."""

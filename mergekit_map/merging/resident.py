@@ -35,7 +35,7 @@ _GENERIC = 0.6180339887498949
 _SHARD_BYTES = 1 << 26
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ResidentMerge:
     """A model whose weights are those of the coefficients last written."""
 
@@ -43,6 +43,7 @@ class ResidentMerge:
     tokenizer: transformers.PreTrainedTokenizerBase
     replays: Mapping[str, Replay]
     weights: WeightTable
+    coefficients: Mapping[str, float]  # last written
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
@@ -56,6 +57,7 @@ class ResidentMerge:
         for job in jobs[False]:
             job()
         _run_side_by_side(jobs[True])
+        self.coefficients = dict(coefficients)
 
 
 def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
@@ -100,7 +102,7 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
             "another name or layout in the loaded model (fused experts, for example), "
             "so it cannot be merged in memory; set 'merge: disk' in the map block"
         )
-    yield ResidentMerge(model, tokenizer, replays, weights)
+    yield ResidentMerge(model, tokenizer, replays, weights, generic)
 
 
 def _record(

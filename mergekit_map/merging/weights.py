@@ -42,6 +42,17 @@ class WeightTable:
         """Give the weight of each of ``models`` in one tensor."""
         return [self._weight((tensor, model), coefficients) for model in models]
 
+    def slopes_of(self, tensor: str, models: Sequence[Any]) -> dict[str, list[float]]:
+        """Give the derivatives of the weight of each of ``models`` in one tensor.
+
+        Coefficients on which none of them depends are left out.
+        """
+        slopes = {
+            name: [table.get((tensor, model), 0.0) for model in models]
+            for name, table in self.slopes.items()
+        }
+        return {name: values for name, values in slopes.items() if any(values)}
+
     def _weight(
         self, key: tuple[str, ModelReference], coefficients: Mapping[str, float]
     ) -> float:

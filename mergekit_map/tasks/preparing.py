@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.config import BackendSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Measure, Measurement, Metric
+from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
+from mergekit_map.specs import BackendSpec
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (
@@ -23,6 +23,11 @@ from mergekit_map.tasks.harness_model import (
 )
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
+
+_OUT_OF_MEMORY = (
+    "; lower batch_size, or the task's block, or with gradients set "
+    "checkpoint_activations"
+)
 
 T = TypeVar("T")
 
@@ -34,12 +39,14 @@ def prepare_tasks(
     *,
     batch_size: int,
     backend: BackendSpec | None = None,
+    differentiate: Differentiate | None = None,
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
+    With ``differentiate``, tasks whose metric is differentiable give a gradient too.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
@@ -60,7 +67,9 @@ def prepare_tasks(
 
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
-        prepare = functools.partial(_prepare, task, model, tokenizer, harness_model)
+        prepare = functools.partial(
+            _prepare, task, model, tokenizer, harness_model, differentiate
+        )
         measure = _locate(name, model, prepare)
         measures[name] = functools.partial(_measure, name, model, task.metric, measure)
     return measures
@@ -71,10 +80,11 @@ def _prepare(
     model: PreTrainedModel,
     tokenizer: Any,
     harness_model: Callable[[int | None], Any],
+    differentiate: Differentiate | None,
 ) -> Measure:
     match task:
         case PerplexityText():
-            return prepare_perplexity(task, model, tokenizer)
+            return prepare_perplexity(task, model, tokenizer, differentiate)
         case HarnessTask():
             return prepare_harness(task, harness_model)
         case PythonFunction():
@@ -109,7 +119,7 @@ def _locate(name: str, model: PreTrainedModel, step: Callable[[], T]) -> T:
         raise EvaluationError(f"{place}: {error}") from error
     except Exception as error:
         out_of_memory = isinstance(error, torch.OutOfMemoryError)
-        hint = "; lower batch_size, or the task's block" if out_of_memory else ""
+        hint = _OUT_OF_MEMORY if out_of_memory else ""
         raise EvaluationError(
             f"{place}: could not be measured: {type(error).__name__}: {error}{hint}"
         ) from error

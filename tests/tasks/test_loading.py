@@ -8,7 +8,7 @@ import pytest
 from conftest import write_choices
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config import (
+from mergekit_map.specs import (
     LmEvalTask,
     PerplexityTask,
     PythonTask,

@@ -1,5 +1,8 @@
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,9 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config import PerplexityTask
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.measurement import Differentiate, Measurement, Metric
+from mergekit_map.specs import PerplexityTask
 from mergekit_map.tasks import perplexity as perplexity_module
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
@@ -20,7 +23,13 @@ from mergekit_map.tasks.surroundings import quiet
 
 
 def measure(
-    documents: list[str], model: Any, tokenizer: Any, folder: Path, **options: Any
+    documents: list[str],
+    model: Any,
+    tokenizer: Any,
+    folder: Path,
+    *,
+    differentiate: Differentiate | None = None,
+    **options: Any,
 ) -> Measurement:
     path = folder / "text.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
@@ -29,7 +38,9 @@ def measure(
     )
     tasks, problems = load_tasks({"text": spec}, folder)
     assert not problems
-    return prepare_tasks(tasks, model, tokenizer, batch_size=2)["text"]()
+    return prepare_tasks(
+        tasks, model, tokenizer, batch_size=2, differentiate=differentiate
+    )["text"]()
 
 
 def rolling_loglikelihood(
@@ -237,6 +248,94 @@ def test_nan_and_infinity_are_values(
     assert math.isnan(result.stderr)
 
 
+class Scaled:
+    """The derivative by a factor on the weights of the head."""
+
+    def __init__(self, model: LlamaForCausalLM):
+        self.model = model
+        self.passes = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[dict[str, float]]:
+        weight = self.model.lm_head.weight
+        derivatives = {"head": 0.0}
+
+        def take(_: torch.Tensor) -> None:
+            self.passes += 1
+            derivatives["head"] += float((weight.grad * weight).sum())
+            weight.grad = None
+
+        with torch.enable_grad():
+            hook = weight.requires_grad_(True).register_post_accumulate_grad_hook(take)
+            yield derivatives
+        hook.remove()
+        weight.requires_grad_(False)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_the_gradient_is_that_of_the_value(
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    documents: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_by_one: bool,
+) -> None:
+    if one_by_one:
+        monkeypatch.setattr(perplexity_module, "_MAX_LOGIT_BYTES_CPU", 1)
+    text = (documents, model, tokenizer, folder)
+    scaled = Scaled(model)
+
+    result = measure(*text, differentiate=scaled, block=16)
+
+    assert scaled.passes == (result.n if one_by_one else 1)
+    weight = model.lm_head.weight.clone()
+    ends = []
+    for factor in (0.99, 1.01):
+        model.lm_head.weight.copy_(weight * factor)
+        ends.append(measure(*text, block=16).value)
+    assert result.gradient == pytest.approx(
+        {"head": (ends[1] - ends[0]) / 0.02}, rel=1e-3
+    )
+
+
+def test_all_but_the_gradient_is_the_same_to_the_last_bit(
+    model: LlamaForCausalLM, tokenizer: Any, documents: list[str], folder: Path
+) -> None:
+    text = (documents, model, tokenizer, folder)
+    plain = measure(*text)
+
+    result = measure(*text, differentiate=Scaled(model))
+
+    assert plain.gradient is None
+    assert replace(result, gradient=None) == plain
+
+
+def test_the_value_is_the_plain_one_where_a_model_computes_otherwise_for_gradients(
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    documents: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forward = model.forward
+
+    def rounded_otherwise(**inputs: Any) -> Any:
+        output = forward(**inputs)
+        if torch.is_grad_enabled():
+            output.logits = output.logits * 1.0001
+        return output
+
+    monkeypatch.setattr(model, "forward", rounded_otherwise)
+    text = (documents, model, tokenizer, folder)
+    plain = measure(*text)
+
+    result = measure(*text, differentiate=Scaled(model))
+
+    assert replace(result, gradient=None) == plain
+    assert result.gradient
+
+
 def test_less_is_better_and_zero_is_the_least(
     documents: list[str], folder: Path
 ) -> None:
@@ -246,7 +345,11 @@ def test_less_is_better_and_zero_is_the_least(
     tasks, _ = load_tasks({"text": spec}, folder)
 
     assert tasks["text"].metric == Metric(
-        higher_is_better=False, lower=0.0, upper=None, unit="nats/token"
+        higher_is_better=False,
+        lower=0.0,
+        upper=None,
+        unit="nats/token",
+        differentiable=True,
     )
 
 

@@ -1,0 +1,422 @@
+"""Derivatives by the coefficients, against differences of the loss itself.
+
+Most merges here are in float64, so that differences over small steps are exact to six
+digits and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mergekit.options import MergeOptions
+from torch.multiprocessing.reductions import StorageWeakRef
+from transformers import PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from mergekit_map.errors import MergeError
+from mergekit_map.measurement import Differentiate
+from mergekit_map.merging import gradients
+from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.gradients import differentiation
+from mergekit_map.merging.replay import TaskVectorReplay
+from mergekit_map.merging.resident import ResidentMerge, resident_merge
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.specs import SearchSpec
+
+TOKENS = torch.randint(3, 200, (6, 24), generator=torch.Generator().manual_seed(0))
+BATCHES = TOKENS.split(4)  # of different size
+
+Opened: TypeAlias = tuple[ResidentMerge, MergeSpace]
+
+
+@pytest.fixture(scope="module")
+def distant(make_model: Callable[..., Path]) -> dict[str, Path]:
+    """A family whose members differ enough for losses that are no straight lines."""
+    base = make_model("distant", 70, noise=0.1)
+    tuned = {n: make_model(n, 71 + i, base, noise=0.05) for i, n in enumerate("xyz")}
+    return {"base": base, **tuned}
+
+
+@pytest.fixture(scope="module")
+def close(make_model: Callable[..., Path], distant: dict[str, Path]) -> dict[str, Path]:
+    """A family so close that its losses are nearly linear in what the merge changes."""
+    base = distant["base"]
+    tuned = {n: make_model(n, 75 + i, base, noise=0.001) for i, n in enumerate("pqr")}
+    return {"base": base, **tuned}
+
+
+@pytest.fixture(scope="module")
+def added(distant: dict[str, Path]) -> Iterator[Opened]:
+    with opened(config("task_arithmetic", distant)) as merge:
+        yield merge
+
+
+@pytest.fixture(scope="module")
+def elected(close: dict[str, Path]) -> Iterator[Opened]:
+    with opened(config("ties", close, "pq")) as merge:
+        yield merge
+
+
+@pytest.fixture(autouse=True)
+def _norms_in_the_dtype_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let float64 be float64: transformers takes norms in float32."""
+
+    def forward(self: LlamaRMSNorm, x: torch.Tensor) -> torch.Tensor:
+        variance = x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon
+        return self.weight * x * variance.rsqrt()
+
+    monkeypatch.setattr(LlamaRMSNorm, "forward", forward)
+
+
+def config(
+    method: str, family: Mapping[str, Path], names: str = "xy", **more: Any
+) -> dict[str, Any]:
+    parameters = {} if method == "task_arithmetic" else {"density": 0.7}
+    models = [{"model": str(family[n]), "parameters": dict(parameters)} for n in names]
+    base = str(family["base"])
+    head = {"merge_method": method, "base_model": base, "dtype": "float64"}
+    return {**head, "models": models, **more}
+
+
+@contextmanager
+def opened(
+    merge: dict[str, Any], bounds: tuple[float, float] = (0.0, 1.0)
+) -> Iterator[Opened]:
+    assert check_merge(merge) == []
+    space, problems = build_space(merge, SearchSpec(bounds=bounds))
+    assert space is not None, problems
+    options = MergeOptions(random_seed=7, quiet=True)
+    with resident_merge(space, options) as resident:
+        yield resident, space
+
+
+def loss(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor:
+    logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].double()
+    return F.cross_entropy(
+        logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum"
+    )
+
+
+def derivatives(
+    merge: ResidentMerge,
+    space: MergeSpace,
+    coefficients: Mapping[str, float],
+    *,
+    checkpoint: bool = False,
+) -> dict[str, float]:
+    merge.write(coefficients)
+    with differentiation(merge, space, checkpoint_activations=checkpoint)() as found:
+        for batch in BATCHES:
+            loss(merge.model, batch).backward()
+    return dict(found)
+
+
+def value(merge: ResidentMerge, coefficients: Mapping[str, float]) -> float:
+    merge.write(coefficients)
+    return float(loss(merge.model, TOKENS))
+
+
+def differences(
+    merge: ResidentMerge, coefficients: Mapping[str, float], step: float
+) -> dict[str, float]:
+    """Differentiate the loss with the step, inside [0, 1]."""
+
+    def difference(name: str) -> float:
+        def at(offset: float) -> float:
+            moved = coefficients[name] + offset * step
+            return value(merge, {**coefficients, name: moved})
+
+        if coefficients[name] < step:
+            return (-3 * at(0) + 4 * at(1) - at(2)) / (2 * step)
+        if coefficients[name] > 1 - step:
+            return (3 * at(0) - 4 * at(-1) + at(-2)) / (2 * step)
+        return (at(1) - at(-1)) / (2 * step)
+
+    return {name: difference(name) for name in coefficients}
+
+
+def with_elections_fixed(
+    merge: ResidentMerge, coefficients: Mapping[str, float]
+) -> dict[str, float]:
+    """Differentiate with mergekit's masks as they are at the coefficients.
+
+    For coefficients that are the weights of the models, in their order.
+    """
+    merge.write(coefficients)
+    merge.model.requires_grad_(True)
+    loss(merge.model, TOKENS).backward()
+    found = dict.fromkeys(coefficients, 0.0)
+    weights = torch.tensor(list(coefficients.values()), dtype=torch.float64)
+    for name, parameter in merge.model.named_parameters():
+        deltas = merge.replays[name].deltas
+        weighted = deltas * weights.view(-1, *[1] * parameter.dim())
+        kept = weighted.sign() == torch.where(weighted.sum(0) >= 0, 1, -1)
+        for coefficient, delta in zip(found, deltas * kept, strict=True):
+            found[coefficient] += float((delta * parameter.grad).sum())
+    merge.model.requires_grad_(False)
+    merge.model.zero_grad()
+    return found
+
+
+def test_linear_merges_have_the_derivatives_of_their_loss(added: Opened) -> None:
+    merge, space = added
+    for point in [(0.3, 0.8), (0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.5)]:
+        coefficients = dict(zip("xy", point, strict=True))
+        expected = differences(merge, coefficients, 1e-4)
+
+        found = derivatives(merge, space, coefficients)
+
+        assert found == pytest.approx(expected, rel=1e-6)
+        assert min(map(abs, found.values())) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("names", "parameters"),
+    [
+        ("xy", {"lambda": 0.7}),
+        ("xy", {"normalize": True}),  # the weight of y is 1 minus that of x
+        ("xyz", {"normalize": True, "lambda": 1.3}),
+        ("xyz", {"rescale": True}),
+    ],
+)
+def test_shared_parameters(
+    names: str, parameters: dict[str, Any], distant: dict[str, Path]
+) -> None:
+    merge_config = config("dare_linear", distant, names, parameters=parameters)
+    if len(names) == 3:
+        merge_config["models"][2]["parameters"]["weight"] = 0.4
+    with opened(merge_config) as (merge, space):
+        coefficients = dict(zip(space.names, (0.3, 0.6), strict=False))
+        expected = differences(merge, coefficients, 1e-4)
+
+        found = derivatives(merge, space, coefficients)
+
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ties", "della"])
+def test_in_a_box_without_an_election_that_turns_the_elected_signs_are_fixed(
+    method: str, distant: dict[str, Path]
+) -> None:
+    box = (0.3, 0.3 + 1e-6)
+    with opened(config(method, distant, "xyz"), box) as (merge, space):
+        coefficients = dict(zip("xyz", (0.3, 0.3 + 4e-7, 0.3 + 1e-6), strict=True))
+        expected = with_elections_fixed(merge, coefficients)
+
+        found = derivatives(merge, space, coefficients)
+
+        assert found == pytest.approx(expected, rel=1e-5)
+        assert found == pytest.approx(differences(merge, coefficients, 1e-7), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("ties", {}), ("dare_ties", {"normalize": True, "lambda": 0.5})],
+)
+def test_elections_that_turn_are_part_of_the_slope(
+    method: str, parameters: dict[str, Any], close: dict[str, Path]
+) -> None:
+    merge_config = config(method, close, "pqr", parameters=parameters)
+    merge_config["models"][2]["parameters"]["weight"] = 0.4
+    with opened(merge_config) as (merge, space):
+        coefficients = {"p": 0.5, "q": 0.6}
+        step = gradients._STEP
+        expected = differences(merge, coefficients, step)
+
+        found = derivatives(merge, space, coefficients)
+
+    scale = max(map(abs, expected.values()))
+    assert found == pytest.approx(expected, abs=0.02 * scale)
+
+
+def test_elections_held_fixed_would_miss_much_of_the_slope(elected: Opened) -> None:
+    merge, space = elected
+    coefficients = {"p": 0.5, "q": 0.6}
+    expected = differences(merge, coefficients, gradients._STEP)
+    fixed = with_elections_fixed(merge, coefficients)
+
+    found = derivatives(merge, space, coefficients)
+
+    for name, slope in expected.items():
+        assert abs(found[name] - slope) < 0.05 * abs(fixed[name] - slope)
+
+
+@pytest.mark.parametrize("corner", [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.5)])
+def test_slopes_at_the_edges_of_the_box_are_those_from_inside(
+    corner: tuple[float, float], elected: Opened
+) -> None:
+    merge, space = elected
+    coefficients = dict(zip("pq", corner, strict=True))
+    expected = differences(merge, coefficients, gradients._STEP)
+
+    found = derivatives(merge, space, coefficients)
+
+    scale = max(map(abs, expected.values()))
+    assert found == pytest.approx(expected, abs=0.02 * scale)
+
+
+def test_layer_gradients_filters_and_fixed_weights(distant: dict[str, Path]) -> None:
+    merge_config = config("task_arithmetic", distant, "xyz")
+    weights = [
+        [{"filter": "mlp", "value": "mlp"}, {"value": 0.25}],
+        ["early", 0.3, "late"],
+        0.2,
+    ]
+    for model, weight in zip(merge_config["models"], weights, strict=True):
+        model["parameters"] = {"weight": weight}
+    with opened(merge_config) as (merge, space):
+        coefficients = {"mlp": 0.7, "early": 0.2, "late": 0.9}
+        expected = differences(merge, coefficients, 1e-4)
+
+        assert derivatives(merge, space, coefficients) == pytest.approx(
+            expected, rel=1e-6
+        )
+
+
+def test_nothing_is_computed_for_tensors_that_no_coefficient_changes(
+    distant: dict[str, Path],
+) -> None:
+    merge_config = config("task_arithmetic", distant, "x")
+    weight = [{"filter": "mlp", "value": "mlp"}, {"value": 0.25}]
+    merge_config["models"][0]["parameters"] = {"weight": weight}
+    with opened(merge_config) as (merge, space):
+        with differentiation(merge, space, checkpoint_activations=False)():
+            taken = {n for n, p in merge.model.named_parameters() if p.requires_grad}
+
+        assert taken == {n for n in merge.replays if "mlp" in n}
+        assert len(taken) == 6
+
+
+def test_tied_embeddings_count_at_both_ends(make_model: Callable[..., Path]) -> None:
+    base = make_model("tied-distant", 80, tied=True, noise=0.1)
+    tuned = make_model("t", 81, base, tied=True, noise=0.05)
+    merge_config = config("task_arithmetic", {"base": base, "t": tuned}, "t")
+    with opened(merge_config) as (merge, space):
+        assert "lm_head.weight" not in merge.replays
+        expected = differences(merge, {"t": 0.4}, 1e-4)
+
+        found = derivatives(merge, space, {"t": 0.4})
+
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype", "tolerance"),
+    [
+        ("task_arithmetic", torch.float32, 1e-5),
+        ("task_arithmetic", torch.bfloat16, 0.05),
+        ("ties", torch.float32, 1e-4),
+    ],
+)
+def test_merges_in_less_precision_have_nearly_the_derivatives_in_float64(
+    method: str, dtype: torch.dtype, tolerance: float, make_model: Callable[..., Path]
+) -> None:
+    half = {"dtype": torch.bfloat16}
+    base = make_model("distant16", 90, noise=0.1, **half)
+    family = {n: make_model(n, ord(n), base, **half) for n in "vw"}
+    found = {}
+    for precision in (torch.float64, dtype):
+        name = str(precision).removeprefix("torch.")
+        merge_config = config(method, {**family, "base": base}, "vw", dtype=name)
+        for model in merge_config["models"]:
+            model["parameters"] = {}  # what ties cuts off depends on the dtype
+        with opened(merge_config) as (merge, space):
+            assert merge.model.dtype == precision
+            # No simple ratio, in which task vectors in bfloat16 may cancel exactly.
+            coefficients = {"v": 0.51234, "w": 0.74831}
+            found[precision] = derivatives(merge, space, coefficients)
+
+    scale = max(map(abs, found[torch.float64].values()))
+    exact = pytest.approx(found[torch.float64], abs=tolerance * scale)
+    assert found[dtype] == exact
+
+
+def test_the_model_is_left_as_it_was(added: Opened) -> None:
+    merge, space = added
+    before = {k: v.clone() for k, v in merge.model.state_dict().items()}
+    differentiate = differentiation(merge, space, checkpoint_activations=True)
+
+    with pytest.raises(InterruptedError, match="here"):
+        interrupted(differentiate, merge.model)
+
+    for name, tensor in merge.model.state_dict(keep_vars=True).items():
+        assert torch.equal(tensor, before[name])
+        assert tensor.grad is None
+        assert not tensor.requires_grad
+        assert not tensor._post_accumulate_grad_hooks
+    assert not any("forward" in vars(m) for m in merge.model.modules())
+
+
+def interrupted(differentiate: Differentiate, model: PreTrainedModel) -> None:
+    with differentiate():
+        loss(model, TOKENS).backward()
+        loss(model, TOKENS)
+        raise InterruptedError("here")
+
+
+def test_no_more_than_one_gradient_is_held(
+    added: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, space = added
+    held: list[StorageWeakRef] = []
+    inner = gradients._slopes_of_sums
+
+    def watched(*arguments: Any) -> dict[str, float]:
+        gradient = arguments[-1]
+        assert all(storage.expired() for storage in held)
+        assert all(p.grad is None for p in merge.model.parameters())
+        held.append(StorageWeakRef(gradient.untyped_storage()))
+        return inner(*arguments)
+
+    monkeypatch.setattr(gradients, "_slopes_of_sums", watched)
+    derivatives(merge, space, {"x": 0.3, "y": 0.8})
+
+    assert len(held) == len(BATCHES) * len(list(merge.model.parameters()))
+
+
+def test_checkpointed_layers_are_computed_twice_and_give_the_same(
+    make_model: Callable[..., Path],
+) -> None:
+    # Dropout, which would be at work in training mode.
+    dropout = {"attention_dropout": 0.5, "noise": 0.1}
+    base = make_model("dropout", 100, **dropout)
+    tuned = make_model("d", 101, base, **dropout)
+    merge_config = config("task_arithmetic", {"base": base, "d": tuned}, "d")
+    with opened(merge_config) as (merge, space):
+        calls = []
+        attention = merge.model.model.layers[0].self_attn
+        attention.register_forward_hook(lambda *_: calls.append(1))
+
+        kept = derivatives(merge, space, {"d": 0.4})
+        assert len(calls) == len(BATCHES)
+        again = derivatives(merge, space, {"d": 0.4}, checkpoint=True)
+
+    assert len(calls) == 3 * len(BATCHES)
+    assert again == kept
+
+
+def test_refuses_methods_that_do_not_add_up_task_vectors(
+    distant: dict[str, Path],
+) -> None:
+    merge_config = config("task_arithmetic", distant, merge_method="linear")
+    del merge_config["base_model"]
+    with (
+        opened(merge_config) as (merge, space),
+        pytest.raises(MergeError, match="weight is not a sum of weighted task vectors"),
+    ):
+        differentiation(merge, space, checkpoint_activations=False)
+
+
+def test_refuses_to_checkpoint_layers_that_are_not_known(
+    added: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradients, "GradientCheckpointingLayer", TaskVectorReplay)
+
+    with pytest.raises(MergeError, match=r"Llama.* has no layers .*can checkpoint"):
+        differentiation(*added, checkpoint_activations=True)

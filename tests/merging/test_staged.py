@@ -1,0 +1,158 @@
+"""Which merges of merges are one merge, and what the others need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.staged import (
+    by_stage_name,
+    is_linear,
+    pair_merge,
+    staging_problems,
+)
+from mergekit_map.specs import SearchSpec
+
+
+def space_of(method: str, **changes: Any) -> MergeSpace:
+    models = [{"model": f"x/{n}", "parameters": {"density": 0.5}} for n in "abc"]
+    merge = {"merge_method": method, "base_model": "x/base", "models": models}
+    merge |= changes
+    merge = {key: value for key, value in merge.items() if value is not None}
+    space, problems = build_space(merge, SearchSpec())
+    assert space is not None, problems
+    return space
+
+
+@pytest.mark.parametrize(
+    ("method", "linear"),
+    [
+        ("task_arithmetic", True),
+        ("map_task_arithmetic", True),
+        ("dare_linear", True),
+        ("della_linear", True),
+        ("breadcrumbs", True),
+        ("ties", False),
+        ("dare_ties", False),
+        ("della", False),
+        ("breadcrumbs_ties", False),
+    ],
+)
+def test_methods_without_election_of_signs_are_linear(
+    method: str, *, linear: bool
+) -> None:
+    assert is_linear(space_of(method)) == linear
+
+
+def test_shares_of_a_whole_are_linear_and_other_normalised_weights_are_not() -> None:
+    models = [{"model": f"x/{n}"} for n in "abc"]
+    fixed = [*models[:2], {"model": "x/c", "parameters": {"weight": 0.5}}]
+    normalised = {"normalize": True}
+
+    assert is_linear(space_of("linear", base_model=None, models=models))
+    assert not is_linear(space_of("linear", base_model=None, models=fixed))
+    assert not is_linear(space_of("multislerp", models=models))
+    assert is_linear(space_of("task_arithmetic", models=fixed))
+    assert not is_linear(
+        space_of("task_arithmetic", models=fixed, parameters=normalised)
+    )
+    source = {"layer_range": [0, 2], "model": "x/a"}
+    sources = [source, {**source, "model": "x/base"}]
+    slices = [{"sources": sources, "parameters": normalised}]
+    sliced = {"models": None, "slices": slices}
+    assert not is_linear(space_of("task_arithmetic", **sliced))
+
+
+def test_a_plain_list_of_searched_models_can_be_merged_in_stages() -> None:
+    based = [{"model": f"x/{n}"} for n in ("base", "a", "b", "c")]
+
+    assert staging_problems(space_of("ties")) == []
+    assert staging_problems(space_of("ties", models=based)) == []
+    named = [{"model": "x/a", "parameters": {"weight": "alpha"}}, {"model": "x/b"}]
+    assert staging_problems(space_of("ties", models=named)) == []
+    assert staging_problems(space_of("ties", tokenizer={"source": "union"})) == []
+
+
+SOURCES = [
+    {"model": "x/a", "layer_range": [0, 2]},
+    {"model": "x/b", "layer_range": [0, 2]},
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "needed"),
+    [
+        ({"models": None, "slices": [{"sources": SOURCES}]}, ("slices",), "plain list"),
+        (
+            {
+                "models": [
+                    {"model": "x/a"},
+                    {"model": "x/b"},
+                    {"model": "x/c", "parameters": {"weight": 0.3}},
+                ]
+            },
+            ("models", 2),
+            "one searched weight for each model",
+        ),
+        (
+            {
+                "models": [
+                    {"model": "x/a", "parameters": {"weight": ["low", "high"]}},
+                    {"model": "x/b"},
+                ]
+            },
+            ("models", 0),
+            "one searched weight for each model",
+        ),
+        (
+            {"parameters": {"weight": "all"}},
+            ("models", 0),
+            "one searched weight for each model",
+        ),
+        ({"tokenizer": {"source": "x/a"}}, ("tokenizer",), "tokenizer of the base"),
+    ],
+)
+def test_says_what_keeps_checkpoints_from_being_merged_in_pairs(
+    changes: dict[str, Any], key: tuple[Any, ...], needed: str
+) -> None:
+    (problem,) = staging_problems(space_of("ties", **changes))
+
+    assert problem.key == key
+    assert needed in problem.message
+    assert "use strategy map, or a method that elects no signs" in problem.message
+
+
+def test_weights_that_are_shares_cannot_be_merged_in_pairs() -> None:
+    models = [{"model": f"x/{n}"} for n in "abc"]
+
+    (problem,) = staging_problems(space_of("multislerp", models=models))
+
+    assert "not shares of a whole" in problem.message
+
+
+def test_a_pair_keeps_all_but_the_other_models() -> None:
+    based = [{"model": "x/base"}, *space_of("ties").template["models"]]
+    space = space_of("ties", models=based, dtype="bfloat16")
+
+    merge = pair_merge(space, ["c", "pair-1"], Path("/run/merged"))
+
+    assert merge["models"] == [
+        {"model": "x/base"},
+        {"model": "x/c", "parameters": {"density": 0.5}},
+        {"model": "/run/merged/pair-1", "parameters": {"density": 1.0}},
+    ]
+    assert merge["dtype"] == "bfloat16"
+    assert merge["parameters"] == {"normalize": False}
+
+
+def test_checkpoints_of_stages_are_named_by_their_stage() -> None:
+    models = [{"model": "/run/merged/pair-1"}, {"model": "/other/pair-2"}]
+    config = {"base_model": "x/base", "models": models}
+
+    named = by_stage_name(config, Path("/run/merged"))
+
+    assert [m["model"] for m in named["models"]] == ["pair-1", "/other/pair-2"]
+    assert models[0]["model"] == "/run/merged/pair-1"
