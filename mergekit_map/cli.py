@@ -22,6 +22,7 @@ _COMMANDS = {
     ),
     "select": ("commands_light", "Choose a point of the front and write its recipe."),
     "merge": ("commands", "Write the checkpoint of a selection."),
+    "compare": ("commands", "Hold searches against baselines: the paper's tables."),
     "demo": ("commands", "Do all of it on models trained here, offline."),
 }
 

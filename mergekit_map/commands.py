@@ -20,10 +20,11 @@ import torch
 import transformers
 from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
 
-from mergekit_map.commands_light import chosen, selection_options
+from mergekit_map.commands_light import selection_options
 from mergekit_map.files import refuse_existing
-from mergekit_map.selection import Selection
+from mergekit_map.selection import Selection, select_point
 from mergekit_map.terminal import TerminalReporter, show_front, show_point
+from mergekit_map.terminal_tables import show_table
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -77,11 +78,7 @@ def search(merge_options: MergeOptions, config: Path, run: Path) -> None:
 @selection_options
 @_merging
 def merge(
-    merge_options: MergeOptions,
-    run: Path,
-    out: Path,
-    prefer: dict[str, float] | None,
-    index: int | None,
+    merge_options: MergeOptions, run: Path, out: Path, choice: dict[str, Any]
 ) -> None:
     """Write the checkpoint of a point of the front of RUN to OUT.
 
@@ -90,7 +87,7 @@ def merge(
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
     refuse_existing(out)
-    _merge(run, out, chosen(run, prefer, index), merge_options)
+    _merge(run, out, select_point(run, **choice), merge_options)
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -113,7 +110,74 @@ def run(
     refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     _search(config, run_folder, merge_options)
-    _merge(run_folder, out, chosen(run_folder, None, None), merge_options)
+    _merge(run_folder, out, select_point(run_folder), merge_options)
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("runs", metavar="RUN...", type=_FOLDER, nargs=-1, required=True)
+@click.option("--out", type=_FOLDER, help="Where the tables go  [default: RUN/compare]")
+@click.option(
+    "--opponents",
+    metavar="NAME,...",
+    default="random,moead",
+    show_default=True,
+    help="Searches on the real metrics: random (always there: the direct search), "
+    "sobol, grid, moead, nsga2, nsga3; and with the extra bench cma_es, qlognehvi, "
+    "optuna.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Merges that each opponent evaluates.",
+)
+@click.option(
+    "--preferences",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Random preferences that the methods are compared by.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of opponents, preferences and win rates.",
+)
+@_merging
+def compare(
+    merge_options: MergeOptions,
+    runs: tuple[Path, ...],
+    out: Path | None,
+    opponents: str,
+    **numbers: int,
+) -> None:
+    """Hold finished searches against opponents and baselines: the paper's tables.
+
+    Each opponent evaluates as many merges as --budget says; the front of each RUN adds
+    up to 100, and the baselines about 20 and one per preference and model. How many it
+    will be is said first. All goes into the log of the RUN: stopped, the same command
+    goes on where it was; finished, it measures nothing again. No search fits any of it.
+
+    Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
+    """
+    from mergekit_map.comparing import compare_runs
+    from mergekit_map.study.contest import ComparisonSpec
+
+    out = out or runs[0] / "compare"
+    names = tuple(name.strip() for name in opponents.split(","))
+    spec = ComparisonSpec(opponents=names, **numbers)
+    try:
+        with TerminalReporter() as reporter:
+            tables = compare_runs(runs, out, spec, merge_options, reporter)
+    except KeyboardInterrupt:
+        click.echo("\nstopped; all finished measurements are kept: compare again")
+        raise SystemExit(130) from None
+    for table in tables:
+        show_table(table)
+    click.echo(f"The tables are in {out}, as Markdown and CSV.")
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -147,7 +211,7 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     config.write_text(demo_config(family), encoding="utf-8")
     run_folder = folder / "run"
     _search(config, run_folder, merge_options)
-    selection = chosen(run_folder, None, None)
+    selection = select_point(run_folder)
     click.echo(
         f"\nThe chosen recipe, {run_folder / 'recipe.yml'}:\n\n{selection.recipe}"
     )

@@ -2,65 +2,95 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mergekit_map.selection import Selection, select_point
+from mergekit_map.selection import select_point
 
 _FOLDER = click.Path(path_type=Path)
 
 
-def _read_preference(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> dict[str, float] | None:
-    """Read ``math=2,code=1``."""
-    if text is None:
-        return None
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        task, _, weight = part.partition("=")
-        try:
-            weights[task.strip()] = float(weight)
-        except ValueError:
-            message = f"write it as math=2,code=1; got {text!r}"
-            raise click.BadParameter(message, ctx, param) from None
-        if not 0 <= weights[task.strip()] < float("inf"):
-            raise click.BadParameter(f"weights are 0 or more, got {part!r}", ctx, param)
-    if not any(weights.values()):
-        raise click.BadParameter("at least one weight must be above 0", ctx, param)
-    return weights
+def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
+    """Read options such as ``math=2,code=1``; percentages stay text."""
+
+    def read(
+        ctx: click.Context, param: click.Parameter, text: str | None
+    ) -> dict[str, float | str] | None:
+        if text is None:
+            return None
+        values: dict[str, float | str] = {}
+        for part in text.split(","):
+            task, _, value = (word.strip() for word in part.partition("="))
+            if task in values:
+                raise click.BadParameter(f"{task} stands twice", ctx, param)
+            try:
+                values[task] = value if value.endswith("%") else float(value)
+            except ValueError:
+                message = f"write it as {example}; got {text!r}"
+                raise click.BadParameter(message, ctx, param) from None
+        return values
+
+    return read
 
 
-def selection_options(command: Any) -> Any:
-    """Add ``--prefer`` and ``--index`` to a command."""
-    index = click.option(
+_SELECTION_OPTIONS = {
+    "prefer": click.option(
+        "--prefer",
+        metavar="TASK=WEIGHT,...",
+        callback=_pairs("math=2,code=1"),
+        help="How much each task counts, for example math=2,code=1.",
+    ),
+    "scalarization": click.option(
+        "--scalarization",
+        type=click.Choice(["sum", "achievement"]),
+        help="How the preference is used: the sum of the weighted tasks, or the "
+        "weighted distance to the best on the worst task, which also reaches hollows "
+        "of the front.",
+    ),
+    "knee": click.option(
+        "--knee",
+        is_flag=True,
+        help="The point where leaving it costs more than it gains.",
+    ),
+    "require": click.option(
+        "--require",
+        metavar="TASK=LIMIT,...",
+        callback=_pairs("math=0.65,code=95%"),
+        help="Limits: a number is the least (the most, where lower is better) in the "
+        "task's units, 95% a share of the best single model. Goes with --prefer or "
+        "--knee; alone, the best of the other tasks.",
+    ),
+    "index": click.option(
         "--index",
         type=click.IntRange(min=0),
         help="A point of the front by its number in front.csv.",
-    )
-    prefer = click.option(
-        "--prefer",
-        metavar="TASK=WEIGHT,...",
-        callback=_read_preference,
-        help="How much each task counts, for example math=2,code=1.",
-    )
-    return prefer(index(command))
+    ),
+}
 
 
-def chosen(run: Path, prefer: dict[str, float] | None, index: int | None) -> Selection:
-    """Select as the options of ``selection_options`` say."""
-    if prefer is not None and index is not None:
-        raise click.UsageError("give --prefer or --index, not both")
-    return select_point(run, prefer=prefer, index=index)
+def selection_options(command: Callable[..., None]) -> Any:
+    """Add the options that choose a point; ``choice`` gets them for select_point."""
+
+    @functools.wraps(command)
+    def gathered(**arguments: Any) -> None:
+        choice = {name: arguments.pop(name) for name in _SELECTION_OPTIONS}
+        command(choice=choice, **arguments)
+
+    decorated: Any = gathered
+    for option in reversed(_SELECTION_OPTIONS.values()):
+        decorated = option(decorated)
+    return decorated
 
 
 @click.command()
 @click.argument("run", type=_FOLDER)
 @selection_options
-def select(run: Path, prefer: dict[str, float] | None, index: int | None) -> None:
+def select(run: Path, choice: dict[str, Any]) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
     Nothing is evaluated, so choose as often as you like. Without an option, what was
@@ -68,8 +98,11 @@ def select(run: Path, prefer: dict[str, float] | None, index: int | None) -> Non
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
-    selection = chosen(run, prefer, index)
+    selection = select_point(run, **choice)
     click.echo(selection.recipe, nl=False)
+    click.echo("", err=True)
+    for sentence in selection.verdicts:
+        click.echo(sentence, err=True)
     click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
     command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])
     click.echo(f"  {command}", err=True)

@@ -6,32 +6,25 @@ problems of a file are collected and reported together, each with its line and k
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, cast
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from typing_extensions import Self
+from pydantic import BaseModel, ValidationError
 
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.yamlfile import KeyPath, YamlFile, existing
+from mergekit_map.specs import (
+    TASK_KINDS,
+    MapBlock,
+    MapSpec,
+    SelectSpec,
+    TaskSpec,
+)
+from mergekit_map.yamlfile import KeyPath, YamlFile, existing, format_key
 
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
-# YAML's true is a number to Python, but never to the one who wrote it.
-Int = Annotated[int, Field(strict=True)]
-Float = Annotated[float, Field(strict=True)]
 
 
 @dataclass(frozen=True)
@@ -42,187 +35,13 @@ class Problem:
     message: str
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TextSource(_Strict):
-    """Where documents come from: a .txt or .jsonl file, or a dataset of the Hub."""
-
-    file: Path | None = None
-    dataset: str | None = None
-    name: str | None = None  # configuration of the dataset
-    split: str = "test"
-    revision: str | None = None
-    field: str = "text"
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.file is None) == (self.dataset is None):
-            raise ValueError("give exactly one of 'file' and 'dataset'")
-        if self.file is not None and self.file.suffix not in {".txt", ".jsonl"}:
-            raise ValueError(
-                f"file must end in .txt or .jsonl, got {self.file.name!r}; "
-                "convert it, one JSON object with the text field per line"
-            )
-        return self
-
-
-class PerplexityTask(_Strict):
-    """Mean token loss of own text."""
-
-    perplexity: TextSource
-    max_tokens: Annotated[Int, Field(ge=2)] = 65536
-    block: Annotated[Int, Field(ge=2)] | None = None  # tokens per forward row
-
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "perplexity"
-
-
-Bounds = tuple[Float, Float]
-Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
-
-
-def _rising(bounds: Range) -> Range:
-    if bounds is None:
-        return bounds
-    if not all(math.isfinite(bound) for bound in bounds if bound is not None):
-        raise ValueError(f"must be finite numbers or null, got {list(bounds)}")
-    if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
-        raise ValueError(f"must rise from low to high, got {list(bounds)}")
-    return bounds
-
-
-class LmEvalTask(_Strict):
-    """A task or group of lm-evaluation-harness, or a local task YAML."""
-
-    lm_eval: str
-    metric: str
-    filter: str | None = None  # needed only where the task has several filters
-    limit: Int | Float | None = None
-    num_fewshot: Annotated[Int, Field(ge=0)] | None = None
-    apply_chat_template: bool = False
-    range: Range = None
-
-    _rising = field_validator("range")(_rising)
-
-    @field_validator("limit")
-    @classmethod
-    def _limit(cls, limit: float | None) -> float | None:
-        # lm-eval takes 1.0 for one document and refuses 0 late.
-        if limit is None or (isinstance(limit, int) and limit >= 1):
-            return limit
-        if isinstance(limit, float) and 0 < limit < 1:
-            return limit
-        raise ValueError(
-            f"limit must be a whole number of documents from 1, or a share between "
-            f"0 and 1, got {limit!r}"
-        )
-
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "lm_eval"
-
-
-class PythonTask(_Strict):
-    """A function of one's own: ``module:function`` gets the merged model."""
-
-    python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
-    direction: Literal["maximize", "minimize"]
-    range: Range = None
-
-    _rising = field_validator("range")(_rising)
-
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "python"
-
-
-TaskSpec = PerplexityTask | LmEvalTask | PythonTask
-_TASK_KINDS: dict[str, type[TaskSpec]] = {
-    "perplexity": PerplexityTask,
-    "lm_eval": LmEvalTask,
-    "python": PythonTask,
-}
-
-
-class SearchSpec(_Strict):
-    """How the coefficients are searched."""
-
-    strategy: Literal["map"] = "map"
-    design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
-        "sobol"
-    )
-    evaluations: Annotated[Int, Field(ge=1)] | None = None  # anchors included
-    bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
-    seed: Annotated[Int, Field(ge=0)] = 0
-    remeasure: Annotated[Int, Field(ge=0)] = 5  # front points measured afterwards
-
-    @field_validator("bounds")
-    @classmethod
-    def _bounds(cls, value: Bounds | dict[str, Bounds]) -> Bounds | dict[str, Bounds]:
-        for bounds in value.values() if isinstance(value, dict) else [value]:
-            _rising(bounds)
-        return value
-
-
-class SelectSpec(_Strict):
-    """Which point of the front becomes the recipe."""
-
-    prefer: dict[str, Float] | None = None
-    index: Annotated[Int, Field(ge=0)] | None = None
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.prefer is not None and self.index is not None:
-            raise ValueError("give 'prefer' or 'index', not both")
-        weights = list((self.prefer or {"": 1.0}).values())
-        if any(not w >= 0 or math.isinf(w) for w in weights) or not any(weights):
-            raise ValueError(
-                f"preferences must be 0 or more, finite, and not all 0, got "
-                f"{self.prefer}"
-            )
-        return self
-
-
-class BackendSpec(_Strict):
-    """A model class of lm-eval that runs the lm_eval tasks, such as vllm."""
-
-    name: str
-    args: dict[str, Any] = {}
-
-
-class _MapBlock(_Strict):
-    tasks: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
-    search: SearchSpec = SearchSpec()
-    select: SelectSpec = SelectSpec()
-    batch_size: Annotated[Int, Field(ge=1)] = 8
-    merge: Literal["memory", "disk"] = "memory"
-    backend: BackendSpec | None = None
-
-    @model_validator(mode="after")
-    def _backend_loads_from_disk(self) -> Self:
-        if self.backend is not None and self.merge != "disk":
-            raise ValueError(
-                "a backend loads each merge from disk; add 'merge: disk' to use one"
-            )
-        return self
-
-
-@dataclass(frozen=True)
-class MapSpec:
-    """The ``map:`` block, validated."""
-
-    tasks: Mapping[str, TaskSpec]
-    search: SearchSpec
-    select: SelectSpec
-    batch_size: int
-    merge: Literal["memory", "disk"]
-    backend: BackendSpec | None
+def parse_select(options: Mapping[str, Any]) -> SelectSpec:
+    """Validate a choice that no file makes; ConfigError where it has problems."""
+    select, problems = _validated(SelectSpec, options, ())
+    if select is None:
+        reports = [f"{format_key(p.key)} {p.message}".strip() for p in problems]
+        raise ConfigError("; ".join(reports))
+    return cast(SelectSpec, select)
 
 
 def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
@@ -233,9 +52,9 @@ def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
         text = "a 'map:' block with at least 'tasks:' is required; see the README"
         return None, [Problem(key, text)]
     tasks, problems = parse_tasks(file)
-    block, found = _validated(_MapBlock, raw, ("map",))
+    block, found = _validated(MapBlock, raw, ("map",))
     problems += found
-    problems += _unknown_preferences(raw)
+    problems += _unknown_in_select(raw)
     if block is None or problems:
         return None, problems
     spec = MapSpec(
@@ -253,7 +72,7 @@ def parse_tasks(file: YamlFile) -> tuple[dict[str, TaskSpec], list[Problem]]:
     """Validate the tasks of a file, each by itself; gives those that are right."""
     tasks: dict[str, TaskSpec] = {}
     problems: list[Problem] = []
-    for name, raw in _raw_tasks(file.content.get("map")).items():
+    for name, raw in _mapping(file.content.get("map"), "tasks").items():
         task, found = _parse_task(str(name), raw)
         problems += found
         if task is not None:
@@ -286,7 +105,7 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
         return None, [Problem(key, text)]
     if not isinstance(raw, dict):
         return None, []  # reported by the block itself
-    kinds = [kind for kind in _TASK_KINDS if kind in raw]
+    kinds = [kind for kind in TASK_KINDS if kind in raw]
     if len(kinds) != 1:
         got = ", ".join(map(repr, raw)) or "nothing"
         text = (
@@ -294,26 +113,27 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
             f"that says what is measured; got {got}"
         )
         return None, [Problem(key, text)]
-    return _validated(_TASK_KINDS[kinds[0]], raw, key)
+    return _validated(TASK_KINDS[kinds[0]], raw, key)
 
 
-def _raw_tasks(block: Any) -> Mapping[Any, Any]:
-    tasks = block.get("tasks") if isinstance(block, dict) else None
-    return tasks if isinstance(tasks, dict) else {}
-
-
-def _unknown_preferences(block: Mapping[str, Any]) -> list[Problem]:
+def _unknown_in_select(block: Mapping[str, Any]) -> list[Problem]:
     select = block.get("select")
-    prefer = select.get("prefer") if isinstance(select, dict) else None
-    tasks = [str(name) for name in _raw_tasks(block)]
+    tasks = [str(name) for name in _mapping(block, "tasks")]
     return [
         Problem(
-            ("map", "select", "prefer", str(name)),
+            ("map", "select", key, str(name)),
             f"there is no task {name!r}; {nearest(str(name), tasks)}",
         )
-        for name in (prefer if isinstance(prefer, dict) else {})
+        for key in ("prefer", "require")
+        for name in _mapping(select, key)
         if str(name) not in tasks
     ]
+
+
+def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
+    """Read a mapping in what may not be one itself."""
+    found = block.get(key) if isinstance(block, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _validated(

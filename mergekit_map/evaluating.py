@@ -12,6 +12,7 @@ from pathlib import Path
 from mergekit_map.files import write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.project import Project
@@ -20,6 +21,8 @@ from mergekit_map.tasks.preparing import prepare_tasks
 
 # Merges with the coefficients and gives what measures the result, by task.
 Prepare = Callable[[Mapping[str, float]], Mapping[str, Measure]]
+# Holds the models of a project meanwhile.
+Opener = Callable[[Project], AbstractContextManager[Prepare]]
 
 
 class MergeEvaluator:
@@ -74,15 +77,29 @@ def _save_samples(
     write_atomically(folder / name, json.dumps(plain(content)) + "\n")
 
 
+def merges_as_asked(project: Project) -> Opener:
+    """Choose how merges are made: in memory unless the configuration says otherwise."""
+    return {"memory": merges_in_memory, "disk": merges_on_disk}[project.spec.merge]
+
+
 @contextmanager
 def merges_in_memory(project: Project) -> Iterator[Prepare]:
     """Keep one model and overwrite its weights for each merge."""
+    search = project.spec.search
     with resident_merge(project.space, project.options) as merge:
+        differentiate = None
+        if search.gradients:
+            differentiate = differentiation(
+                merge,
+                project.space,
+                checkpoint_activations=search.checkpoint_activations,
+            )
         measures = prepare_tasks(
             project.tasks,
             merge.model,
             merge.tokenizer,
             batch_size=project.spec.batch_size,
+            differentiate=differentiate,
         )
 
         def prepare(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:

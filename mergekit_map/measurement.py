@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Measurement:
     n: int  # how many documents, blocks or items the value is a mean of
     details: Mapping[str, float] = field(default_factory=dict)  # other readings
     samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
+    gradient: Mapping[str, float] | None = None  # derivative by each coefficient
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Metric:
     lower: float | None  # smallest possible value, None where unbounded
     upper: float | None  # largest possible value, None where unbounded
     unit: str = ""
+    differentiable: bool = False  # whether derivatives by coefficients can be had
 
 
 class Measure(Protocol):
@@ -34,3 +37,8 @@ class Measure(Protocol):
     def __call__(self) -> Measurement:
         """Evaluate the model with the weights it has now."""
         ...
+
+
+# A context that adds up the derivatives, by coefficient, of all that is passed back
+# through the model in it. They are complete when it is left.
+Differentiate: TypeAlias = Callable[[], AbstractContextManager[Mapping[str, float]]]

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
 from mergekit.options import MergeOptions
 
 from mergekit_map import __version__
-from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluating import (
     MergeEvaluator,
-    merges_in_memory,
-    merges_on_disk,
+    merges_as_asked,
     one_checkpoint,
 )
 from mergekit_map.files import whole_folder, write_atomically
+from mergekit_map.finished import (
+    changes_in_words,
+    finished_project,
+    refuse_changes,
+)
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import recipe_command, recipe_text, stock_config
-from mergekit_map.project import Project, digest, load_project
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.nesting import (
+    Recipes,
+    last_pair_folder,
+    merge_stages,
+    nests_checkpoints,
+    search_pairs,
+)
+from mergekit_map.project import Project, digest
 from mergekit_map.publish.card import write_card
 from mergekit_map.publish.plots import plot_front
-from mergekit_map.selection import Selection, preference_reason
+from mergekit_map.selection import Selection, selection_reason
+from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.log import LOCK_NAME, EvaluationLog, open_log
+from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.results import (
     front_content,
     front_table,
@@ -34,15 +49,9 @@ from mergekit_map.study.results import (
     surrogates_content,
     write_json,
 )
-from mergekit_map.study.study import (
-    Candidate,
-    Progress,
-    Study,
-    StudyResult,
-    matching,
-    measure,
-    run_study,
-)
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Candidate, Progress, Study, StudyResult
+from mergekit_map.verdicts import verdicts
 
 
 class Reporter(Protocol):
@@ -66,9 +75,42 @@ def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, A
         ArtifactError: the folder is something else's, or another search is writing it.
         MapError: the models or tasks cannot be merged or measured.
     """
+    if nests_checkpoints(project):
+        return _search_nested(project, run, reporter)
+    with _opened_run(project, run, reporter) as (study, log, evaluate):
+        result = run_study(study, evaluate, log, reporter.progress)
+        front = front_content(study, result, log)
+        _write_stages(result, log, run)
+    surrogates = surrogates_content(study, result)
+    _write_results(project, front, surrogates, Recipes(project), run)
+    return front
+
+
+def _search_nested(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
+    """Search pair after pair, each into a folder of its own."""
+    with _opened_run(project, run, reporter) as (study, log, evaluate):
+        anchors = first_candidates(study)
+        measure(study, anchors, evaluate, log, reporter.progress)
+        evaluations = matching(study, log)
+
+    def search(pair: Project, folder: Path) -> Mapping[str, Any]:
+        return search_front(pair, folder, reporter)
+
+    front, recipes = search_pairs(project, evaluations, run, search)
+    last = last_pair_folder(project, run)
+    surrogates = read_json(last / "surrogates.json", "finished search")
+    _write_results(project, front, surrogates, recipes, run)
+    return front
+
+
+@contextmanager
+def _opened_run(
+    project: Project, run: Path, reporter: Reporter
+) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
+    """Open a run folder and the models, as long as merges are measured."""
     _claim_folder(run)
     study = project.study()
-    opener = {"memory": merges_in_memory, "disk": merges_on_disk}[project.spec.merge]
+    opener = merges_as_asked(project)
     with (
         open_log(run / "evaluations.jsonl") as log,
         MergeEvaluator(lambda: opener(project), _samples(run, study)) as evaluate,
@@ -76,16 +118,13 @@ def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, A
         (run / "manifest.json").unlink(missing_ok=True)
         write_atomically(run / "config.yml", project.file.text)
         _note_changes(project, study, log, run, reporter)
-        result = run_study(study, evaluate, log, reporter.progress)
-        front = front_content(study, result, log)
+        yield study, log, evaluate
         latest = {e.key: e for e in matching(study, log)}
     if failed := sum(e.failed for e in latest.values()):
         reporter.notice(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {run / 'evaluations.jsonl'}"
         )
-    _write_results(project, study, result, front, run)
-    return front
 
 
 def merge_point(
@@ -104,39 +143,20 @@ def merge_point(
         ArtifactError: ``out`` exists, or the run folder is not finished.
         MergeError: the models have changed since the search.
     """
-    manifest = read_json(run / "manifest.json", "finished search")
-    if options.random_seed is None:
-        options = options.model_copy(update={"random_seed": manifest["random_seed"]})
-    project = load_project(run / "config.yml", options, Path(manifest["directory"]))
-    study = project.study()
-    _refuse_changes(project, study, manifest)
-    config = stock_config(project.space, selection.point["coefficients"])
+    project = finished_project(run, options)
+    recipes, place = Recipes(project), run
     with whole_folder(out) as folder:
-        write_checkpoint(config, folder, project.options)
+        if nests_checkpoints(project):
+            recipes, place = merge_stages(project, run, selection.recipe, folder)
+            refuse_changes(recipes.project, read_json(place / "manifest.json", "pair"))
+        else:
+            config = stock_config(project.space, selection.point["coefficients"])
+            write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
-        point = _measure_checkpoint(project, study, folder, run, selection, reporter)
-        write_card(folder, out.name, config, selection, point)
-    command = recipe_command(
-        project.space, str(run / "recipe.yml"), "OUT", project.options
-    )
-    return point, command
-
-
-def _refuse_changes(
-    project: Project, study: Study, manifest: Mapping[str, Any]
-) -> None:
-    changed = [
-        f"task {name!r}"
-        for name, definition in study.definitions.items()
-        if manifest["definitions"].get(name) != definition
-    ]
-    if study.merge != manifest["merge"]:
-        changed.insert(0, _changes(manifest["identity"], project.identity))
-    if changed:
-        raise MergeError(
-            f"{' and '.join(changed)} changed since the search, so the merge would not "
-            "be the one that was measured; search again, or put back what changed"
-        )
+        point = _measure_checkpoint(recipes.project, folder, place, selection, reporter)
+        configs = list(yaml.safe_load_all(selection.recipe))
+        write_card(folder, out.name, configs, selection, point)
+    return point, recipes.command(run / "recipe.yml", "OUT")
 
 
 def _samples(run: Path, study: Study) -> Path:
@@ -145,13 +165,13 @@ def _samples(run: Path, study: Study) -> Path:
 
 def _measure_checkpoint(
     project: Project,
-    study: Study,
     folder: Path,
     run: Path,
     selection: Selection,
     reporter: Reporter,
 ) -> Mapping[str, Any]:
     """Measure what was written, on the tasks that are not measured there yet."""
+    study = project.study()
     candidate: Candidate = ("front", selection.point["coefficients"])
     with (
         open_log(run / "evaluations.jsonl") as log,
@@ -188,14 +208,18 @@ def _note_changes(
     if path.exists():
         known = read_json(path, "list of earlier merges")
     usable = {id(e) for e in matching(study, log)}
-    unused = [e for e in log if id(e) not in usable and e.task in study.tasks]
+    unused = [
+        e
+        for e in log
+        if id(e) not in usable and e.task in study.tasks and e.role != "baseline"
+    ]
     for merge in dict.fromkeys(e.merge for e in unused):
         count = sum(e.merge == merge for e in unused)
         before = known["merges"].get(merge, {})
         what = (
             "the task definition"
             if merge == study.merge
-            else _changes(before, project.identity)
+            else changes_in_words(before, project.identity)
         )
         reporter.notice(
             f"{count} measurements in {log.path} are kept but not used: {what} "
@@ -205,55 +229,47 @@ def _note_changes(
     write_json(path, known)
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    if "models" in changed and before.get("models"):
-        models = {**before["models"], **now["models"]}
-        names = [
-            Path(name).name
-            for name in models
-            if before["models"].get(name) != now["models"].get(name)
-        ]
-        changed[changed.index("models")] = f"models ({', '.join(names)})"
-    return "the " + ", ".join(changed or ["configuration"])
+def _write_stages(result: StudyResult, log: EvaluationLog, run: Path) -> None:
+    """Keep and draw the front of every pair of nested MAP."""
+    for stage in result.stages:
+        front = front_content(stage.study, stage.result, log)
+        select, chosen = stage.study.select, stage.result.selected
+        front["reason"] = selection_reason(front, select, chosen)
+        for point in front["points"]:
+            del point["recipe"]  # only the whole is merged
+        folder = run / "nested" / stage.name
+        write_json(folder / "front.json", front)
+        plot_front(front, folder / "front.png")
 
 
 def _write_results(
     project: Project,
-    study: Study,
-    result: StudyResult,
     front: dict[str, Any],
+    surrogates: Mapping[str, Any],
+    recipes: Recipes,
     run: Path,
 ) -> None:
-    select = project.spec.select
-    prefer = select.prefer or dict.fromkeys(study.tasks, 1.0)
+    front["reason"] = selection_reason(front, project.spec.select, front["selected"])
+    front["verdicts"] = verdicts(front)
     count = len(front["points"])
-    front["reason"] = (
-        preference_reason(result.selected, count, prefer)
-        if select.index is None
-        else f"Point {result.selected} of {count}, chosen by its index."
-    )
     for index, point in enumerate(front["points"]):
-        text = recipe_text(
-            project.space,
-            point["coefficients"],
-            _recipe_comments(project, front, index, run),
-        )
+        comments = _recipe_comments(recipes, front, index, run)
+        text = recipes.text(point["coefficients"], comments)
         write_atomically(run / point["recipe"], text)
-        if index == result.selected:
+        if index == front["selected"]:
             write_atomically(run / "recipe.yml", f"# {front['reason']}\n{text}")
     for stale in run.glob("recipes/*.yml"):
         if stale.stem.isdigit() and int(stale.stem) >= count:
             stale.unlink()
-    write_json(run / "surrogates.json", surrogates_content(study, result))
+    write_json(run / "surrogates.json", surrogates)
     write_json(run / "front.json", front)
     write_atomically(run / "front.csv", front_table(front))
     plot_front(front, run / "front.png")
-    write_json(run / "manifest.json", _manifest(project, study))
+    write_json(run / "manifest.json", _manifest(project, project.study()))
 
 
 def _recipe_comments(
-    project: Project, front: Mapping[str, Any], index: int, run: Path
+    recipes: Recipes, front: Mapping[str, Any], index: int, run: Path
 ) -> list[str]:
     point = front["points"][index]
     lines = [f"mergekit-map {__version__}, point {index} of {len(front['points'])}."]
@@ -262,8 +278,7 @@ def _recipe_comments(
         text = f"{task}: predicted {predicted['value']:.6g} {unit}".rstrip()
         measured = point["measured"][task]["value"]
         lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
-    name = str(run / point["recipe"])
-    command = recipe_command(project.space, name, "OUT", project.options)
+    command = recipes.command(run / point["recipe"], "OUT")
     return [*lines, f"Merge it with: {command}"]
 
 

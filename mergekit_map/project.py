@@ -12,22 +12,24 @@ from typing import Any
 from mergekit.options import MergeOptions
 
 from mergekit_map.config import (
-    MapSpec,
     Problem,
     parse_map_block,
     parse_tasks,
     raise_problems,
     repeated_keys,
 )
-from mergekit_map.errors import DesignError
 from mergekit_map.merging.adapters import with_adapter_cache
 from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.models import absolute_references
 from mergekit_map.merging.preflight import check_models
 from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.staged import is_linear, staging_problems
 from mergekit_map.merging.weights import check_plan
-from mergekit_map.study.study import Study, design
+from mergekit_map.specs import MapSpec
+from mergekit_map.study.checking import search_problems
+from mergekit_map.study.study import Study
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.yamlfile import YamlFile, read_yaml
 
@@ -92,6 +94,7 @@ def load_project(
     problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in found]
     merge = {key: value for key, value in file.content.items() if key != "map"}
     problems += check_merge(merge)
+    problems += check_gradients(merge, spec) if spec is not None else []
     if not _concerns_merge(problems):
         merge = absolute_references(merge, directory)
         problems += check_models(merge, options)
@@ -106,11 +109,11 @@ def load_project(
         problems += check_plan(space, options) if space is not None else []
     if space is not None and spec is not None and not problems:
         project = Project(file, directory, spec, space, tasks, options)
-        try:
-            design(project.study())
+        if spec.search.strategy == "nested" and not is_linear(space):
+            problems += staging_problems(space)
+        problems += search_problems(project.study())
+        if not problems:
             return project
-        except DesignError as error:
-            problems.append(Problem(("map", "search", "evaluations"), str(error)))
     raise_problems(file, problems)
     raise AssertionError("no problem, and no project either")
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from mergekit_map.config import parse_select
 from mergekit_map.errors import ArtifactError, ConfigError, nearest
 from mergekit_map.files import write_atomically
-from mergekit_map.search.selection import select_by_preference
+from mergekit_map.frontfile import Front, in_words, listed, metrics, utilities
+from mergekit_map.specs import SelectSpec, share_of
+from mergekit_map.study.choosing import (
+    Readings,
+    choose,
+    find_limits,
+    limit_in_words,
+    preference,
+)
 from mergekit_map.study.results import (
     front_table,
     read_json,
     write_json,
 )
+from mergekit_map.verdicts import verdicts
 
 
 @dataclass(frozen=True)
@@ -28,76 +37,130 @@ class Selection:
     point: Mapping[str, Any]  # as in front.json
     tasks: Mapping[str, Any]
     recipe: str  # mergekit YAML
+    verdicts: tuple[str, ...] = ()  # sentences on the front and the point
 
 
 def select_point(
     run: Path,
     *,
     prefer: Mapping[str, float] | None = None,
+    scalarization: str | None = None,
+    knee: bool = False,
+    require: Mapping[str, float | str] | None = None,
     index: int | None = None,
 ) -> Selection:
-    """Choose a point by preference or index and write ``recipe.yml``.
+    """Choose a point of a front and write ``recipe.yml``.
 
-    Without either, what was chosen last stays chosen. Preferences weigh the tasks after
-    each is scaled by its best and worst value on the front.
+    The arguments are the keys of ``map.select``. Without any, what was chosen last
+    stays chosen.
+
+    Args:
+        run: The folder of a finished search.
+        prefer: How much each task counts, after it is scaled by its best and worst
+            value on the front.
+        scalarization: ``sum`` of the weighted tasks, or ``achievement``: the weighted
+            distance to the best, on the task where it is largest.
+        knee: Take the point that every other one loses more against than it gains.
+        require: Limits that the predictions of the point must keep: a number in the
+            task's own units, or a share of the best single model such as ``"95%"``.
+        index: The number of the point.
 
     Raises:
         ArtifactError: the search is not finished.
-        ConfigError: there is no such task or point.
+        ConfigError: there is no such task, or the arguments do not go together.
+        DesignError: there is no such point, or none within the limits.
     """
+    asked = {
+        "prefer": prefer,
+        "scalarization": scalarization,
+        "knee": knee or None,
+        "require": require,
+        "index": index,
+    }
+    select = parse_select({k: v for k, v in asked.items() if v is not None})
     read_json(run / "manifest.json", "finished search")
     front = read_json(run / "front.json", "front")
-    chosen, reason = _choose(front, prefer, index)
-    point = front["points"][chosen]
+    if select.model_fields_set:
+        front["selected"], front["reason"] = _choose(front, select)
+    front["verdicts"] = verdicts(front)
+    point = front["points"][front["selected"]]
     path = run / point["recipe"]
     try:
         recipe = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error}; search again") from None
-    recipe = f"# {reason}\n{recipe}"
+    recipe = f"# {front['reason']}\n{recipe}"
     write_atomically(run / "recipe.yml", recipe)
-    front.update(selected=chosen, reason=reason)
     write_json(run / "front.json", front)
     write_atomically(run / "front.csv", front_table(front))
-    return Selection(chosen, reason, point, front["tasks"], recipe)
-
-
-def _choose(
-    front: Mapping[str, Any], prefer: Mapping[str, float] | None, index: int | None
-) -> tuple[int, str]:
-    count = len(front["points"])
-    if index is not None:
-        if not 0 <= index < count:
-            raise ConfigError(
-                f"the front has the points 0 to {count - 1}, not {index}; "
-                "front.csv lists them"
-            )
-        return index, f"Point {index} of {count}, chosen by its index."
-    if prefer is None:
-        return front["selected"], front["reason"]
-    unknown = [name for name in prefer if name not in front["tasks"]]
-    if unknown:
-        raise ConfigError(
-            f"--prefer: there is no task {unknown[0]!r}; "
-            f"{nearest(unknown[0], front['tasks'])}"
-        )
-    chosen = select_by_preference(
-        utilities(front), np.array([prefer.get(t, 0.0) for t in front["tasks"]])
+    return Selection(
+        index=front["selected"],
+        reason=front["reason"],
+        point=point,
+        tasks=front["tasks"],
+        recipe=recipe,
+        verdicts=tuple(front["verdicts"]),
     )
-    return chosen, preference_reason(chosen, count, prefer)
 
 
-def preference_reason(chosen: int, count: int, prefer: Mapping[str, float]) -> str:
-    """Say how a point was chosen, for the top of its recipe."""
-    weights = ", ".join(f"{task}={weight:g}" for task, weight in prefer.items())
-    return f"Point {chosen} of {count}, chosen by the preference {weights}."
+def _choose(front: Front, select: SelectSpec) -> tuple[int, str]:
+    for key, names in (("prefer", select.prefer), ("require", select.require)):
+        for name in names or ():
+            if name not in front["tasks"]:
+                raise ConfigError(
+                    f"{key}: there is no task {name!r}; {nearest(name, front['tasks'])}"
+                )
+    predicted = utilities(front, front["points"], "predicted")
+    chosen = choose(select, metrics(front), predicted, _readings(front))
+    return chosen, selection_reason(front, select, chosen)
 
 
-def utilities(front: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Read the predicted values of a front, turned so that larger is better; (k, m)."""
-    signs = [1 if t["direction"] == "maximize" else -1 for t in front["tasks"].values()]
-    values = [
-        [point["predicted"][task]["value"] for task in front["tasks"]]
-        for point in front["points"]
-    ]
-    return np.array(values, dtype=np.float64) * signs
+def selection_reason(front: Front, select: SelectSpec, chosen: int) -> str:
+    """Say in one line how a point was chosen, for the top of its recipe."""
+    start = f"Point {chosen} of {len(front['points'])}"
+    if select.index is not None:
+        return f"{start}, chosen by its index."
+    how = "the knee of the front" if select.knee else _preferred(front, select)
+    if select.require is None:
+        return f"{start}, {how}."
+    return f"{start}, {how} with {_kept_limits(front, select, chosen)}"
+
+
+def _preferred(front: Front, select: SelectSpec) -> str:
+    weights = preference(select, front["tasks"])
+    how = " (achievement)" if select.scalarization == "achievement" else ""
+    if select.require and not select.prefer:
+        alike = " alike" if len(weights) > 1 else ""
+        return f"the best {listed(weights)}{alike}{how}"
+    listing = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
+    return f"chosen by the preference {listing}{how}"
+
+
+def _kept_limits(front: Front, select: SelectSpec, chosen: int) -> str:
+    """Say the limits, what is predicted, and where that is not sure."""
+    tasks = metrics(front)
+    predicted = front["points"][chosen]["predicted"]
+    kept, unsure = [], []
+    for task, limit in find_limits(select, tasks, _readings(front)).items():
+        share = share_of((select.require or {})[task])
+        of = "" if share is None else f", {100 * share:g}% of the best single model"
+        words = limit_in_words(task, tasks[task], limit)
+        kept.append(f"{words}{of} (predicted {in_words(predicted[task])})")
+        if abs(predicted[task]["value"] - limit) < (predicted[task]["stderr"] or 0):
+            unsure.append(task)
+    text = f"{listed(kept)}."
+    if unsure:
+        verb = "keeps its limit" if len(unsure) == 1 else "keep their limits"
+        text += f" {listed(unsure)} {verb} by less than one standard error."
+    return text
+
+
+def _readings(front: Front) -> Readings:
+    return {
+        anchor["label"]: {
+            task: reading["value"]
+            for task, reading in anchor["measured"].items()
+            if reading["value"] is not None and math.isfinite(reading["value"])
+        }
+        for anchor in front["anchors"]
+    }

@@ -23,7 +23,6 @@ from rich.text import Text
 from mergekit_map.selection import Selection
 from mergekit_map.study.study import Progress as Measuring
 
-_POOR_FIT = 0.5  # R² left out one by one, below which predictions say little
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
 
@@ -84,7 +83,7 @@ class TerminalReporter:
 
 
 def show_front(front: Mapping[str, Any]) -> None:
-    """Print the measured points of a front, the anchors, and the fits."""
+    """Print the measured points of a front, the anchors, the fits and the verdicts."""
     console = Console()
     count = len(front["points"])
     table = Table(
@@ -108,6 +107,8 @@ def show_front(front: Mapping[str, Any]) -> None:
             label = f"{index} chosen" if chosen else f"{index}"
             _add_merge(table, front, point, label, style="bold" if chosen else "")
     console.print(table)
+    if front.get("order"):
+        console.print(Text(f"Merged in pairs: {_pairs(front['order'])}"))
     for task, about in front["tasks"].items():
         fit = about["fit"]
         console.print(
@@ -116,13 +117,17 @@ def show_front(front: Mapping[str, Any]) -> None:
                 f"{_number(fit['loo_r2'])} left out one by one"
             )
         )
-        if (fit["loo_r2"] or 0) < _POOR_FIT:
-            console.print(
-                Text(
-                    "  a quadratic predicts this task badly: trust what was measured, "
-                    "and ask for more evaluations, or search a smaller box"
-                )
-            )
+    console.print()
+    for sentence in front["verdicts"]:
+        console.print(Text(sentence))
+
+
+def _pairs(order: Any) -> str:
+    """Write nested lists of two with braces: ``(math + code) + french``."""
+    if not isinstance(order, list):
+        return str(order)
+    sides = [_pairs(side) for side in order]
+    return " + ".join(f"({s})" if " + " in s else s for s in sides)
 
 
 def _add_merge(
@@ -133,7 +138,8 @@ def _add_merge(
     style: str,
 ) -> None:
     """Add two rows: what was predicted, and what was measured."""
-    weights = [f"{point['coefficients'][name]:.3f}" for name in front["coefficients"]]
+    values = [point["coefficients"][name] for name in front["coefficients"]]
+    weights = ["-" if value is None else f"{value:.3f}" for value in values]
     predicted = [_number(point["predicted"][task]["value"]) for task in front["tasks"]]
     measured = [_reading(point["measured"][task]) for task in front["tasks"]]
     table.add_row(*map(Text, (label, *weights, *predicted)), style=style)

@@ -192,9 +192,88 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "search", {"evaluations": 8, "design": "grid"}),
         r"map\.search\.evaluations: .*grid",
     ),
+    "bayesian in four coefficients": (
+        lambda config, _: (
+            config["map"].update(search={"strategy": "bayesian"}),
+            config["models"][0]["parameters"].update(weight=["low", "middle", "high"]),
+        ),
+        r"map\.search\.strategy: bayesian is for up to 3 coefficients, here are 4",
+    ),
+    "bayesian of too few": (
+        put("map", "search", {"strategy": "bayesian", "evaluations": 8}),
+        r"map\.search\.evaluations: bayesian starts with 10 merges.*at least 2 more",
+    ),
+    "bayesian by a design": (
+        put("map", "search", {"strategy": "bayesian", "design": "grid"}),
+        r"map\.search: bayesian draws its own merges; remove 'design'",
+    ),
+    "order of no nesting": (
+        put("map", "search", {"order": ["a", "b"]}),
+        r"map\.search: 'order' is what nested merges.*add 'strategy: nested'",
+    ),
+    "order of nobody": (
+        put("map", "search", {"strategy": "nested", "order": ["a", "c"]}),
+        r"map\.search\.order\[1\]: there is no coefficient 'c'; known: a, b",
+    ),
+    "order of one": (
+        put("map", "search", {"strategy": "nested", "order": ["b", ["a"]]}),
+        r"map\.search\.order\[1\]: two are merged at a time.*got 1",
+    ),
+    "nested of too few": (
+        put("map", "search", {"strategy": "nested", "evaluations": 5}),
+        r"map\.search\.evaluations: .*6.*1 more",
+    ),
+    "nested of one": (
+        lambda config, _: (
+            config.update(merge_method="dare_linear"),
+            config["map"].update(search={"strategy": "nested"}),
+            config["models"][0]["parameters"].update(weight=0.5),
+        ),
+        r"map\.search\.strategy: nested merges two at a time, but only 'b'",
+    ),
+    "nested checkpoints with layers": (
+        lambda config, _: (
+            config["map"].update(search={"strategy": "nested"}),
+            config["models"][0]["parameters"].update(weight=["low", "high"]),
+        ),
+        r"models\[0\]: with 'ties' a merge of merges is no merge of the models.*"
+        r"one searched weight for each model",
+    ),
     "preference for nobody": (
         put("map", "select", {"prefer": {"txt": 1}}),
         r"prefer\.txt: there is no task 'txt'; did you mean 'text'",
+    ),
+    "gradients of a nonlinear method": (
+        lambda config, _: (
+            config.update(
+                merge_method="nuslerp",
+                models=[{"model": m["model"]} for m in config["models"]],
+                map={**config["map"], "search": {"gradients": True}},
+            )
+            or config.pop("base_model")
+        ),
+        r"search\.gradients: 'nuslerp' does not add up weighted task vectors.*ties",
+    ),
+    "gradients of merges on disk": (
+        lambda config, _: config["map"].update(
+            merge="disk", search={"gradients": True}
+        ),
+        r"search\.gradients: .*in memory.*remove 'merge: disk'",
+    ),
+    "gradients of no perplexity": (
+        lambda config, _: config["map"].update(
+            tasks={"own": {"python": "json:dump", "direction": "maximize"}},
+            search={"gradients": True},
+        ),
+        r"search\.gradients: only perplexity tasks have derivatives",
+    ),
+    "gradients that are no truth value": (
+        put("map", "search", {"gradients": "maybe"}),
+        r"search\.gradients: .*valid boolean, got 'maybe'",
+    ),
+    "checkpoints without gradients": (
+        put("map", "search", {"checkpoint_activations": True}),
+        r"search\.checkpoint_activations: .*add 'gradients: true'",
     ),
     "negative preference": (
         put("map", "select", {"prefer": {"text": -1}}),
@@ -206,7 +285,43 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "two ways to select": (
         put("map", "select", {"prefer": {"text": 1}, "index": 2}),
-        r"give 'prefer' or 'index', not both",
+        r"map\.select: give 'prefer' or 'index', not both",
+    ),
+    "limit and number of a point": (
+        put("map", "select", {"require": {"text": 1}, "index": 0}),
+        r"map\.select: give 'require' or 'index', not both",
+    ),
+    "knee and preference": (
+        put("map", "select", {"knee": True, "prefer": {"text": 1}}),
+        r"map\.select: give 'prefer' or 'knee', not both",
+    ),
+    "knee that is no switch": (
+        put("map", "select", {"knee": 3}),
+        r"map\.select\.knee: input should be a valid boolean, got 3",
+    ),
+    "scalarization": (
+        put("map", "select", {"scalarization": "max"}),
+        r"map\.select\.scalarization: .*'sum' or 'achievement', got 'max'",
+    ),
+    "limit for nobody": (
+        put("map", "select", {"require": {"txt": 1}}),
+        r"require\.txt: there is no task 'txt'; did you mean 'text'",
+    ),
+    "limit that is no number": (
+        put("map", "select", {"require": {"text": "low"}}),
+        r"require\.text: a limit is a finite number.*such as 95%; got 'low'",
+    ),
+    "limit that is not finite": (
+        put("map", "select", {"require": {"text": float("nan")}}),
+        r"require\.text: a limit is a finite number.*got nan",
+    ),
+    "share of nothing": (
+        put("map", "select", {"require": {"text": "0%"}}),
+        r"require\.text: .*a share above 0%.*got '0%'",
+    ),
+    "limits of no task": (
+        put("map", "select", {"require": {}}),
+        r"map\.select\.require: .*at least 1 item",
     ),
     # Methods and models.
     "method": (put("merge_method", "tise"), r"no merge method 'tise'.*'ties'"),
@@ -223,7 +338,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "anchors outside the bounds": (
         put("map", "search", {"evaluations": 6, "bounds": [0.2, 0.8]}),
-        r"evaluations: 3 of the 6 merges are anchors outside.*3 more",
+        r"evaluations: a quadratic .* of which 3 are anchors outside.*3 more",
     ),
     "value of a parameter": (
         put("models", 0, "parameters", {"density": "high"}),
@@ -528,11 +643,29 @@ def test_bad_selections(good: dict[str, Any]) -> None:
     for arguments, expected in {
         ("--prefer", "txt=1"): "there is no task 'txt'; did you mean 'text'?",
         ("--prefer", "text"): "write it as math=2,code=1",
-        ("--prefer", "text=-1"): "weights are 0 or more",
-        ("--prefer", "text=0"): "at least one weight must be above 0",
+        ("--prefer", "text=-1"): "preferences must be 0 or more, finite, and not all 0",
         ("--index", "99"): "the front has the points 0 to 0, not 99",
-        ("--index", "0", "--prefer", "text=1"): "give --prefer or --index, not both",
+        ("--index", "0", "--prefer", "text=1"): "give 'prefer' or 'index', not both",
     }.items():
         result = invoke("select", "run", *arguments)
         assert result.exit_code == 2
         assert expected in " ".join(result.stderr.split())
+
+
+def test_a_limit_out_of_reach_keeps_what_was_measured(good: dict[str, Any]) -> None:
+    put("map", "select", {"require": {"text": 0.01}})(good, Path())
+
+    result = search(good)
+
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert (
+        "no point of the front has text at most 0.01 nats/token; at point 0" in message
+    )
+    lines = Path("run/evaluations.jsonl").read_text().splitlines()
+    assert len(lines) == 6
+    assert not Path("run/manifest.json").exists()
+    put("map", "select", {"require": {"text": "90%"}})(good, Path())
+    result = search(good)
+    assert result.exit_code == 0, result.output
+    assert Path("run/evaluations.jsonl").read_text().splitlines()[:6] == lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,18 @@ measurements are of this merge.
 def write_card(
     folder: Path,
     name: str,
-    config: Mapping[str, Any],
+    recipe: Sequence[Mapping[str, Any]],
     selection: Selection,
     point: Mapping[str, Any],
 ) -> None:
-    """Write ``README.md`` for a merge; ``point`` is as in ``front.json``."""
-    models = [*dict.fromkeys(_models(config))]
+    """Write ``README.md`` for a merge.
+
+    ``recipe`` are its configurations, those with a ``name`` merged on the way, and
+    ``point`` is as in ``front.json``.
+    """
+    stages = {config.get("name") for config in recipe}
+    found = dict.fromkeys(model for config in recipe for model in _models(config))
+    models = [model for model in found if model not in stages]
     hub_ids = [part for m in models for part in m.split("+") if not _is_local(part)]
     data = ModelCardData(
         base_model=[part.split("@")[0] for part in hub_ids],
@@ -65,7 +71,7 @@ def write_card(
         reason=selection.reason,
         models="\n".join(f"- `{_public(model)}`" for model in models),
         rows="\n".join(_row(selection, task, point) for task in selection.tasks),
-        recipe=_public_recipe(config),
+        recipe=_public_recipe(recipe),
     )
     ModelCard(text).save(folder / "README.md")
 
@@ -91,8 +97,9 @@ def _public(reference: str) -> str:
     return "+".join(Path(p).name if _is_local(p) else p for p in parts)
 
 
-def _public_recipe(config: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(_without_paths(config), sort_keys=False, width=1000)
+def _public_recipe(recipe: Sequence[Mapping[str, Any]]) -> str:
+    configs = [_without_paths(config) for config in recipe]
+    text: str = yaml.safe_dump_all(configs, sort_keys=False, width=1000)
     return text
 
 

@@ -22,8 +22,8 @@ def selection() -> Selection:
     return Selection(3, "Chosen by its index.", point, tasks, "recipe")
 
 
-def written(folder: Path, selection: Selection, config: dict[str, Any]) -> ModelCard:
-    write_card(folder, "merged", config, selection, selection.point)
+def written(folder: Path, selection: Selection, *recipe: dict[str, Any]) -> ModelCard:
+    write_card(folder, "merged", recipe, selection, selection.point)
     return ModelCard.load(folder / "README.md")
 
 
@@ -57,3 +57,16 @@ def test_no_local_path_reaches_the_card(tmp_path: Path, selection: Selection) ->
 
     assert str(tmp_path) not in card.content
     assert "x/one+tuned" in card.content
+
+
+def test_a_recipe_of_several_stages_names_the_models_alone(
+    tmp_path: Path, selection: Selection
+) -> None:
+    pair = {"base_model": "x/base", "models": [{"model": "x/a"}, {"model": "x/b"}]}
+    last = {"base_model": "x/base", "models": [{"model": "x/c"}, {"model": "pair-1"}]}
+
+    card = written(tmp_path, selection, {"name": "pair-1", **pair}, last)
+
+    assert card.data.base_model == ["x/base", "x/a", "x/b", "x/c"]
+    assert "name: pair-1" in card.text.split("\n---\n")[0]
+    assert "model: x/c" in card.text.split("\n---\n")[1]
