@@ -15,15 +15,15 @@ from mergekit_map.errors import MapError
 
 # name -> module that holds the command of that name, and its line in the list
 _COMMANDS = {
-    "run": ("commands", "Search, select and merge: one YAML in, checkpoint out."),
+    "run": ("searching", "Search, select and merge: one YAML in, checkpoint out."),
     "search": (
-        "commands",
+        "searching",
         "Evaluate merges and find the front; continues a stopped run.",
     ),
-    "select": ("commands_light", "Choose a point of the front and write its recipe."),
-    "merge": ("commands", "Write the checkpoint of a selection."),
-    "compare": ("commands", "Hold searches against baselines: the paper's tables."),
-    "demo": ("commands", "Do all of it on models trained here, offline."),
+    "select": ("selecting", "Choose a point of the front and write its recipe."),
+    "merge": ("searching", "Write the checkpoint of a selection."),
+    "compare": ("comparing", "Hold searches against baselines: the paper's tables."),
+    "demo": ("searching", "Do all of it on models trained here, offline."),
 }
 
 
@@ -34,8 +34,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"mergekit_map.{_COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        module_name, _ = _COMMANDS[cmd_name]
+        module = importlib.import_module(f"{__package__}.commands.{module_name}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(

@@ -12,7 +12,7 @@ HEAVY = {"torch", "transformers", "mergekit", "lm_eval", "peft", "datasets"}
 MODULES = {
     "mergekit_map": set(),
     "mergekit_map.cli": set(),
-    "mergekit_map.commands_light": set(),
+    "mergekit_map.commands.selecting": set(),
     "mergekit_map.config": set(),
     "mergekit_map.measurement": set(),
     "mergekit_map.selection": set(),

@@ -1,7 +1,8 @@
 """What the search is held against (method.md, section 6): other ways to spend a budget.
 
-Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the real metrics at exactly its budget of points and returns nothing:
-what it asked for is its result, and the first n points are what it has after n.
+Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
+real metrics at exactly its budget of points and returns nothing: what it asked for is
+its result, and the first n points are what it has after n.
 
 A point may repeat, and counts again. A failed evaluation is told as worse than all that
 was seen (``budget.py``). The same generator gives the same points.

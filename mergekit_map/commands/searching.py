@@ -1,4 +1,4 @@
-"""Commands that merge and measure; importing them imports mergekit's options.
+"""Commands that search and merge.
 
 What else is heavy is imported inside the commands, so that their help is no slower
 than mergekit's own.
@@ -6,57 +6,26 @@ than mergekit's own.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import logging
-import os
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-import transformers
-from mergekit.options import MergeOptions, PrettyPrintHelp, add_merge_options
+from mergekit.options import MergeOptions, PrettyPrintHelp
 
-from mergekit_map.commands_light import selection_options
+from mergekit_map.commands.merging import merging
+from mergekit_map.commands.selecting import FOLDER, selection_options
 from mergekit_map.files import refuse_existing
 from mergekit_map.selection import Selection, select_point
 from mergekit_map.terminal import TerminalReporter, show_front, show_point
-from mergekit_map.terminal_tables import show_table
-
-_FOLDER = click.Path(path_type=Path)
-
-
-def _merging(command: Callable[..., None]) -> Any:
-    """Add mergekit's own options and keep its libraries quiet unless asked."""
-
-    @functools.wraps(command)
-    def quiet(merge_options: MergeOptions, **arguments: Any) -> None:
-        merge_options.apply_global_options()
-        if merge_options.verbosity == 0:
-            _silence_libraries()
-            merge_options = merge_options.model_copy(update={"quiet": True})
-        command(merge_options, **arguments)
-
-    return add_merge_options(quiet)
-
-
-def _silence_libraries() -> None:
-    """Let warnings through from this program only, and bars from nobody else."""
-    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
-    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.getLogger().setLevel(logging.ERROR)
-    logging.getLogger("mergekit_map").setLevel(logging.WARNING)
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("config", type=_FOLDER)
-@click.argument("run", type=_FOLDER)
-@_merging
+@click.argument("config", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@merging
 def search(merge_options: MergeOptions, config: Path, run: Path) -> None:
     """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
 
@@ -73,10 +42,10 @@ def search(merge_options: MergeOptions, config: Path, run: Path) -> None:
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("run", type=_FOLDER)
-@click.argument("out", type=_FOLDER)
+@click.argument("run", type=FOLDER)
+@click.argument("out", type=FOLDER)
 @selection_options
-@_merging
+@merging
 def merge(
     merge_options: MergeOptions, run: Path, out: Path, choice: dict[str, Any]
 ) -> None:
@@ -91,15 +60,15 @@ def merge(
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("config", type=_FOLDER)
-@click.argument("out", type=_FOLDER)
+@click.argument("config", type=FOLDER)
+@click.argument("out", type=FOLDER)
 @click.option(
     "--run-folder",
     "run_folder",
-    type=_FOLDER,
+    type=FOLDER,
     help="Where the search goes  [default: OUT.run]",
 )
-@_merging
+@merging
 def run(
     merge_options: MergeOptions, config: Path, out: Path, run_folder: Path | None
 ) -> None:
@@ -114,79 +83,12 @@ def run(
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("runs", metavar="RUN...", type=_FOLDER, nargs=-1, required=True)
-@click.option("--out", type=_FOLDER, help="Where the tables go  [default: RUN/compare]")
-@click.option(
-    "--opponents",
-    metavar="NAME,...",
-    default="random,moead",
-    show_default=True,
-    help="Searches on the real metrics: random (always there: the direct search), "
-    "sobol, grid, moead, nsga2, nsga3; and with the extra bench cma_es, qlognehvi, "
-    "optuna.",
-)
-@click.option(
-    "--budget",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Merges that each opponent evaluates.",
-)
-@click.option(
-    "--preferences",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Random preferences that the methods are compared by.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of opponents, preferences and win rates.",
-)
-@_merging
-def compare(
-    merge_options: MergeOptions,
-    runs: tuple[Path, ...],
-    out: Path | None,
-    opponents: str,
-    **numbers: int,
-) -> None:
-    """Hold finished searches against opponents and baselines: the paper's tables.
-
-    Each opponent evaluates as many merges as --budget says; the front of each RUN adds
-    up to 100, and the baselines about 20 and one per preference and model. How many it
-    will be is said first. All goes into the log of the RUN: stopped, the same command
-    goes on where it was; finished, it measures nothing again. No search fits any of it.
-
-    Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
-    """
-    from mergekit_map.comparing import compare_runs
-    from mergekit_map.study.contest import ComparisonSpec
-
-    out = out or runs[0] / "compare"
-    names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(opponents=names, **numbers)
-    try:
-        with TerminalReporter() as reporter:
-            tables = compare_runs(runs, out, spec, merge_options, reporter)
-    except KeyboardInterrupt:
-        click.echo("\nstopped; all finished measurements are kept: compare again")
-        raise SystemExit(130) from None
-    for table in tables:
-        show_table(table)
-    click.echo(f"The tables are in {out}, as Markdown and CSV.")
-
-
-@click.command(cls=PrettyPrintHelp)
 @click.option(
     "--out",
-    type=_FOLDER,
+    type=FOLDER,
     help="Where results go  [default: mergekit-map-demo, numbered if it exists]",
 )
-@_merging
+@merging
 def demo(merge_options: MergeOptions, out: Path | None) -> None:
     """Train a small family of models, search, select and merge, all offline.
 

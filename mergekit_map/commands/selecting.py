@@ -1,4 +1,4 @@
-"""Commands that load no model and import nothing heavy."""
+"""Choosing from a front: loads no model and imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from mergekit_map.selection import select_point
 
-_FOLDER = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path)
 
 
 def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
@@ -88,7 +88,7 @@ def selection_options(command: Callable[..., None]) -> Any:
 
 
 @click.command()
-@click.argument("run", type=_FOLDER)
+@click.argument("run", type=FOLDER)
 @selection_options
 def select(run: Path, choice: dict[str, Any]) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
