@@ -1,4 +1,7 @@
-"""What may stand in the ``map:`` block: strict values, each checked by itself."""
+"""What may stand in the ``map:`` block: strict values, each checked by itself.
+
+The text under a key is its description in the JSON Schema and in the README.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,26 @@ Float = Annotated[float, Field(strict=True)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
 
 class TextSource(_Strict):
     """Where documents come from: a .txt or .jsonl file, or a dataset of the Hub."""
 
     file: Path | None = None
+    """A .txt file, which is one document, or a .jsonl file with one a line."""
     dataset: str | None = None
-    name: str | None = None  # configuration of the dataset
+    """A dataset of the Hub, in the place of a file."""
+    name: str | None = None
+    """Configuration of the dataset."""
     split: str = "test"
+    """Split of the dataset."""
     revision: str | None = None
+    """Commit, branch or tag of the dataset."""
     field: str = "text"
+    """The field that holds the text, of .jsonl files and datasets."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -54,8 +65,11 @@ class PerplexityTask(_Strict):
     """Mean token loss of own text."""
 
     perplexity: TextSource
+    """The text: `file`, or `dataset` with `name`, `split` and `revision`; `field`."""
     max_tokens: Annotated[Int, Field(ge=2)] = 65536
-    block: Annotated[Int, Field(ge=2)] | None = None  # tokens per forward row
+    """How much of the text is used, from its start."""
+    block: Annotated[Int, Field(ge=2)] | None = None
+    """Tokens per row of a forward pass; 512 where the model takes as many."""
 
     @property
     def kind(self) -> str:
@@ -81,12 +95,19 @@ class LmEvalTask(_Strict):
     """A task or group of lm-evaluation-harness, or a local task YAML."""
 
     lm_eval: str
+    """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
     metric: str
-    filter: str | None = None  # needed only where the task has several filters
+    """Which metric of the task, such as `acc` or `exact_match`."""
+    filter: str | None = None
+    """Which filter of the task, where it has several."""
     limit: Int | Float | None = None
+    """Documents to use: a whole number, or a share between 0 and 1; all by default."""
     num_fewshot: Annotated[Int, Field(ge=0)] | None = None
+    """Examples in the prompt; by default what the task says."""
     apply_chat_template: bool = False
+    """Whether prompts go through the chat template of the tokenizer."""
     range: Range = None
+    """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
     _rising = field_validator("range")(_rising)
 
@@ -113,8 +134,12 @@ class PythonTask(_Strict):
     """A function of one's own: ``module:function`` gets the merged model."""
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    """`module:function`, called as `function(model, tokenizer)`; gives a number, or a
+    number and its standard error. Modules of the working directory come first."""
     direction: Literal["maximize", "minimize"]
+    """Whether higher or lower is better."""
     range: Range = None
+    """Possible values, such as `[0, 1]` or `[0, null]`: none outside is predicted."""
 
     _rising = field_validator("range")(_rising)
 
@@ -136,20 +161,34 @@ class SearchSpec(_Strict):
     """How the coefficients are searched."""
 
     strategy: Literal["map", "bayesian", "nested"] = "map"
-    # Of nested: what is merged with what, as lists of two coefficients or lists.
+    """One quadratic in all coefficients, the paper's Bayesian sampling, or pair by
+    pair."""
     order: list[Any] | None = None
+    """What `nested` merges with what, as lists of two coefficients or lists."""
     design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
         "sobol"
     )
-    evaluations: Annotated[Int, Field(ge=1)] | None = None  # anchors included
+    """How merges are spread; `d_optimal` builds on all that the run folder has."""
+    evaluations: Annotated[Int, Field(ge=1)] | None = None
+    """Merges to evaluate, anchors included; by default (N+1)(N+2) for N
+    coefficients."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
+    """Of all coefficients, or a mapping from coefficient to bounds."""
     seed: Annotated[Int, Field(ge=0)] = 0
-    remeasure: Annotated[Int, Field(ge=0)] = 5  # front points measured afterwards
+    """Of the design, and of mergekit's random methods unless `--random-seed` says
+    otherwise."""
+    remeasure: Annotated[Int, Field(ge=0)] = 5
+    """Front points that are measured after they were predicted."""
     surrogate: Literal["quadratic", "regularized", "residual_gp"] = "quadratic"
-    # Spend what a first fit does not need where the predicted front is uncertain.
+    """Least squares; shrunk, for fewer evaluations; or with a Gaussian process for
+    what a quadratic leaves."""
     refine: Annotated[bool, Field(strict=True)] = False
-    gradients: Annotated[bool, Field(strict=True)] = False  # of perplexity tasks
-    checkpoint_activations: Annotated[bool, Field(strict=True)] = False  # for them
+    """Measure first what a fit needs, then where the front is uncertain, until
+    predictions come true or the evaluations are used."""
+    gradients: Annotated[bool, Field(strict=True)] = False
+    """Also measure the derivatives of perplexity tasks."""
+    checkpoint_activations: Annotated[bool, Field(strict=True)] = False
+    """Less memory and more time for `gradients`."""
 
     @field_validator("bounds")
     @classmethod
@@ -200,11 +239,15 @@ class SelectSpec(_Strict):
     """Which point of the front becomes the recipe."""
 
     prefer: dict[str, Float] | None = None
+    """How much each task counts, such as `{math: 2, code: 1}`; all alike by default."""
     scalarization: Literal["sum", "achievement"] = "sum"
+    """The largest weighted sum, or the smallest weighted distance to the best."""
     knee: Annotated[bool, Field(strict=True)] = False
-    # At least this where larger is better, at most this where smaller is.
+    """The point from which any other loses more than it gains."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
+    """Limits per task: a number, or a share of the best single model such as `95%`."""
     index: Annotated[Int, Field(ge=0)] | None = None
+    """The point of this number."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -230,18 +273,28 @@ class BackendSpec(_Strict):
     """A model class of lm-eval that runs the lm_eval tasks, such as vllm."""
 
     name: str
+    """Name of the model class in lm-eval."""
     args: dict[str, Any] = {}
+    """What it is opened with."""
 
 
 class MapBlock(_Strict):
     """The whole block; its tasks are validated one by one, to name what is wrong."""
 
     tasks: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    """What is measured: a name of your own for each task."""
     search: SearchSpec = SearchSpec()
+    """How the coefficients are searched."""
     select: SelectSpec = SelectSpec()
+    """Which point of the front becomes the recipe."""
     batch_size: Annotated[Int, Field(ge=1)] = 8
+    """Of lm-eval."""
     merge: Literal["memory", "disk"] = "memory"
+    """`disk`: write each merge and load it, for models that cannot be merged in
+    memory."""
     backend: BackendSpec | None = None
+    """With `merge: disk`, another model class of lm-eval for its tasks:
+    `{name: vllm, args: {...}}`."""
 
     @model_validator(mode="after")
     def _backend_loads_from_disk(self) -> Self:

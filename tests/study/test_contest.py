@@ -12,6 +12,7 @@ import pytest
 
 from mergekit_map.errors import ConfigError, EvaluationError
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.search.budget import Budget
 from mergekit_map.search.opponents import OPPONENTS
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.specs import SearchSpec, SelectSpec
@@ -103,8 +104,10 @@ def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
 def test_a_front_ties_with_itself(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ourselves(evaluate: Callable[..., object], *_: object) -> None:
-        evaluate(np.array([study.vector(merge) for merge in true_front(study)]))
+    def ourselves(evaluations: Budget, _: object) -> None:
+        points = np.array([study.vector(merge) for merge in true_front(study)])
+        lower, upper = study.box.T
+        evaluations.spend((points - lower) / (upper - lower))
 
     monkeypatch.setitem(OPPONENTS, "random", ourselves)
     spec = ComparisonSpec(opponents=("random",))
