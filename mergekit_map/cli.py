@@ -23,6 +23,7 @@ _COMMANDS = {
     "select": ("selecting", "Choose a point of the front and write its recipe."),
     "merge": ("searching", "Write the checkpoint of a selection."),
     "compare": ("comparing", "Hold searches against baselines: the paper's tables."),
+    "schema": ("describing", "Print the JSON Schema of a configuration, for editors."),
     "demo": ("searching", "Do all of it on models trained here, offline."),
 }
 
