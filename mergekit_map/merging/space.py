@@ -31,6 +31,8 @@ _RATIO_METHODS = {
     "multislerp": "normalize_weights",
     "nuslerp": None,
 }
+# Labels of anchors that are no single model.
+_ANCHORS = _BASE, _SOUP = "base", "soup"
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,11 @@ class MergeSpace:
         shares = len(models) + bool(self.remainder)
         anchors = []
         if self.remainder or self.template.get("base_model") is not None:
-            zero = self.remainder_model or "base"
+            zero = self.remainder_model or _BASE
             anchors.append(Anchor(zero, self._uniform("", 0.0)))
         anchors += [Anchor(model, self._uniform(model, 1.0)) for model in models]
         soup = {c.name: 1.0 / shares for c in self.coefficients}
-        return (*anchors, Anchor("soup", soup))
+        return (*anchors, Anchor(_SOUP, soup))
 
     def _uniform(self, model: str, weight: float) -> dict[str, float]:
         return {c.name: weight * (c.model == model) for c in self.coefficients}
@@ -174,7 +176,10 @@ def _is_number(text: str) -> bool:
 
 
 def _short_names(models: list[str]) -> dict[str, str]:
-    """Name models by the last part of their path, longer where that is not unique."""
+    """Name models by the last part of their path, longer where that is not unique.
+
+    No model has the name of an anchor.
+    """
     names = {}
     distinct = list(dict.fromkeys(models))
     for model in distinct:
@@ -182,12 +187,13 @@ def _short_names(models: list[str]) -> dict[str, str]:
         others = [
             m.split("+")[-1].split("@")[0].rstrip("/") for m in distinct if m != model
         ]
-        depth = 1
+        depth = 2 if parts[-1] in _ANCHORS else 1
         while depth < len(parts) and any(
             other.split("/")[-depth:] == parts[-depth:] for other in others
         ):
             depth += 1
-        names[model] = "/".join(parts[-depth:])
+        name = "/".join(parts[-depth:])
+        names[model] = f"{name}-model" if name in _ANCHORS else name
     if len(set(names.values())) < len(names):
         return {model: model for model in distinct}
     return names

@@ -52,6 +52,14 @@ def test_models_of_the_same_name_are_told_apart() -> None:
     assert space.names == ("x/tuned", "y/tuned", "z/tuned")
 
 
+def test_no_model_is_called_as_an_anchor_is() -> None:
+    space = space_of(merge("ties", "x/soup", "soup", "./base"))
+
+    assert space.names == ("x/soup", "soup-model", "./base")
+    labels = [anchor.label for anchor in space.anchors()]
+    assert labels == ["base", "x/soup", "soup-model", "./base", "soup"]
+
+
 def test_names_in_the_place_of_numbers_are_coefficients() -> None:
     filters = [{"filter": "mlp", "value": "inner"}, {"value": ["low", 0.5]}]
     space = space_of(merge("ties", weighted("x/one", filters), "x/two"))
