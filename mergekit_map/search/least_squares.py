@@ -194,11 +194,12 @@ def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray
     def slopes(terms: FloatArray) -> FloatArray:
         return jacobian(observed, link, terms)
 
+    # Not MINPACK's "lm", whose last bits differ from one process to the next.
     fit = least_squares(
         misses,
         start,
         jac=slopes,
-        method="lm",
+        method="trf",
         ftol=1e-12,
         xtol=1e-12,
         gtol=1e-12,

@@ -186,39 +186,65 @@ def fit_surrogate(
         ValueError: NaN or infinite values, negative standard errors, wrong shapes.
     """
     observed = make_observations(X, y, stderr, bounds, slopes)
-    d, variance = X.shape[1], math.nan
-    if kind != "quadratic":
-        check_distinct(X)
-        observed, variance = shrink(observed, link, d)
-        flat = np.zeros(observed.features.shape[1])
-        condition = _condition(jacobian(observed, Link(), flat))
-    else:
-        condition = check_identified(X, observed)
-    terms = fit_terms(observed, link)
-    freedom = observed.n_rows - len(terms)
-    if kind == "quadratic" and freedom:
-        variance = float((residuals(observed, link, terms) ** 2).sum()) / freedom
-    left_out = leave_one_out(observed, link, terms)
+    find = _find_terms if kind == "quadratic" else _find_shrunk_terms
+    fit = find(X, observed, link)
+    left_out = leave_one_out(fit.observed, link, fit.terms)
     fitted = Surrogate(
-        quadratic=quadratic_from_terms(terms, _centred(bounds)),
+        quadratic=quadratic_from_terms(fit.terms, _centred(bounds)),
         link=link,
         bounds=bounds.copy(),
-        covariance=terms_covariance(
-            jacobian(observed, link, terms), variance, _row_noise(observed, stderr)
-        ),
-        quality=FitQuality(
-            n=len(y),
-            n_terms=len(terms),
-            r2=_r_squared(y, link.apply(observed.features @ terms)),
-            loo_r2=_r_squared(y, left_out),
-            condition=condition,
-            residual_stderr=math.sqrt(variance),
-        ),
+        covariance=_covariance(fit, stderr),
+        quality=_quality(fit, left_out),
     )
-    return (
-        _with_residual(fitted, X, observed, left_out)
-        if kind == "residual_gp"
-        else fitted
+    if kind != "residual_gp":
+        return fitted
+    return _with_residual(fitted, X, fit.observed, left_out)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The terms of a quadratic, and what they were found from."""
+
+    observed: Observations  # shrunk, if the kind asks for it
+    link: Link
+    terms: FloatArray  # (t,)
+    variance: float  # of a point of weight 1, NaN if unknown
+    condition: float  # of the design
+
+
+def _find_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
+    """Minimise the squares alone; what is left of them tells the variance."""
+    condition = check_identified(X, observed)
+    terms, variance = fit_terms(observed, link), math.nan
+    freedom = observed.n_rows - len(terms)
+    if freedom:
+        variance = float((residuals(observed, link, terms) ** 2).sum()) / freedom
+    return _Fit(observed, link, terms, variance, condition)
+
+
+def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
+    """Shrink the terms as far as the data ask for, which also tells the variance."""
+    check_distinct(X)
+    shrunk, variance = shrink(observed, link, X.shape[1])
+    flat = np.zeros(shrunk.features.shape[1])
+    condition = _condition(jacobian(shrunk, Link(), flat))
+    return _Fit(shrunk, link, fit_terms(shrunk, link), variance, condition)
+
+
+def _covariance(fit: _Fit, stderr: FloatArray | None) -> FloatArray:
+    rows = jacobian(fit.observed, fit.link, fit.terms)
+    return terms_covariance(rows, fit.variance, _row_noise(fit.observed, stderr))
+
+
+def _quality(fit: _Fit, left_out: FloatArray) -> FitQuality:
+    observed, terms = fit.observed, fit.terms
+    return FitQuality(
+        n=len(observed.y),
+        n_terms=len(terms),
+        r2=_r_squared(observed.y, fit.link.apply(observed.features @ terms)),
+        loo_r2=_r_squared(observed.y, left_out),
+        condition=fit.condition,
+        residual_stderr=math.sqrt(fit.variance),
     )
 
 

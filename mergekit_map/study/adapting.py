@@ -11,14 +11,11 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.study.log import EvaluationLog, evaluation_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
-
-FloatArray = NDArray[np.float64]
 
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
 STEPS = 30

@@ -18,7 +18,15 @@ from mergekit_map.errors import ArtifactError
 VERSION = 1
 LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
 
-Role = Literal["anchor", "design", "refinement", "front", "opponent", "baseline"]
+Role = Literal[
+    "anchor",
+    "design",
+    "imported",  # measured elsewhere; the user vouches that it is of this merge
+    "refinement",
+    "front",
+    "opponent",
+    "baseline",
+]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
 ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline"})
 Key = tuple[tuple[tuple[str, float], ...], str]  # coefficients by name, task

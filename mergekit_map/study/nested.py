@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mergekit_map.search.selection import spread
 from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import Readings, choose, measured_anchors
@@ -53,7 +50,6 @@ from mergekit_map.study.study import (
     StudyResult,
 )
 
-FloatArray = NDArray[np.float64]
 # Measure merges on some tasks, unless they are known, and give what is known of them.
 MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
 

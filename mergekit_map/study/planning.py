@@ -40,7 +40,8 @@ def next_round(
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     """List the merges to evaluate at first, anchors before all others.
 
-    A d_optimal design builds on what is known already. A search that refines itself
+    Imported merges take the place of new ones, but for a grid, which is whole or none;
+    a d_optimal design builds on all that is known already. A search that refines itself
     spends here what a first fit needs, and keeps the rest.
 
     Raises:
@@ -51,12 +52,13 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     n_anchors = len(np.unique(anchors, axis=0)) if len(anchors) else 0
     anchors = anchors.reshape(-1, len(study.bounds))
     wanted = _wanted(study)
+    imported = [e for e in known if e.role == "imported"]
     if study.search.refine:
         first = max(n_anchors, _required(study)) + len(study.bounds)
-        wanted = min(wanted, first)
-    start = anchors
-    if study.search.design == "d_optimal":
-        start = np.vstack([anchors, _measured(study, known, wanted - n_anchors)])
+        given = n_anchors + len(_measured(study, imported, wanted))
+        wanted = min(wanted, max(first, given))
+    reused = {"d_optimal": known, "grid": []}.get(study.search.design, imported)
+    start = np.vstack([anchors, _measured(study, reused, wanted - n_anchors)])
     points = make_design(study.search.design, wanted, study.box, start, rng)
     _refuse_too_few(study, points)
     labelled = {tuple(row) for row in anchors}

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mergekit_map.search.selection import spread
 from mergekit_map.study.choosing import choose, measured_anchors
 from mergekit_map.study.fitting import (
@@ -30,8 +27,6 @@ from mergekit_map.study.study import (
     Study,
     StudyResult,
 )
-
-FloatArray = NDArray[np.float64]
 
 
 def run_study(

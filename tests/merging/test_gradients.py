@@ -1,54 +1,38 @@
-"""Derivatives by the coefficients, against differences of the loss itself.
-
-Most merges here are in float64, so that differences over small steps are exact to six
-digits and more.
-"""
+"""Derivatives by the coefficients, against differences of the loss itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from mergekit.options import MergeOptions
+from merge_slopes import (
+    BATCHES,
+    TOKENS,
+    Opened,
+    config,
+    derivatives,
+    differences,
+    distant_family,
+    loss,
+    norms_in_the_dtype_of_the_model,
+    opened,
+)
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import PreTrainedModel
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from mergekit_map.errors import MergeError
 from mergekit_map.measurement import Differentiate
 from mergekit_map.merging import gradients
-from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.replay import TaskVectorReplay
-from mergekit_map.merging.resident import ResidentMerge, resident_merge
-from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.specs import SearchSpec
-
-TOKENS = torch.randint(3, 200, (6, 24), generator=torch.Generator().manual_seed(0))
-BATCHES = TOKENS.split(4)  # of different size
-
-Opened: TypeAlias = tuple[ResidentMerge, MergeSpace]
 
 
 @pytest.fixture(scope="module")
 def distant(make_model: Callable[..., Path]) -> dict[str, Path]:
-    """A family whose members differ enough for losses that are no straight lines."""
-    base = make_model("distant", 70, noise=0.1)
-    tuned = {n: make_model(n, 71 + i, base, noise=0.05) for i, n in enumerate("xyz")}
-    return {"base": base, **tuned}
-
-
-@pytest.fixture(scope="module")
-def close(make_model: Callable[..., Path], distant: dict[str, Path]) -> dict[str, Path]:
-    """A family so close that its losses are nearly linear in what the merge changes."""
-    base = distant["base"]
-    tuned = {n: make_model(n, 75 + i, base, noise=0.001) for i, n in enumerate("pqr")}
-    return {"base": base, **tuned}
+    return distant_family(make_model)
 
 
 @pytest.fixture(scope="module")
@@ -57,111 +41,9 @@ def added(distant: dict[str, Path]) -> Iterator[Opened]:
         yield merge
 
 
-@pytest.fixture(scope="module")
-def elected(close: dict[str, Path]) -> Iterator[Opened]:
-    with opened(config("ties", close, "pq")) as merge:
-        yield merge
-
-
 @pytest.fixture(autouse=True)
-def _norms_in_the_dtype_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let float64 be float64: transformers takes norms in float32."""
-
-    def forward(self: LlamaRMSNorm, x: torch.Tensor) -> torch.Tensor:
-        variance = x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon
-        return self.weight * x * variance.rsqrt()
-
-    monkeypatch.setattr(LlamaRMSNorm, "forward", forward)
-
-
-def config(
-    method: str, family: Mapping[str, Path], names: str = "xy", **more: Any
-) -> dict[str, Any]:
-    parameters = {} if method == "task_arithmetic" else {"density": 0.7}
-    models = [{"model": str(family[n]), "parameters": dict(parameters)} for n in names]
-    base = str(family["base"])
-    head = {"merge_method": method, "base_model": base, "dtype": "float64"}
-    return {**head, "models": models, **more}
-
-
-@contextmanager
-def opened(
-    merge: dict[str, Any], bounds: tuple[float, float] = (0.0, 1.0)
-) -> Iterator[Opened]:
-    assert check_merge(merge) == []
-    space, problems = build_space(merge, SearchSpec(bounds=bounds))
-    assert space is not None, problems
-    options = MergeOptions(random_seed=7, quiet=True)
-    with resident_merge(space, options) as resident:
-        yield resident, space
-
-
-def loss(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor:
-    logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].double()
-    return F.cross_entropy(
-        logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum"
-    )
-
-
-def derivatives(
-    merge: ResidentMerge,
-    space: MergeSpace,
-    coefficients: Mapping[str, float],
-    *,
-    checkpoint: bool = False,
-) -> dict[str, float]:
-    merge.write(coefficients)
-    with differentiation(merge, space, checkpoint_activations=checkpoint)() as found:
-        for batch in BATCHES:
-            loss(merge.model, batch).backward()
-    return dict(found)
-
-
-def value(merge: ResidentMerge, coefficients: Mapping[str, float]) -> float:
-    merge.write(coefficients)
-    return float(loss(merge.model, TOKENS))
-
-
-def differences(
-    merge: ResidentMerge, coefficients: Mapping[str, float], step: float
-) -> dict[str, float]:
-    """Differentiate the loss with the step, inside [0, 1]."""
-
-    def difference(name: str) -> float:
-        def at(offset: float) -> float:
-            moved = coefficients[name] + offset * step
-            return value(merge, {**coefficients, name: moved})
-
-        if coefficients[name] < step:
-            return (-3 * at(0) + 4 * at(1) - at(2)) / (2 * step)
-        if coefficients[name] > 1 - step:
-            return (3 * at(0) - 4 * at(-1) + at(-2)) / (2 * step)
-        return (at(1) - at(-1)) / (2 * step)
-
-    return {name: difference(name) for name in coefficients}
-
-
-def with_elections_fixed(
-    merge: ResidentMerge, coefficients: Mapping[str, float]
-) -> dict[str, float]:
-    """Differentiate with mergekit's masks as they are at the coefficients.
-
-    For coefficients that are the weights of the models, in their order.
-    """
-    merge.write(coefficients)
-    merge.model.requires_grad_(True)
-    loss(merge.model, TOKENS).backward()
-    found = dict.fromkeys(coefficients, 0.0)
-    weights = torch.tensor(list(coefficients.values()), dtype=torch.float64)
-    for name, parameter in merge.model.named_parameters():
-        deltas = merge.replays[name].deltas
-        weighted = deltas * weights.view(-1, *[1] * parameter.dim())
-        kept = weighted.sign() == torch.where(weighted.sum(0) >= 0, 1, -1)
-        for coefficient, delta in zip(found, deltas * kept, strict=True):
-            found[coefficient] += float((delta * parameter.grad).sum())
-    merge.model.requires_grad_(False)
-    merge.model.zero_grad()
-    return found
+def _float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    norms_in_the_dtype_of_the_model(monkeypatch)
 
 
 def test_linear_merges_have_the_derivatives_of_their_loss(added: Opened) -> None:
@@ -198,67 +80,6 @@ def test_shared_parameters(
         found = derivatives(merge, space, coefficients)
 
     assert found == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("method", ["ties", "della"])
-def test_in_a_box_without_an_election_that_turns_the_elected_signs_are_fixed(
-    method: str, distant: dict[str, Path]
-) -> None:
-    box = (0.3, 0.3 + 1e-6)
-    with opened(config(method, distant, "xyz"), box) as (merge, space):
-        coefficients = dict(zip("xyz", (0.3, 0.3 + 4e-7, 0.3 + 1e-6), strict=True))
-        expected = with_elections_fixed(merge, coefficients)
-
-        found = derivatives(merge, space, coefficients)
-
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert found == pytest.approx(differences(merge, coefficients, 1e-7), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [("ties", {}), ("dare_ties", {"normalize": True, "lambda": 0.5})],
-)
-def test_elections_that_turn_are_part_of_the_slope(
-    method: str, parameters: dict[str, Any], close: dict[str, Path]
-) -> None:
-    merge_config = config(method, close, "pqr", parameters=parameters)
-    merge_config["models"][2]["parameters"]["weight"] = 0.4
-    with opened(merge_config) as (merge, space):
-        coefficients = {"p": 0.5, "q": 0.6}
-        step = gradients._STEP
-        expected = differences(merge, coefficients, step)
-
-        found = derivatives(merge, space, coefficients)
-
-    scale = max(map(abs, expected.values()))
-    assert found == pytest.approx(expected, abs=0.02 * scale)
-
-
-def test_elections_held_fixed_would_miss_much_of_the_slope(elected: Opened) -> None:
-    merge, space = elected
-    coefficients = {"p": 0.5, "q": 0.6}
-    expected = differences(merge, coefficients, gradients._STEP)
-    fixed = with_elections_fixed(merge, coefficients)
-
-    found = derivatives(merge, space, coefficients)
-
-    for name, slope in expected.items():
-        assert abs(found[name] - slope) < 0.05 * abs(fixed[name] - slope)
-
-
-@pytest.mark.parametrize("corner", [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.5)])
-def test_slopes_at_the_edges_of_the_box_are_those_from_inside(
-    corner: tuple[float, float], elected: Opened
-) -> None:
-    merge, space = elected
-    coefficients = dict(zip("pq", corner, strict=True))
-    expected = differences(merge, coefficients, gradients._STEP)
-
-    found = derivatives(merge, space, coefficients)
-
-    scale = max(map(abs, expected.values()))
-    assert found == pytest.approx(expected, abs=0.02 * scale)
 
 
 def test_layer_gradients_filters_and_fixed_weights(distant: dict[str, Path]) -> None:

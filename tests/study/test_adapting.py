@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
+from stopping import stopped_and_resumed
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement, Metric
@@ -14,22 +16,19 @@ from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.adapting import START, STEPS, minimise_entropy
 from mergekit_map.study.log import open_log
 from mergekit_map.study.measuring import measure
-from mergekit_map.study.study import Study
+from mergekit_map.study.study import Evaluator, Study
 
 LOWEST = {"a": 0.55, "b": -0.4}
 
 
 class Bowl:
-    """A squared distance with its slopes; ``stop`` calls are allowed."""
+    """A squared distance with its slopes."""
 
-    def __init__(self, stop: float = math.inf) -> None:
+    def __init__(self) -> None:
         self.calls: list[dict[str, float]] = []
-        self.stop = stop
 
     def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
         assert task == "entropy"
-        if len(self.calls) == self.stop:
-            raise KeyboardInterrupt("stopped")
         self.calls.append(dict(coefficients))
         apart = {name: c - LOWEST[name] for name, c in coefficients.items()}
         slopes = {name: 2 * value for name, value in apart.items()}
@@ -50,11 +49,11 @@ def study() -> Study:
     )
 
 
-def descend(study: Study, path: Path, bowl: Bowl) -> dict[str, float]:
+def descend(study: Study, path: Path, evaluate: Evaluator) -> dict[str, float]:
     with open_log(path / "evaluations.jsonl") as log:
 
         def measure_one(merge: Mapping[str, float]) -> None:
-            measure(study, [("baseline", merge)], bowl, log, lambda _: None)
+            measure(study, [("baseline", merge)], evaluate, log, lambda _: None)
 
         return minimise_entropy(study, log, measure_one)
 
@@ -85,12 +84,12 @@ def test_a_descent_that_was_stopped_takes_the_same_way(
 ) -> None:
     (tmp_path / "whole").mkdir()
     whole = descend(study, tmp_path / "whole", Bowl())
-    with pytest.raises(KeyboardInterrupt, match="stopped"):
-        descend(study, tmp_path, Bowl(stop=11))
-    rest = Bowl()
+    bowl = Bowl()
 
-    assert descend(study, tmp_path, rest) == whole
-    assert len(rest.calls) == STEPS - 11
+    end = stopped_and_resumed(partial(descend, study, tmp_path), bowl, 11)
+
+    assert end == whole
+    assert len(bowl.calls) == STEPS
 
 
 def test_a_step_without_derivatives_is_an_error(study: Study, tmp_path: Path) -> None:

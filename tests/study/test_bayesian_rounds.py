@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement, Metric
@@ -120,22 +122,9 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     whole = Metrics()
     run(study, tmp_path / "whole", whole)
     for stop in (3, 20, 25):  # in the first round, and in both that follow it
-        folder = tmp_path / f"stop{stop}"
-        evaluate = Metrics()
+        folder, evaluate = tmp_path / f"stop{stop}", Metrics()
 
-        def stopped(
-            coefficients: Mapping[str, float],
-            task: str,
-            evaluate: Metrics = evaluate,
-            stop: int = stop,
-        ) -> Measurement:
-            if len(evaluate.calls) == stop:
-                raise KeyboardInterrupt("stopped")
-            return evaluate(coefficients, task)
-
-        with pytest.raises(KeyboardInterrupt, match="stopped"):
-            run(study, folder, stopped)
-        run(study, folder, evaluate)
+        stopped_and_resumed(partial(run, study, folder), evaluate, stop)
 
         assert evaluate.calls == whole.calls
         front = (folder / "front.json").read_bytes()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from stopping import stopped_and_resumed
 
 from mergekit_map.errors import ConfigError, EvaluationError
 from mergekit_map.measurement import Measurement, Metric
@@ -147,21 +149,16 @@ def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
         (tmp_path / name).mkdir()
     whole = contested(study, tmp_path / "whole", Bowls())
     evaluate = Bowls()
+    contest = partial(contested, study, tmp_path / "stopped")
+    midst = 2 * (10 + 60 + 12 + 5)  # of NSGA-II
 
-    def stopping(coefficients: Mapping[str, float], task: str) -> Measurement:
-        if len(evaluate.calls) == 2 * (10 + 60 + 12 + 5):  # in the midst of NSGA-II
-            raise KeyboardInterrupt("stopped")
-        return evaluate(coefficients, task)
-
-    with pytest.raises(KeyboardInterrupt, match="stopped"):
-        contested(study, tmp_path / "stopped", stopping)
-    resumed = contested(study, tmp_path / "stopped", evaluate)
+    resumed = stopped_and_resumed(contest, evaluate, midst)
     count = len(evaluate.calls)
-    again = contested(study, tmp_path / "stopped", evaluate)
+    again = contest(evaluate)
 
     assert len(evaluate.calls) == count == len(set(evaluate.calls))
-    for contest in (resumed, again):
-        assert front_scores(contest, SPEC) == front_scores(whole, SPEC)
+    for found in (resumed, again):
+        assert front_scores(found, SPEC) == front_scores(whole, SPEC)
 
 
 def test_who_else_takes_part_changes_nothing(study: Study, tmp_path: Path) -> None:

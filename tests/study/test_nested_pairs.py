@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stopping import stopped_and_resumed
 
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.search.front import compute_front
@@ -157,22 +158,9 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     whole = Metrics(own_corner)
     run(study, tmp_path / "whole", whole)
     for stop in (18, 22, 40):  # at each of the pairs, and at what was chosen of one
-        folder = tmp_path / f"stop{stop}"
-        evaluate = Metrics(own_corner)
+        folder, evaluate = tmp_path / f"stop{stop}", Metrics(own_corner)
 
-        def stopped(
-            coefficients: Mapping[str, float],
-            task: str,
-            evaluate: Metrics = evaluate,
-            stop: int = stop,
-        ) -> Measurement:
-            if len(evaluate.calls) == stop:
-                raise KeyboardInterrupt("stopped")
-            return evaluate(coefficients, task)
-
-        with pytest.raises(KeyboardInterrupt, match="stopped"):
-            run(study, folder, stopped)
-        run(study, folder, evaluate)
+        stopped_and_resumed(functools.partial(run, study, folder), evaluate, stop)
 
         assert evaluate.calls == whole.calls
         front = (folder / "front.json").read_bytes()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement, Metric
@@ -17,7 +19,7 @@ from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import Evaluation, open_log, read_log
 from mergekit_map.study.planning import design
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Study, StudyResult
+from mergekit_map.study.study import Evaluator, Study, StudyResult
 
 IDEAL = {"a": np.array([0.8, 0.3]), "b": np.array([0.2, 0.7])}
 
@@ -38,14 +40,11 @@ def study_of(**spec: Any) -> Study:
 class Landscape:
     """A bowl per task, with a ripple of the given height."""
 
-    def __init__(self, ripple: float = 0.0, stop: int | None = None) -> None:
+    def __init__(self, ripple: float = 0.0) -> None:
         self.ripple = ripple
-        self.stop = stop
         self.calls: list[tuple[tuple[float, ...], str]] = []
 
     def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        if len(self.calls) == self.stop:
-            raise KeyboardInterrupt("stopped")
         c = np.array(list(coefficients.values()))
         self.calls.append((tuple(c), task))
         ripple = self.ripple * math.sin(8 * c.sum())
@@ -55,7 +54,7 @@ class Landscape:
         return Measurement(float(value), None, 1, gradient=named)
 
 
-def run(study: Study, folder: Path, evaluate: Landscape) -> StudyResult:
+def run(study: Study, folder: Path, evaluate: Evaluator) -> StudyResult:
     folder.mkdir(exist_ok=True)
     with open_log(folder / "evaluations.jsonl") as log:
         return run_study(study, evaluate, log, lambda _: None)
@@ -96,13 +95,11 @@ def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> N
     run(study, tmp_path / "whole", whole)
 
     for stop in range(9, len(whole.calls), 12):
-        folder = tmp_path / f"stop{stop}"
-        stopped = Landscape(ripple=0.05, stop=stop)
-        with pytest.raises(KeyboardInterrupt, match="stopped"):
-            run(study, folder, stopped)
-        rest = Landscape(ripple=0.05)
-        run(study, folder, rest)
-        assert stopped.calls + rest.calls == whole.calls
+        folder, evaluate = tmp_path / f"stop{stop}", Landscape(ripple=0.05)
+
+        stopped_and_resumed(partial(run, study, folder), evaluate, stop)
+
+        assert evaluate.calls == whole.calls
 
 
 def test_refinement_is_fitted(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement, Metric
@@ -58,6 +60,7 @@ def ignore(_: Progress) -> None:
 
 
 def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
+    path.mkdir(exist_ok=True)
     with open_log(path / "evaluations.jsonl") as log:
         result = run_study(study, evaluate, log, ignore)
         write_json(path / "front.json", front_content(study, result, log))
@@ -90,27 +93,12 @@ def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) 
 
 
 def test_goes_on_where_it_was_stopped(study: Study, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
     whole = Bowls()
     run(study, tmp_path / "whole", whole)
     for stop in range(1, len(whole.calls), 5):
-        folder = tmp_path / f"stop{stop}"
-        folder.mkdir()
-        evaluate = Bowls()
+        folder, evaluate = tmp_path / f"stop{stop}", Bowls()
 
-        def stopped(
-            coefficients: Mapping[str, float],
-            task: str,
-            evaluate: Bowls = evaluate,
-            stop: int = stop,
-        ) -> Measurement:
-            if len(evaluate.calls) == stop:
-                raise KeyboardInterrupt("stopped")
-            return evaluate(coefficients, task)
-
-        with pytest.raises(KeyboardInterrupt, match="stopped"):
-            run(study, folder, stopped)
-        run(study, folder, evaluate)
+        stopped_and_resumed(partial(run, study, folder), evaluate, stop)
 
         assert evaluate.calls == whole.calls
         assert same_bytes(folder / "front.json", tmp_path / "whole" / "front.json")

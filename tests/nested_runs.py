@@ -1,0 +1,151 @@
+"""Nested searches of tiny models, run once, and the stock commands to hold them to."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import yaml
+from mergekit.io.tasks import LoaderCache
+from mergekit.scripts import multimerge, run_yaml
+from safetensors.torch import load_file
+
+from mergekit_map.cli import main
+from mergekit_map.search.front import compute_front
+
+NAMES = "abcd"
+TASKS = ("like_a", "like_b", "like_cd")
+
+TASK_MODULE = """
+import torch
+
+targets = torch.load("targets.pt", weights_only=True)
+
+def away(model, task):
+    return ((model.lm_head.weight.float() - targets[task]) ** 2).mean().item()
+
+def like_a(model, tokenizer):
+    return away(model, "like_a")
+
+def like_b(model, tokenizer):
+    return away(model, "like_b")
+
+def like_cd(model, tokenizer):
+    return away(model, "like_cd")
+"""
+
+
+@contextmanager
+def fronts_of_few_points() -> Iterator[None]:
+    """Find fronts of few points, which takes less long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
+        few = functools.partial(compute_front, n_points=10)
+        patch.setattr("mergekit_map.study.fitting.compute_front", few)
+        yield
+
+
+def four_models(
+    family: Mapping[str, Path], make_model: Callable[..., Path]
+) -> dict[str, Path]:
+    return {**family, "d": make_model("d", 4, family["base"])}
+
+
+def nested_config(models: Mapping[str, Path], method: str) -> dict[str, Any]:
+    """Four models, three tasks: how far the output layer is from what it should be."""
+    return {
+        "merge_method": method,
+        "base_model": str(models["base"]),
+        "models": [{"model": str(models[n])} for n in NAMES],
+        "dtype": "float32",
+        "map": {
+            "tasks": {
+                t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS
+            },
+            "search": {
+                "strategy": "nested",
+                "order": [["a", "b"], ["c", "d"]],
+                "evaluations": 7,
+                "remeasure": 2,
+            },
+        },
+    }
+
+
+def finished(folder: Path, models: dict[str, Path], config: dict[str, Any]) -> Path:
+    """Search and merge in a folder: ``out.run`` is the run, ``out`` what it merged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_tasks(models)
+        write(config)
+        invoke("run", "config.yml", "out")
+    return folder
+
+
+def write_tasks(models: dict[str, Path]) -> None:
+    heads = {
+        n: load_file(path / "model.safetensors")["lm_head.weight"]
+        for n, path in models.items()
+    }
+    base = heads["base"]
+    both = base + 0.8 * (heads["c"] - base) + 0.6 * (heads["d"] - base)
+    targets = {"like_a": heads["a"], "like_b": heads["b"], "like_cd": both}
+    torch.save(targets, "targets.pt")
+    Path("mine.py").write_text(TASK_MODULE)
+
+
+def write(config: dict[str, Any], name: str = "config.yml") -> None:
+    Path(name).write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def invoke(*arguments: str) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def read(path: str) -> Any:
+    return json.loads(Path(path).read_text())
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def assert_same_weights(one: str, other: str) -> None:
+    ours, theirs = (load_file(f"{p}/model.safetensors") for p in (one, other))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name
+
+
+def stock(recipe: str, out: str) -> None:
+    """Run the command that stands in a recipe, in another folder."""
+    (command,) = (
+        line.split(": ", 1)[1]
+        for line in Path(recipe).read_text().splitlines()
+        if line.startswith("# Merge it with: ")
+    )
+    program, *arguments = shlex.split(command)
+    arguments = [out if a == "OUT" else a for a in arguments]
+    if "--intermediate-dir" in arguments:  # from nothing
+        stages = str(Path(f"{out}.stages").resolve())
+        arguments[arguments.index("--intermediate-dir") + 1] = stages
+    run_mergekit(program, *arguments)
+
+
+def run_mergekit(program: str, *arguments: str) -> None:
+    """Run a stock command, in this process because importing it takes seconds."""
+    command = {"mergekit-yaml": run_yaml.main, "mergekit-multi": multimerge.main}
+    LoaderCache().loaders.clear()
+    result = click.testing.CliRunner().invoke(command[program], [*arguments, "--quiet"])
+    LoaderCache().loaders.clear()
+    assert result.exception is None, result.output

@@ -1,0 +1,51 @@
+"""Surrogates as JSON: every bit, in the user's units."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from surrogate_data import IDENTITY, LINKS, noisy_data, noisy_fit
+
+from mergekit_map.search.links import Link
+from mergekit_map.search.surrogate import Surrogate, fit_surrogate
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("n", [6, 14])
+def test_json_keeps_every_bit(link: Link, n: int) -> None:
+    X, y = noisy_data(link, n=n)
+    bounds = np.array([[-0.3, 1.7], [0.1, 0.7]])
+    fitted = fit_surrogate(X, y, stderr=None, link=link, bounds=bounds)
+    Z = np.random.default_rng(1).normal(size=(30, 2))
+
+    text = json.dumps(fitted.to_dict(), allow_nan=False)
+    loaded = Surrogate.from_dict(json.loads(text))
+
+    assert loaded.predict(Z).tobytes() == fitted.predict(Z).tobytes()
+    assert loaded.stderr(Z).tobytes() == fitted.stderr(Z).tobytes()
+    assert loaded.link == fitted.link
+    np.testing.assert_equal(asdict(loaded.quality), asdict(fitted.quality))
+    assert json.dumps(loaded.to_dict()) == text
+
+
+def test_a_file_speaks_the_users_units() -> None:
+    X = np.random.default_rng(0).uniform(-1, 3, size=(10, 2))
+    y = 1 + 2 * X[:, 0] - X[:, 1] + 3 * X[:, 0] * X[:, 1] + 0.5 * X[:, 1] ** 2
+
+    data = fit_surrogate(
+        X, y, stderr=None, link=IDENTITY, bounds=np.array([[-1.0, 3.0]] * 2)
+    ).to_dict()
+
+    assert data["intercept"] == pytest.approx(1)
+    assert data["linear"] == pytest.approx([2, -1])
+    np.testing.assert_allclose(data["hessian"], [[0, 3], [3, 1]], atol=1e-10)
+    assert data["link"] == {"lower": None, "upper": None}
+
+
+def test_a_damaged_file_names_what_is_missing() -> None:
+    data = noisy_fit(IDENTITY).to_dict()
+    del data["covariance"]
+
+    with pytest.raises(KeyError, match="covariance"):
+        Surrogate.from_dict(data)

@@ -1,0 +1,39 @@
+"""Searches that are stopped on the way, and then go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sized
+from typing import Protocol, TypeVar
+
+import pytest
+
+from mergekit_map.measurement import Measurement
+from mergekit_map.study.study import Evaluator
+
+Found = TypeVar("Found")
+
+
+class Recorder(Protocol):
+    """An evaluator that keeps what it was asked."""
+
+    calls: Sized
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement: ...
+
+
+def stopped_and_resumed(
+    search: Callable[[Evaluator], Found], evaluate: Recorder, stop: int
+) -> Found:
+    """Interrupt a search after ``stop`` measurements, and start it once more.
+
+    Returns what it finds in the end; ``evaluate`` has seen the measurements of both.
+    """
+
+    def stopping(coefficients: Mapping[str, float], task: str) -> Measurement:
+        if len(evaluate.calls) == stop:
+            raise KeyboardInterrupt("stopped")
+        return evaluate(coefficients, task)
+
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        search(stopping)
+    return search(evaluate)
