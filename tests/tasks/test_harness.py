@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_choices, write_generation, write_rolling, write_yaml
+from task_files import write_choices, write_generation, write_rolling, write_yaml
 
 from mergekit_map.measurement import Metric
 from mergekit_map.specs import LmEvalTask

@@ -10,7 +10,10 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from conftest import (
+from lm_eval import simple_evaluate
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from task_files import (
     build_model,
     build_tokenizer,
     write_choices,
@@ -18,9 +21,6 @@ from conftest import (
     write_rolling,
     write_yaml,
 )
-from lm_eval import simple_evaluate
-from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks import TaskManager
 from transformers import LlamaForCausalLM
 
 from mergekit_map.errors import EvaluationError

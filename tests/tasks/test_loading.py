@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_choices
+from task_files import write_choices
 from transformers import LlamaForCausalLM
 
 from mergekit_map.specs import (

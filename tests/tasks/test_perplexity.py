@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import build_model, build_tokenizer
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
+from task_files import build_model, build_tokenizer
 from transformers import LlamaForCausalLM
 
 from mergekit_map.errors import EvaluationError

@@ -1,0 +1,156 @@
+"""Tiny models and tasks of every kind, written to a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+# fmt: off
+WORDS = [
+    "the", "a", "cat", "dog", "bird", "sat", "ran", "flew", "on", "under", "over",
+    "mat", "road", "sky", "and", "then", "it", "was", "not", "red", "green", "blue",
+    "one", "two", "three", "Question", "Answer", "Yes", "No",
+]
+# fmt: on
+
+
+def build_tokenizer(*, adds_bos: bool = False) -> PreTrainedTokenizerFast:
+    """Bytes, whole words with and without a leading space, BOS, EOS."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [form for word in WORDS for form in (word, f"Ġ{word}")]
+    vocabulary: dict[str, int] = {}
+    merges: list[tuple[str, str]] = []
+    for token in ["<s>", "</s>", *alphabet]:
+        vocabulary[token] = len(vocabulary)
+    for word in words:
+        for end in range(2, len(word) + 1):
+            if word[:end] not in vocabulary:
+                vocabulary[word[:end]] = len(vocabulary)
+                merges.append((word[: end - 1], word[end - 1]))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", 0)]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>"
+    )
+
+
+def build_model(vocabulary: int, *, seed: int = 0) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        initializer_range=0.3,  # far from uniform, so that answers differ
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_choices(folder: Path, name: str = "choices", **changes: Any) -> Path:
+    """Write a multiple-choice task with 40 documents and 12 for examples."""
+    rows = [
+        {
+            "question": f"{WORDS[i % 29]} {WORDS[(i * 7 + 3) % 29]} {i}?",
+            "choices": [f"{WORDS[(i + j) % 29]} {WORDS[i * j % 29]}" for j in range(4)],
+            "answer": i % 4,
+        }
+        for i in range(52)
+    ]
+    files = {
+        "test": str(write_jsonl(folder / f"{name}.jsonl", rows[:40])),
+        "train": str(write_jsonl(folder / f"{name}_train.jsonl", rows[40:])),
+    }
+    config = {
+        "task": name,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": files},
+        "test_split": "test",
+        "fewshot_split": "train",
+        "output_type": "multiple_choice",
+        "doc_to_text": "Question: {{question}}\nAnswer:",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": "{{answer}}",
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+            for metric in ("acc", "acc_norm")
+        ],
+        **changes,
+    }
+    return write_yaml(folder / f"{name}.yaml", config)
+
+
+def write_rolling(folder: Path, documents: list[str], name: str = "rolling") -> Path:
+    file = write_jsonl(folder / f"{name}.jsonl", [{"text": d} for d in documents])
+    config = {
+        "task": name,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(file)}},
+        "test_split": "test",
+        "output_type": "loglikelihood_rolling",
+        "doc_to_text": "",
+        "doc_to_target": "{{text}}",
+        "metric_list": [
+            {"metric": metric}
+            for metric in ("word_perplexity", "byte_perplexity", "bits_per_byte")
+        ],
+    }
+    return write_yaml(folder / f"{name}.yaml", config)
+
+
+def write_generation(folder: Path, name: str = "generation") -> Path:
+    """Write a task that samples, and reads what is generated with two filters."""
+    rows = [{"question": f"{WORDS[i]} {WORDS[i + 5]}", "answer": "a"} for i in range(6)]
+    file = write_jsonl(folder / f"{name}.jsonl", rows)
+    takes = {"function": "take_first"}
+    config = {
+        "task": name,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(file)}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "generation_kwargs": {
+            "until": ["."],
+            "max_gen_toks": 8,
+            "do_sample": True,
+            "temperature": 1.0,
+        },
+        "filter_list": [
+            {
+                "name": "letter",
+                "filter": [{"function": "regex", "regex_pattern": "(a)"}, takes],
+            },
+            {"name": "whole", "filter": [takes]},
+        ],
+        "metric_list": [
+            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
+        ],
+    }
+    return write_yaml(folder / f"{name}.yaml", config)
+
+
+def write_yaml(path: Path, content: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return path
