@@ -37,7 +37,7 @@ class Problem:
 
 def parse_select(options: Mapping[str, Any]) -> SelectSpec:
     """Validate a choice that no file makes; ConfigError where it has problems."""
-    select, problems = _validated(SelectSpec, options, ())
+    select, problems = validated(SelectSpec, options, ())
     if select is None:
         reports = [f"{format_key(p.key)} {p.message}".strip() for p in problems]
         raise ConfigError("; ".join(reports))
@@ -52,7 +52,7 @@ def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
         text = "a 'map:' block with at least 'tasks:' is required; see the README"
         return None, [Problem(key, text)]
     tasks, problems = parse_tasks(file)
-    block, found = _validated(MapBlock, raw, ("map",))
+    block, found = validated(MapBlock, raw, ("map",))
     problems += found
     problems += _unknown_in_select(raw)
     if block is None or problems:
@@ -113,7 +113,7 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
             f"that says what is measured; got {got}"
         )
         return None, [Problem(key, text)]
-    return _validated(TASK_KINDS[kinds[0]], raw, key)
+    return validated(TASK_KINDS[kinds[0]], raw, key)
 
 
 def _unknown_in_select(block: Mapping[str, Any]) -> list[Problem]:
@@ -136,9 +136,10 @@ def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _validated(
+def validated(
     model: type[Any], raw: Mapping[str, Any], key: KeyPath
 ) -> tuple[Any, list[Problem]]:
+    """Validate a part of a file that stands at ``key``; None where it has problems."""
     try:
         return model.model_validate(raw), []
     except ValidationError as error:

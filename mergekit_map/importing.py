@@ -1,0 +1,234 @@
+"""Evaluations that were measured elsewhere, read from a CSV file.
+
+A row is a merge. Its columns are the coefficients, and for each task the value in the
+task's own units, its standard error and how many items it is a mean of; an empty cell
+was not measured. The front.csv of another run is such a file. Nothing can show that the
+merges were those of the present configuration: the user says so by importing them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.measurement import Metric
+from mergekit_map.study.log import Evaluation, Key
+from mergekit_map.study.study import Study
+
+_SHOWN = 30  # problems of a file; a wrong column can make one per row
+
+_COEFFICIENT = "coefficient"
+# What follows the name of a task in a header, and what the column then holds; "" is
+# for columns of front.csv that are not measurements.
+_PARTS = {
+    "": "value",
+    " value": "value",
+    " measured value": "value",
+    " stderr": "stderr",
+    " measured stderr": "stderr",
+    " n": "n",
+    " predicted value": "",
+    " predicted stderr": "",
+}
+
+
+def read_imported(path: Path, study: Study) -> list[Evaluation]:
+    """Read the evaluations of a CSV file, as measurements of this study.
+
+    Raises:
+        ConfigError: with all problems of the file, each with its line and column.
+    """
+    (line, header), *rows = _rows(path)
+    columns, problems = _read_header(header, line, study)
+    _raise(path, problems)
+    seen: dict[Key, tuple[int, Evaluation]] = {}
+    for line, cells in rows:
+        found, wrong = _read_row(cells, line, columns, study)
+        problems += wrong
+        for evaluation in found:
+            first, known = seen.setdefault(evaluation.key, (line, evaluation))
+            if known != evaluation:
+                text = (
+                    f"line {first} has another result of the same merge, "
+                    f"{known.value:g}; remove one of the two"
+                )
+                problems.append(_Problem(line, evaluation.task, text))
+    _raise(path, problems)
+    return [evaluation for _, evaluation in seen.values()]
+
+
+@dataclass(frozen=True)
+class _Problem:
+    line: int
+    column: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Column:
+    header: str
+    part: str  # coefficient, value, stderr, n, or "" for what is not read
+    name: str  # of the coefficient or the task
+
+
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Read the lines that are not empty, each with its number."""
+    try:
+        # Spreadsheets begin a file with a byte order mark.
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            rows = [(reader.line_num, [c.strip() for c in row]) for row in reader]
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; check the path") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read as CSV in UTF-8: {error}") from None
+    filled = [(line, row) for line, row in rows if any(row)]
+    if len(filled) < 2:
+        raise ConfigError(
+            f"{path}: a line of column names and a line per merge are required, got "
+            f"{len(filled)} in all"
+        )
+    return filled
+
+
+def _known_columns(study: Study) -> dict[str, _Column]:
+    """Say what each header that may stand there means."""
+    columns = {name: _Column(name, "", name) for name in ("point", "selected")}
+    for task in study.tasks:
+        for suffix, part in _PARTS.items():
+            columns[task + suffix] = _Column(task + suffix, part, task)
+    # Last, as a task may have the name of a coefficient; it is then "TASK value".
+    for name in study.bounds:
+        columns[name] = _Column(name, _COEFFICIENT, name)
+    return columns
+
+
+def _read_header(
+    header: Sequence[str], line: int, study: Study
+) -> tuple[list[_Column], list[_Problem]]:
+    known = _known_columns(study)
+    problems = []
+    columns: list[_Column] = []
+    for text in header:
+        column = known.get(text)
+        if column is None:
+            readable = [c.header for c in known.values() if c.part]
+            what = f"there is no such column; {nearest(text, readable)}"
+            problems.append(_Problem(line, text, what))
+            continue
+        for other in columns:
+            if column.part and (other.part, other.name) == (column.part, column.name):
+                problems.append(_Problem(line, text, _twice(column, other, study)))
+        columns.append(column)
+    parts = {(column.part, column.name) for column in columns}
+    for name in study.bounds:
+        if (_COEFFICIENT, name) not in parts:
+            what = "a column for every coefficient is required, this one is missing"
+            problems.append(_Problem(line, name, what))
+    if not problems and not any(part == "value" for part, _ in parts):
+        tasks = ", ".join(repr(task) for task in study.tasks)
+        what = f"a column for at least one task is required; the tasks are {tasks}"
+        problems.append(_Problem(line, "", what))
+    return columns, problems
+
+
+def _twice(column: _Column, other: _Column, study: Study) -> str:
+    if column.part == _COEFFICIENT and column.name in study.tasks:
+        return f"is the coefficient; name the task's column '{column.name} value'"
+    return f"the column {other.header!r} says the same; remove one of them"
+
+
+def _read_row(
+    cells: Sequence[str], line: int, columns: Sequence[_Column], study: Study
+) -> tuple[list[Evaluation], list[_Problem]]:
+    if len(cells) != len(columns):
+        what = f"{len(columns)} cells are required as in the first line, got "
+        return [], [_Problem(line, "", f"{what}{len(cells)}")]
+    numbers: dict[tuple[str, str], float] = {}
+    problems = []
+    for column, text in zip(columns, cells, strict=True):
+        if not column.part:
+            continue
+        if not text and column.part != _COEFFICIENT:
+            continue
+        try:
+            number = _read_cell(text, column, study.tasks)
+        except ValueError as error:
+            problems.append(_Problem(line, column.header, str(error)))
+        else:
+            numbers[column.part, column.name] = number
+    if problems:
+        return [], problems
+    for part, name in numbers:
+        if part in {"stderr", "n"} and ("value", name) not in numbers:
+            what = f"there is no value that this is the {part} of; add it"
+            problems.append(_Problem(line, name, what))
+    return list(_evaluations(numbers, study)), problems
+
+
+def _read_cell(text: str, column: _Column, tasks: Mapping[str, Metric]) -> float:
+    """Read one number.
+
+    Raises:
+        ValueError: with what was required and got.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        empty = "" if column.part == _COEFFICIENT else ", or an empty cell,"
+        raise ValueError(f"a finite number{empty} is required, got {text!r}")
+    if column.part == "stderr" and number < 0:
+        raise ValueError(f"a standard error is 0 or more, got {text}")
+    if column.part == "n" and (number < 0 or number != int(number)):
+        raise ValueError(f"a whole number of items is required, got {text}")
+    if column.part == "value":
+        metric = tasks[column.name]
+        lower = -math.inf if metric.lower is None else metric.lower
+        upper = math.inf if metric.upper is None else metric.upper
+        if not lower <= number <= upper:
+            raise ValueError(
+                f"values of this task lie between {lower:g} and {upper:g}, got {text}; "
+                "write it in the task's own units"
+            )
+    return number
+
+
+def _evaluations(
+    numbers: Mapping[tuple[str, str], float], study: Study
+) -> Iterator[Evaluation]:
+    for task in study.tasks:
+        if ("value", task) in numbers:
+            yield Evaluation(
+                coefficients={
+                    name: numbers[_COEFFICIENT, name] for name in study.bounds
+                },
+                task=task,
+                role="imported",
+                value=numbers["value", task],
+                stderr=numbers.get(("stderr", task)),
+                n=int(numbers.get(("n", task), 0)),
+                seconds=0.0,
+                merge=study.merge,
+                definition=study.definitions[task],
+            )
+
+
+def _raise(path: Path, problems: Sequence[_Problem]) -> None:
+    if not problems:
+        return
+    reports = [
+        f"{path}:{p.line}: {p.column}: {p.text}"
+        if p.column
+        else f"{path}:{p.line}: {p.text}"
+        for p in problems[:_SHOWN]
+    ]
+    if len(problems) > _SHOWN:
+        reports.append(f"and {len(problems) - _SHOWN} more")
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    raise ConfigError("\n".join([f"{count} in {path}:", *reports]))

@@ -1,0 +1,1 @@
+"""Coming from mergekit-evolve: its configuration read, and turned into one of ours."""
