@@ -16,14 +16,24 @@ from mergekit_map.errors import MapError
 # name -> module that holds the command of that name, and its line in the list
 _COMMANDS = {
     "run": ("searching", "Search, select and merge: one YAML in, checkpoint out."),
+    "inspect": ("inspecting", "Check models and plan: before any money is spent."),
     "search": (
         "searching",
         "Evaluate merges and find the front; continues a stopped run.",
     ),
     "select": ("selecting", "Choose a point of the front and write its recipe."),
     "merge": ("searching", "Write the checkpoint of a selection."),
+    "push": ("pushing", "Upload a merge to the Hub, private unless told otherwise."),
+    "report": (
+        "reporting",
+        "Write one HTML page and pictures of a finished search.",
+    ),
     "compare": ("comparing", "Hold searches against baselines: the paper's tables."),
     "schema": ("describing", "Print the JSON Schema of a configuration, for editors."),
+    "import-evolve": (
+        "migrating",
+        "Turn a mergekit-evolve configuration into one of ours.",
+    ),
     "demo": ("searching", "Do all of it on models trained here, offline."),
 }
 

@@ -32,6 +32,10 @@ class ArtifactError(MapError):
     """A run folder or an output folder cannot be read or written."""
 
 
+class HubError(MapError):
+    """The Hub cannot be reached, or refuses what it is asked for."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Phrase a suggestion for an unknown name: the nearest known ones, or them all."""
     options = sorted(set(known))

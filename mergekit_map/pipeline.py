@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
 from mergekit.options import MergeOptions
 
 from mergekit_map import __version__
@@ -35,11 +34,12 @@ from mergekit_map.nesting import (
     search_pairs,
 )
 from mergekit_map.project import Project, digest
-from mergekit_map.publish.card import write_card
+from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.selection import Selection, selection_reason
 from mergekit_map.study.grouping import first_candidates
-from mergekit_map.study.log import LOCK_NAME, EvaluationLog, open_log
+from mergekit_map.study.importing import add_imported
+from mergekit_map.study.log import LOCK_NAME, Evaluation, EvaluationLog, open_log
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.results import (
     front_content,
@@ -66,18 +66,24 @@ class Reporter(Protocol):
         ...
 
 
-def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
+def search_front(
+    project: Project,
+    run: Path,
+    reporter: Reporter,
+    imported: Sequence[Evaluation] = (),
+) -> dict[str, Any]:
     """Search into a run folder, going on where an earlier search was stopped.
 
-    Returns what ``front.json`` holds.
+    What was measured elsewhere may be imported, as ``read_imported`` gives it. Returns
+    what ``front.json`` holds.
 
     Raises:
         ArtifactError: the folder is something else's, or another search is writing it.
         MapError: the models or tasks cannot be merged or measured.
     """
     if nests_checkpoints(project):
-        return _search_nested(project, run, reporter)
-    with _opened_run(project, run, reporter) as (study, log, evaluate):
+        return _search_nested(project, run, reporter, imported)
+    with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
         result = run_study(study, evaluate, log, reporter.progress)
         front = front_content(study, result, log)
         _write_stages(result, log, run)
@@ -86,9 +92,11 @@ def search_front(project: Project, run: Path, reporter: Reporter) -> dict[str, A
     return front
 
 
-def _search_nested(project: Project, run: Path, reporter: Reporter) -> dict[str, Any]:
+def _search_nested(
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
+) -> dict[str, Any]:
     """Search pair after pair, each into a folder of its own."""
-    with _opened_run(project, run, reporter) as (study, log, evaluate):
+    with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
         anchors = first_candidates(study)
         measure(study, anchors, evaluate, log, reporter.progress)
         evaluations = matching(study, log)
@@ -105,7 +113,7 @@ def _search_nested(project: Project, run: Path, reporter: Reporter) -> dict[str,
 
 @contextmanager
 def _opened_run(
-    project: Project, run: Path, reporter: Reporter
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
 ) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
     """Open a run folder and the models, as long as merges are measured."""
     _claim_folder(run)
@@ -118,6 +126,7 @@ def _opened_run(
         (run / "manifest.json").unlink(missing_ok=True)
         write_atomically(run / "config.yml", project.file.text)
         _note_changes(project, study, log, run, reporter)
+        add_imported(study, log, imported, reporter.notice)
         yield study, log, evaluate
         latest = {e.key: e for e in matching(study, log)}
     if failed := sum(e.failed for e in latest.values()):
@@ -154,9 +163,23 @@ def merge_point(
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
         point = _measure_checkpoint(recipes.project, folder, place, selection, reporter)
-        configs = list(yaml.safe_load_all(selection.recipe))
-        write_card(folder, out.name, configs, selection, point)
+        front = _front_with(point, selection, run)
+        command = recipes.command(Path("mergekit_config.yml"), "OUT")
+        tasks = project.spec.tasks
+        record = MergeRecord(out.name, selection.recipe, command, front, tasks)
+        write_card(folder, record)
     return point, recipes.command(run / "recipe.yml", "OUT")
+
+
+def _front_with(
+    point: Mapping[str, Any], selection: Selection, run: Path
+) -> dict[str, Any]:
+    """Give the front as it is known now that a point of it is merged and measured."""
+    front = read_json(run / "front.json", "front")
+    front["points"][selection.index] = point
+    front["selected"], front["reason"] = selection.index, selection.reason
+    front["verdicts"] = verdicts(front)
+    return front
 
 
 def _samples(run: Path, study: Study) -> Path:

@@ -25,8 +25,18 @@ from mergekit_map.terminal import TerminalReporter, show_front, show_point
 @click.command(cls=PrettyPrintHelp)
 @click.argument("config", type=FOLDER)
 @click.argument("run", type=FOLDER)
+@click.option(
+    "--import",
+    "import_file",
+    type=FOLDER,
+    metavar="FILE.csv",
+    help="Evaluations that were measured elsewhere, a row per merge: a column per "
+    "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
+)
 @merging
-def search(merge_options: MergeOptions, config: Path, run: Path) -> None:
+def search(
+    merge_options: MergeOptions, config: Path, run: Path, import_file: Path | None
+) -> None:
     """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
 
     A search that was stopped goes on where it was; one that is finished measures only
@@ -34,7 +44,7 @@ def search(merge_options: MergeOptions, config: Path, run: Path) -> None:
 
     Example: mergekit-map search merge.yml my-search
     """
-    _search(config, run, merge_options)
+    _search(config, run, merge_options, import_file)
     click.echo(
         f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
         f"Choose with: mergekit-map select {shlex.quote(str(run))} --prefer TASK=WEIGHT"
@@ -120,14 +130,18 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     _merge(run_folder, folder / "merged", selection, merge_options)
 
 
-def _search(config: Path, run: Path, options: MergeOptions) -> None:
+def _search(
+    config: Path, run: Path, options: MergeOptions, import_file: Path | None = None
+) -> None:
+    from mergekit_map.importing import read_imported
     from mergekit_map.pipeline import search_front
     from mergekit_map.project import load_project
 
     project = load_project(config, options)
+    imported = read_imported(import_file, project.study()) if import_file else []
     try:
         with TerminalReporter() as reporter:
-            front = search_front(project, run, reporter)
+            front = search_front(project, run, reporter, imported)
     except KeyboardInterrupt:
         words = shlex.join(["mergekit-map", "search", str(config), str(run)])
         click.echo(

@@ -2,130 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCardData
 
-from mergekit_map.selection import Selection
+from mergekit_map.frontfile import Front
+from mergekit_map.publish.card_text import (
+    MODELS,
+    PICTURE,
+    RECIPE,
+    escaped,
+    front_section,
+    measured_section,
+    models_section,
+    recipe_section,
+    reproduce_section,
+    section,
+)
+from mergekit_map.publish.licences import (
+    cached_licence,
+    common_licence,
+    parent_licences,
+)
+from mergekit_map.publish.model_index import eval_results
+from mergekit_map.publish.plots import plot_front
+from mergekit_map.publish.references import models_of, public_names
+from mergekit_map.specs import TaskSpec
 
-# Keys of a merge configuration that hold a model.
-_REFERENCES = {"model", "base_model", "tokenizer_source", "source"}
-
-_TEXT = """---
-{metadata}
----
-# {name}
-
-A merge of language models made with
-[mergekit](https://github.com/arcee-ai/mergekit), its weights found with mergekit-map.
-{reason}
-
-## Models
-
-{models}
-
-## Predicted and measured
-
-| task | predicted | measured |
-| --- | --- | --- |
-{rows}
-
-Predictions come from quadratic surrogates of a few dozen evaluated merges; the
-measurements are of this merge.
-
-## Recipe
-
-```yaml
-{recipe}```
-"""
+_CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
 
-def write_card(
-    folder: Path,
-    name: str,
-    recipe: Sequence[Mapping[str, Any]],
-    selection: Selection,
-    point: Mapping[str, Any],
-) -> None:
-    """Write ``README.md`` for a merge.
+@dataclass(frozen=True, eq=False)
+class MergeRecord:
+    """What is known of a merge when its card is written."""
 
-    ``recipe`` are its configurations, those with a ``name`` merged on the way, and
-    ``point`` is as in ``front.json``.
-    """
-    stages = {config.get("name") for config in recipe}
-    found = dict.fromkeys(model for config in recipe for model in _models(config))
-    models = [model for model in found if model not in stages]
-    hub_ids = [part for m in models for part in m.split("+") if not _is_local(part)]
+    name: str
+    recipe: str  # mergekit YAML; a document for each stage
+    command: str  # carries it out with mergekit alone
+    front: Front  # as in front.json; the point that was merged is the selected one
+    tasks: Mapping[str, TaskSpec]
+
+
+def write_card(folder: Path, record: MergeRecord) -> None:
+    """Write ``README.md`` and its picture into the folder of a checkpoint."""
+    configs = list(yaml.safe_load_all(record.recipe))
+    names = public_names(models_of(configs))
+    front = names.content(record.front)
+    point = front["points"][front["selected"]]
+    results = eval_results(record.tasks, point["measured"])
+    licence = common_licence(parent_licences(configs, names, cached_licence))
     data = ModelCardData(
-        base_model=[part.split("@")[0] for part in hub_ids],
+        base_model=names.hub_parents(configs) or None,
         base_model_relation="merge",
         library_name="transformers",
+        pipeline_tag=_pipeline_tag(folder),
         tags=["mergekit", "merge", "mergekit-map"],
+        model_name=record.name if results else None,
+        eval_results=results or None,
     )
-    text = _TEXT.format(
-        metadata=data.to_yaml(),
-        name=name,
-        reason=selection.reason,
-        models="\n".join(f"- `{_public(model)}`" for model in models),
-        rows="\n".join(_row(selection, task, point) for task in selection.tasks),
-        recipe=_public_recipe(recipe),
-    )
-    ModelCard(text).save(folder / "README.md")
+    for key, value in (licence.metadata() if licence else {}).items():
+        data[key] = value
+    sections = {
+        MODELS: models_section(configs, names),
+        "Predicted and measured": measured_section(front),
+        "The front": front_section(front),
+        RECIPE: recipe_section(configs, names),
+        "How to reproduce": reproduce_section(record.command),
+    }
+    head = f"# {escaped(record.name)}\n\n{_introduction(front)}\n"
+    body = "\n".join([head, *(section(*item) for item in sections.items())])
+    plot_front(front, folder / PICTURE)
+    card = f"---\n{data.to_yaml()}\n---\n\n{body}"
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _models(part: Any) -> list[str]:
-    if isinstance(part, dict):
-        found = [str(v) for k, v in part.items() if k in {"model", "base_model"} and v]
-        return found + [m for value in part.values() for m in _models(value)]
-    if isinstance(part, list):
-        return [model for item in part for model in _models(item)]
-    return []
-
-
-def _is_local(reference: str) -> bool:
-    path = reference.split("@")[0]
+def _introduction(front: Front) -> str:
+    count = max(about["fit"]["n"] for about in front["tasks"].values())
     return (
-        path.startswith(("/", ".", "~")) or path.count("/") > 1 or Path(path).exists()
+        "A merge of language models, made with "
+        "[mergekit](https://github.com/arcee-ai/mergekit). Its weights were found with "
+        "mergekit-map, by the method MAP "
+        f"([ICLR 2025](https://arxiv.org/abs/2406.07529)): a surrogate of each task, "
+        f"fitted to {count} measured merges, predicts the Pareto front below.\n"
+        f"{escaped(front['reason'])}"
     )
 
 
-def _public(reference: str) -> str:
-    parts = reference.split("+")
-    return "+".join(Path(p).name if _is_local(p) else p for p in parts)
-
-
-def _public_recipe(recipe: Sequence[Mapping[str, Any]]) -> str:
-    configs = [_without_paths(config) for config in recipe]
-    text: str = yaml.safe_dump_all(configs, sort_keys=False, width=1000)
-    return text
-
-
-def _without_paths(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {
-            key: _public(value)
-            if key in _REFERENCES and isinstance(value, str)
-            else _without_paths(value)
-            for key, value in part.items()
-        }
-    if isinstance(part, list):
-        return [_without_paths(item) for item in part]
-    return part
-
-
-def _row(selection: Selection, task: str, point: Mapping[str, Any]) -> str:
-    unit = selection.tasks[task]["unit"]
-    cells = [_value(point[kind][task]) for kind in ("predicted", "measured")]
-    return f"| {task}{f' ({unit})' if unit else ''} | {cells[0]} | {cells[1]} |"
-
-
-def _value(reading: Mapping[str, Any]) -> str:
-    if reading["value"] is None:
-        return "not measured"
-    stderr = reading["stderr"]
-    return f"{reading['value']:.4g}" + (
-        f" ± {stderr:.2g}" if stderr is not None else ""
-    )
+def _pipeline_tag(folder: Path) -> str | None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    names = config.get("architectures") or ()
+    causal = any(str(name).endswith(_CAUSAL) for name in names)
+    return "text-generation" if causal else None

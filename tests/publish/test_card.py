@@ -1,72 +1,323 @@
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from fronts import NOT_MEASURED, make_front
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
-from mergekit_map.publish.card import write_card
-from mergekit_map.selection import Selection
+from mergekit_map.errors import ArtifactError
+from mergekit_map.publish.card import MergeRecord, write_card
+from mergekit_map.publish.licences import Licence
+from mergekit_map.publish.published import Publication, published_card, read_card
+from mergekit_map.publish.references import models_of, public_names
+from mergekit_map.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+
+HUB_RECIPE = {
+    "base_model": "x/base",
+    "models": [{"model": "x/one@main"}, {"model": "y/two+z/adapter"}],
+}
+TASKS: dict[str, TaskSpec] = {
+    "math": LmEvalTask(lm_eval="gsm8k", metric="acc", num_fewshot=5, limit=200),
+    "code": PerplexityTask.model_validate({"perplexity": {"file": "a/code.txt"}}),
+}
+POINTS = [
+    ([(0.7, 0.01), (2.8, 0.02)], [(0.71, 0.03), (2.81, 0.04)]),
+    ([(0.65, 0.01), (2.4, 0.02)], NOT_MEASURED),
+]
+ANCHORS = {
+    "base": [(0.5, 0.01), (3.1, 0.02)],
+    "one": [(0.66, 0.01), (3.0, 0.02)],
+    "two": [(0.4, 0.01), (2.2, 0.02)],
+    "soup": [(0.69, 0.01), (2.1, 0.02)],
+}
 
 
-@pytest.fixture
-def selection() -> Selection:
-    reading = {"value": 1.25, "stderr": 0.125}
-    point = {
-        "coefficients": {"a": 0.5},
-        "predicted": {"code": reading},
-        "measured": {"code": {"value": None, "stderr": None}},
-    }
-    tasks = {"code": {"unit": "nats/token"}}
-    return Selection(3, "Chosen by its index.", point, tasks, "recipe")
+def record(
+    *recipe: Mapping[str, Any], name: str = "merged", **front: Any
+) -> MergeRecord:
+    made = make_front(POINTS, ANCHORS)
+    made |= {"verdicts": ["No measured merge dominates base."], **front}
+    text = yaml.safe_dump_all(recipe or [HUB_RECIPE], sort_keys=False)
+    command = "mergekit-yaml mergekit_config.yml OUT --random-seed 3"
+    return MergeRecord(name, text, command, made, TASKS)
 
 
-def written(folder: Path, selection: Selection, *recipe: dict[str, Any]) -> ModelCard:
-    write_card(folder, "merged", recipe, selection, selection.point)
+def written(
+    folder: Path, made: MergeRecord, architecture: str = "LlamaForCausalLM"
+) -> ModelCard:
+    config = json.dumps({"architectures": [architecture]})
+    (folder / "config.json").write_text(config)
+    write_card(folder, made)
     return ModelCard.load(folder / "README.md")
 
 
-def test_names_all_parents_of_the_hub(tmp_path: Path, selection: Selection) -> None:
-    models = [{"model": "x/one@main"}, {"model": "y/two+z/adapter"}]
-    config = {"base_model": "x/base", "models": models}
-
-    card = written(tmp_path, selection, config)
-
-    parents = ["x/base", "x/one", "y/two", "z/adapter"]
-    assert sorted(card.data.base_model) == parents
-    assert card.data.to_dict()["base_model_relation"] == "merge"
+def part(card: ModelCard, heading: str) -> str:
+    """Cut a section out of a card."""
+    (found,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", card.text, re.M | re.S)
+    return str(found)
 
 
-def test_says_what_was_predicted_and_what_was_not_measured(
-    tmp_path: Path, selection: Selection
+def test_metadata_names_all_parents_of_the_hub(tmp_path: Path) -> None:
+    data = written(tmp_path, record()).data.to_dict()
+
+    assert data["base_model"] == ["x/base", "x/one", "y/two", "z/adapter"]
+    assert data["base_model_relation"] == "merge"
+    assert data["library_name"] == "transformers"
+    assert data["tags"] == ["mergekit", "merge", "mergekit-map"]
+    assert data["pipeline_tag"] == "text-generation"
+
+
+def test_only_causal_models_generate_text(tmp_path: Path) -> None:
+    card = written(tmp_path, record(), "LlamaForSequenceClassification")
+
+    assert "pipeline_tag" not in card.data.to_dict()
+
+
+def test_the_model_index_has_what_was_measured(tmp_path: Path) -> None:
+    found = {r.task_name: r for r in written(tmp_path, record()).data.eval_results}
+
+    math, code = found["math"], found["code"]
+    assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
+    assert (math.metric_value, code.metric_value) == (0.71, 2.81)
+    assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
+    assert (code.dataset_name, code.metric_type) == ("code.txt", "loss")
+
+
+def test_tasks_on_the_same_kind_of_data_stay_apart(tmp_path: Path) -> None:
+    made = record()
+    own = PerplexityTask.model_validate({"perplexity": {"file": "b/math.txt"}})
+    mine = PythonTask(python="mine:code", direction="minimize")
+    for tasks in ({**TASKS, "math": own}, {"math": mine, "code": mine}):
+        two = MergeRecord(made.name, made.recipe, made.command, made.front, tasks)
+
+        found = written(tmp_path, two).data.eval_results
+
+        values = {(r.task_name, r.metric_value) for r in found}
+        assert values == {("math", 0.71), ("code", 2.81)}
+
+
+def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
+    card = written(tmp_path, record(selected=1))
+
+    assert card.data.eval_results is None
+    assert "| not measured |" in part(card, "Predicted and measured")
+
+
+def test_predicted_stands_against_measured_and_what_one_had_before(
+    tmp_path: Path,
 ) -> None:
-    card = written(tmp_path, selection, {"base_model": "x/base", "models": []})
+    text = part(written(tmp_path, record()), "Predicted and measured")
 
-    assert "| code (nats/token) | 1.25 ± 0.12 | not measured |" in card.text
+    assert "| task | predicted | measured | best single model | base |" in text
+    math = "0.7 ± 0.01 | 0.71 ± 0.03 | 0.66 ± 0.01 (one) | 0.5 ± 0.01 |"
+    code = "2.8 ± 0.02 | 2.81 ± 0.04 | 2.2 ± 0.02 (two) | 3.1 ± 0.02 |"
+    assert f"| math (higher is better) | {math}" in text
+    assert f"| code (nats/token, lower is better) | {code}" in text
+    assert "- No measured merge dominates base." in text
 
 
-def test_no_local_path_reaches_the_card(tmp_path: Path, selection: Selection) -> None:
+def test_without_a_base_model_there_is_no_column_for_it(tmp_path: Path) -> None:
+    anchors = make_front(POINTS, {"one": ANCHORS["one"]})["anchors"]
+    text = part(written(tmp_path, record(anchors=anchors)), "Predicted and measured")
+
+    assert "| task | predicted | measured | best single model |\n" in text
+
+
+def test_the_front_is_drawn_and_tabled(tmp_path: Path) -> None:
+    text = part(written(tmp_path, record()), "The front")
+
+    measured, predicted = text.split("<details>")
+    assert "](front.png)" in measured
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    assert "| 0 (this one) | 0 | 0.5 | 0.71 ± 0.03 | 2.81 ± 0.04 |" in measured
+    assert "| soup |" in measured
+    assert "\n| 1 |" not in measured
+    assert "| 1 | 0.01 | 0.5 | 0.65 ± 0.01 | 2.4 ± 0.02 |" in predicted
+
+
+def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> None:
+    card = written(tmp_path, record())
+
+    models = part(card, "Models")
+    assert "- [x/base](https://huggingface.co/x/base), the base model" in models
+    adapter = "[y/two](https://huggingface.co/y/two) + [z/adapter](https://"
+    assert adapter in models
+    assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in card.text
+
+
+def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     secret = tmp_path / "home" / "tuned"
     secret.mkdir(parents=True)
     models = [{"model": f"{secret}"}, {"model": f"x/one+{secret}"}]
     tokenizer = {"source": str(secret)}
     config = {"base_model": str(secret), "models": models, "tokenizer": tokenizer}
+    made = record(config, reason=f"Point 0, better than {secret}.")
+    command = f"mergekit-multi mergekit_config.yml --intermediate-dir {secret} OUT"
+    made = MergeRecord(made.name, made.recipe, command, made.front, made.tasks)
 
-    card = written(tmp_path, selection, config)
+    card = written(tmp_path, made)
 
     assert str(tmp_path) not in card.content
     assert "x/one+tuned" in card.content
+    assert "better than tuned." in card.content
+    assert "--intermediate-dir tuned OUT" in card.content
+    assert "- tuned (a local model), the base model" in card.content
+    assert card.data.base_model == ["x/one"]
 
 
-def test_a_recipe_of_several_stages_names_the_models_alone(
-    tmp_path: Path, selection: Selection
-) -> None:
+def test_a_recipe_of_several_stages_names_the_models_alone(tmp_path: Path) -> None:
     pair = {"base_model": "x/base", "models": [{"model": "x/a"}, {"model": "x/b"}]}
     last = {"base_model": "x/base", "models": [{"model": "x/c"}, {"model": "pair-1"}]}
 
-    card = written(tmp_path, selection, {"name": "pair-1", **pair}, last)
+    card = written(tmp_path, record({"name": "pair-1", **pair}, last))
 
     assert card.data.base_model == ["x/base", "x/a", "x/b", "x/c"]
-    assert "name: pair-1" in card.text.split("\n---\n")[0]
-    assert "model: x/c" in card.text.split("\n---\n")[1]
+    stages = part(card, "Recipe").split("\n---\n")
+    assert "name: pair-1" in stages[0]
+    assert "model: x/c" in stages[1]
+
+
+def plain(token: Token) -> str | None:
+    """Read an inline token that is text alone."""
+    if any(child.type != "text" for child in token.children or ()):
+        return None
+    return "".join(child.content for child in token.children or ())
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "a|b",
+        "```\n# heading\n",
+        "<script>alert(1)</script>",
+        "[click](javascript:x)",
+        "---\nlicense: mit\n---",
+        "*a* _b_ `c` \\ $d$",
+        '"quoted": {yaml: [',
+    ],
+)
+def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
+    config = {"base_model": f"/models/{evil}", "models": [{"model": "x/one"}]}
+    anchors = make_front(POINTS, {evil: ANCHORS["one"]})["anchors"]
+    made = record(
+        config, name=evil, anchors=anchors, reason=evil, verdicts=[evil, evil]
+    )
+
+    card = written(tmp_path, made)
+
+    assert "license" not in card.data.to_dict()
+    assert card.data.model_name == evil
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+    tokens = parser.parse(card.text)
+    shown = " ".join(evil.split())
+    inline = [token for token in tokens if token.type == "inline"]
+    # The name is there where it belongs, as text alone, and nothing else changes.
+    assert sum(plain(token) == shown for token in inline) == 1 + 2 + 1
+    assert [t.tag for t in tokens if t.type == "heading_open"] == ["h1", *["h2"] * 5]
+    html = [t.content for t in tokens if t.type == "html_block"]
+    assert [text.strip()[:9] for text in html] == ["<details>", "</details"]
+    assert not any(c.type == "html_inline" for t in inline for c in t.children or ())
+    assert sum(token.type == "tr_open" for token in tokens) == 3 + 3 + 3
+    recipe = re.search(r"(?ms)^(`{3,})yaml\n(.*?)^\1$", card.text)
+    assert recipe is not None
+    assert yaml.safe_load(recipe[2])["models"] == config["models"]
+
+
+@pytest.mark.parametrize(
+    ("cards", "expected"),
+    [
+        (["license: mit", "license: mit"], "mit"),
+        (["license: mit", "license: apache-2.0"], None),
+        (["license: mit", "tags: []"], None),
+        (["license: mit", "license: [mit, gpl]"], None),
+        (["license: mit", "license: {"], None),
+        (["license: [mit]", "license: mit"], "mit"),
+    ],
+)
+def test_the_licence_is_that_of_all_parents_if_they_have_one(
+    tmp_path: Path, cards: list[str], expected: str | None
+) -> None:
+    models = []
+    for number, text in enumerate(cards):
+        folder = tmp_path / f"m{number}"
+        folder.mkdir()
+        (folder / "README.md").write_text(f"---\n{text}\n---\n")
+        models.append({"model": str(folder)})
+
+    card = written(tmp_path, record({"models": models}))
+
+    assert card.data.license == expected
+
+
+def published(card: ModelCard, *recipe: Mapping[str, Any], **changes: Any) -> ModelCard:
+    parents = changes.pop("parents", {})
+    names = public_names(models_of(recipe), parents)
+    settled: dict[str, Any] = {
+        "name": "repo",
+        "licence": Licence("other", "special", "https://host/terms"),
+        "configs": recipe,
+        "names": names,
+        "renamed": bool(parents),
+        "with_search": False,
+        **changes,
+    }
+    return ModelCard(published_card(card, Publication(**settled)))
+
+
+def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None:
+    card = written(tmp_path, record())
+    path = tmp_path / "README.md"
+    path.write_text(path.read_text() + "\nMy own words.\n")
+
+    public = published(read_card(tmp_path), HUB_RECIPE, with_search=True)
+
+    data = public.data.to_dict()
+    assert data["license"] == "other"
+    assert data["license_name"] == "special"
+    assert data["license_link"] == "https://host/terms"
+    assert data["model-index"][0]["name"] == "repo"
+    assert public.text.startswith("\n# repo\n")
+    assert "My own words." in public.text
+    assert "mergekit-map select mergekit-map --knee" in part(public, "The search")
+    assert part(public, "Models") == part(card, "Models")
+    again = published(public, HUB_RECIPE, with_search=True)
+    assert again.content == public.content
+    assert "The search" not in published(public, HUB_RECIPE).text
+
+
+def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
+    config = {"base_model": "x/base", "models": [{"model": "/data/one"}]}
+    card = written(tmp_path, record(config))
+
+    public = published(card, config, parents={"one": "me/one"})
+
+    assert public.data.base_model == ["x/base", "me/one"]
+    assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")
+    assert "model: me/one" in part(public, "Recipe")
+    assert part(public, "How to reproduce") == part(card, "How to reproduce")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, r"has no README\.md"),
+        ("---\nlicense: [\n---\n", "cannot be read"),
+        ("---\n- a\n---\n", "cannot be read"),
+    ],
+)
+def test_a_card_that_cannot_be_read_is_refused(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    if text is not None:
+        (tmp_path / "README.md").write_text(text)
+
+    with pytest.raises(ArtifactError, match=problem):
+        read_card(tmp_path)

@@ -1,0 +1,203 @@
+"""The files of a checkpoint and of a run folder as they may be shown to everybody.
+
+Files that hold paths of this machine are rewritten in memory; all others are taken
+from where they lie, so that weights are never copied.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.publish.card_text import RUN_FOLDER, yaml_text
+from mergekit_map.publish.references import PublicNames, is_local
+
+# Of a run folder. Samples are left out: some metrics keep the texts of their benchmark
+# there. So are checkpoints that were merged on the way.
+_OF_A_SEARCH = (
+    "config.yml",
+    "evaluations.jsonl",
+    "identities.json",
+    "surrogates.json",
+    "front.json",
+    "front.csv",
+    "*.png",
+    "recipe.yml",
+    "recipes/*.yml",
+    "report.html",
+    "manifest.json",
+)
+_OF_A_RUN = (
+    *_OF_A_SEARCH,
+    *(f"nested/pair-*/{pattern}" for pattern in _OF_A_SEARCH),
+    "nested/pair-*.yml",
+    "compare/*",
+)
+
+# Tokens may look like paths, and are no texts of ours to change.
+VOCABULARIES = {
+    "tokenizer.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer.model",
+}
+_COMMAND = "# Merge it with: "  # how recipes introduce it
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """A file as it goes to the Hub."""
+
+    path: str  # in the repository
+    content: Path | bytes  # where it lies, or what it says once it is rewritten
+
+    @property
+    def size(self) -> int:
+        """Give the number of bytes."""
+        if isinstance(self.content, bytes):
+            return len(self.content)
+        return self.content.stat().st_size
+
+    @property
+    def rewritten(self) -> bool:
+        """Tell whether it differs from the file on this machine."""
+        return isinstance(self.content, bytes)
+
+
+def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
+    """List the files of a checkpoint; hidden ones do not belong to it.
+
+    Raises:
+        ArtifactError: a file cannot be read.
+    """
+    return [
+        _public(path, path.relative_to(folder).as_posix(), names)
+        for path in _visible(folder, folder.rglob("*"))
+    ]
+
+
+def run_files(run: Path, names: PublicNames) -> list[PublicFile]:
+    """List the files of a run folder that make its search known to others.
+
+    Raises:
+        ArtifactError: a file cannot be read.
+    """
+    found = {path for pattern in _OF_A_RUN for path in run.glob(pattern)}
+    files = [
+        _public(path, f"{RUN_FOLDER}/{path.relative_to(run).as_posix()}", names)
+        for path in _visible(run, found)
+    ]
+    # What is drawn cannot be rewritten, and names a model as the front does.
+    told = {str(PurePosixPath(f.path).parent) for f in files if _is_renamed_front(f)}
+    return [f for f in files if f.rewritten or not _is_drawn(f, told)]
+
+
+def _visible(folder: Path, paths: Iterable[Path]) -> Iterator[Path]:
+    for path in sorted(paths):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith(".") for part in parts):
+            yield path
+
+
+def _is_renamed_front(file: PublicFile) -> bool:
+    return file.rewritten and PurePosixPath(file.path).name == "front.json"
+
+
+def _is_drawn(file: PublicFile, folders: set[str]) -> bool:
+    path = PurePosixPath(file.path)
+    return path.suffix == ".png" and str(path.parent) in folders
+
+
+def _public(path: Path, target: str, names: PublicNames) -> PublicFile:
+    """Rewrite a file if it holds what is not for everybody."""
+    rewrite = _REWRITERS.get(path.suffix)
+    if rewrite is None or path.name in VOCABULARIES:
+        return PublicFile(target, path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        rewritten = rewrite(text, names, path)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read: {error}; merge or search again, or remove it"
+        ) from None
+    return PublicFile(target, path if rewritten == text else rewritten.encode())
+
+
+def _public_json(text: str, names: PublicNames, _: Path) -> str:
+    content = json.loads(text)
+    public = names.content(content)
+    if public == content:
+        return text
+    indent = re.match(r"[\[{]\n( +)", text)
+    ascii_only = text.isascii()
+    width = len(indent[1]) if indent else None
+    return json.dumps(public, indent=width, ensure_ascii=ascii_only) + "\n"
+
+
+def _public_lines(text: str, names: PublicNames, path: Path) -> str:
+    lines = [_public_json(line, names, path) for line in text.splitlines() if line]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _public_yaml(text: str, names: PublicNames, path: Path) -> str:
+    """Write a configuration anew where it has to be; then comments on top stay."""
+    comments = list(itertools.takewhile(_is_comment, text.splitlines()))
+    in_folder = path.parent.name == "recipes"
+    recipe = f"recipes/{path.name}" if in_folder else path.name
+    lines = [_public_comment(line, names, recipe) for line in comments]
+    configs = list(yaml.safe_load_all(text))
+    public = [_public_config(config, names) for config in configs]
+    if (lines, public, names.text(text)) == (comments, configs, text):
+        return text
+    return "".join(f"{line}\n" for line in lines) + yaml_text(public)
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
+
+
+def _public_comment(line: str, names: PublicNames, recipe: str) -> str:
+    if not line.startswith(_COMMAND):
+        return names.text(line)
+    program, _, *rest = shlex.split(line.removeprefix(_COMMAND))
+    words = [Path(word).name if is_local(word) else word for word in rest]
+    return f"{_COMMAND}{shlex.join([program, recipe, *words])}"
+
+
+def _public_config(config: Any, names: PublicNames) -> Any:
+    """Name models and texts of a configuration, with or without a ``map:`` block."""
+    public = names.config(config)
+    block = public.get("map") if isinstance(public, Mapping) else None
+    for task in (block or {}).get("tasks", {}).values():
+        text = task.get("perplexity")
+        if isinstance(text, dict) and text.get("file"):
+            text["file"] = Path(text["file"]).name
+        if Path(str(task.get("lm_eval", ""))).suffix in {".yaml", ".yml"}:
+            task["lm_eval"] = Path(task["lm_eval"]).name
+    return public
+
+
+def _public_text(text: str, names: PublicNames, _: Path) -> str:
+    return names.text(text)
+
+
+_REWRITERS = {
+    ".json": _public_json,
+    ".jsonl": _public_lines,
+    ".yml": _public_yaml,
+    ".yaml": _public_yaml,
+    ".csv": _public_text,
+    ".html": _public_text,
+    ".md": _public_text,
+}

@@ -1,0 +1,193 @@
+"""The sections of a model card, as Markdown. No name in it can do harm.
+
+What comes from outside (models, tasks, sentences with their names) is escaped, so that
+it is shown as it is written and is neither markup nor the end of a table or block.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from mergekit_map.frontfile import Front, in_words, metrics, utilities
+from mergekit_map.publish.references import PublicNames, is_local, models_of
+
+PICTURE = "front.png"
+RECIPE_FILE = "mergekit_config.yml"
+RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a repository
+
+# Headings of the sections that may change when a card goes to the Hub.
+MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
+
+# Labels that merging.space gives to the anchors that are no single model.
+_NO_SINGLE_MODEL = {"base", "soup"}
+
+Configs = Sequence[Mapping[str, Any]]
+
+
+def models_section(configs: Configs, names: PublicNames) -> str:
+    """List the models, those of the Hub with a link."""
+    bases = {config.get("base_model") for config in configs}
+    return "\n".join(
+        f"- {' + '.join(_model(part, names) for part in model.split('+'))}"
+        + (", the base model" if model in bases else "")
+        for model in models_of(configs)
+    )
+
+
+def measured_section(front: Front) -> str:
+    """Hold predicted against measured, the best single model and the base model."""
+    point = front["points"][front["selected"]]
+    anchors = {anchor["label"]: anchor for anchor in front["anchors"]}
+    base = anchors.get("base")
+    header = ["task", "predicted", "measured", "best single model"]
+    rows = []
+    for task in front["tasks"]:
+        row = [_task(front, task), *(_cell(point[k][task]) for k in _KINDS)]
+        row.append(_best_single(front, task))
+        rows.append(row + ([_cell(base["measured"][task])] if base else []))
+    note = (
+        "Predictions come from surrogates fitted to other merges, measurements are of "
+        "this checkpoint; ± is one standard error. The best single model may be "
+        "another one for each task."
+    )
+    verdicts = "\n".join(f"- {escaped(text)}" for text in front["verdicts"])
+    return "\n\n".join(
+        [_table(header + (["base"] if base else []), rows), note, verdicts]
+    )
+
+
+def front_section(front: Front) -> str:
+    """Show the front: its picture, what was measured, and all points as predicted."""
+    names, tasks = list(front["coefficients"]), list(front["tasks"])
+    header = ["merge", *names, *(_task(front, task) for task in tasks)]
+    measured = [
+        _merge_row(anchor["label"], anchor, front, "measured")
+        for anchor in front["anchors"]
+    ]
+    predicted = []
+    for index, point in enumerate(front["points"]):
+        label = f"{index} (this one)" if index == front["selected"] else str(index)
+        predicted.append(_merge_row(label, point, front, "predicted"))
+        if any(point["measured"][task]["value"] is not None for task in tasks):
+            measured.append(_merge_row(label, point, front, "measured"))
+    return "\n\n".join(
+        [
+            f"![Predicted and measured merges, task against task]({PICTURE})",
+            "As measured; a number is a point of the front:",
+            _table(header, measured),
+            "<details><summary>The whole front, as predicted</summary>",
+            _table(header, predicted),
+            "</details>",
+        ]
+    )
+
+
+def recipe_section(configs: Configs, names: PublicNames) -> str:
+    """Write the recipe, its models by their public names."""
+    return fenced(yaml_text([names.config(config) for config in configs]), "yaml")
+
+
+def reproduce_section(command: str) -> str:
+    """Say how to make the same checkpoint again."""
+    words = [Path(w).name if is_local(w) else w for w in shlex.split(command)]
+    commands = f"pip install mergekit-map\n{shlex.join(words)}\n"
+    text = (
+        f"`{RECIPE_FILE}` is the recipe above. On the same kind of device, and with "
+        "local models in folders of their names, this writes the same tensors, bit for "
+        "bit:"
+    )
+    return f"{text}\n\n{fenced(commands, 'sh')}"
+
+
+def search_section() -> str:
+    """Say what can be done with the folder of the search, where it goes along."""
+    commands = (
+        "pip install mergekit-map\n"
+        f"mergekit-map select {RUN_FOLDER} --knee  # another point of the front\n"
+        f"mergekit-map search {RUN_FOLDER}/config.yml again  # all of it once more\n"
+    )
+    return (
+        f"`{RUN_FOLDER}/` holds the search: its configuration, every measurement, the "
+        "surrogates, the front, and a recipe for each of its points. Choosing another "
+        "point costs nothing; own texts that were measured on are not included.\n\n"
+        f"{fenced(commands, 'sh')}"
+    )
+
+
+def section(heading: str, body: str) -> str:
+    """Put a heading over a section."""
+    return f"## {heading}\n\n{body}\n"
+
+
+def escaped(text: str) -> str:
+    """Write a text so that Markdown shows it as it is, on one line."""
+    line = " ".join(text.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # An underscore within a word is no markup.
+    return re.sub(r"([\\`*\[\]|#~$!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
+
+
+def fenced(text: str, language: str) -> str:
+    """Put a text into a block of code. A line of YAML cannot begin with its end."""
+    return f"```{language}\n{text}```"
+
+
+def yaml_text(configs: Iterable[Any]) -> str:
+    """Write configurations as a recipe has them; every path on one line."""
+    text: str = yaml.safe_dump_all(
+        configs, sort_keys=False, allow_unicode=True, width=10_000
+    )
+    return text
+
+
+_KINDS = ("predicted", "measured")
+
+
+def _model(part: str, names: PublicNames) -> str:
+    name, hub_id = escaped(names.reference(part)), names.hub_id(part)
+    if hub_id is None:
+        return f"{name} (a local model)"
+    return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
+
+
+def _task(front: Front, task: str) -> str:
+    about = front["tasks"][task]
+    better = "higher" if about["direction"] == "maximize" else "lower"
+    return f"{task} ({', '.join(filter(None, [about['unit'], f'{better} is better']))})"
+
+
+def _best_single(front: Front, task: str) -> str:
+    singles = [a for a in front["anchors"] if a["label"] not in _NO_SINGLE_MODEL]
+    column = list(metrics(front)).index(task)
+    values = utilities(front, singles, "measured")[:, column]
+    if np.isnan(values).all():
+        return "not measured"
+    best = singles[int(np.nanargmax(values))]
+    return f"{_cell(best['measured'][task])} ({best['label']})"
+
+
+def _merge_row(
+    label: str, merge: Mapping[str, Any], front: Front, kind: str
+) -> list[str]:
+    weights = [merge["coefficients"][name] for name in front["coefficients"]]
+    cells = ["-" if weight is None else f"{weight:.4g}" for weight in weights]
+    return [label, *cells, *(_cell(merge[kind][task]) for task in front["tasks"])]
+
+
+def _cell(reading: Mapping[str, Any]) -> str:
+    return "not measured" if reading["value"] is None else in_words(reading)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    cells = [[escaped(cell) for cell in row] for row in (header, *rows)]
+    lines = [cells[0], rule, *cells[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

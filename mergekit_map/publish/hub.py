@@ -1,0 +1,208 @@
+"""The Hub, through huggingface_hub and the login that it knows; no token is shown."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    get_session,
+    get_token,
+)
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    HfHubHTTPError,
+    HTTPError,  # of httpx or httpx2, whichever it uses
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+from mergekit_map.errors import ArtifactError, HubError
+from mergekit_map.publish.artefact import PublicFile
+from mergekit_map.publish.licences import Licence, read_licence
+
+_AGAIN = "; push again to go on, what was uploaded whole is not uploaded again"
+
+_REASONS = {
+    400: ("the Hub refuses what was sent", "; repair it and push again"),
+    401: (
+        "the Hub does not know this login",
+        "; log in again with: hf auth login (or set HF_TOKEN)",
+    ),
+    403: (
+        "this login may not do that",
+        "; name a repository of your own, or log in with a token that may write to it",
+    ),
+    404: (
+        "there is no such repository",
+        "; check the name, and that your login may see it",
+    ),
+    409: (
+        "somebody else changes this repository, or has just made it",
+        "; look at it and push again",
+    ),
+    429: ("too many requests", "; wait a while and push again"),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A repository as it is before anything is uploaded."""
+
+    repo_id: str  # with its owner
+    url: str
+    private: bool | None  # None where there is no such repository yet
+    files: frozenset[str] = frozenset()
+    commit: str | None = None  # the last one
+
+
+def open_hub(endpoint: str | None = None) -> HfApi:
+    """Open the Hub with the token of ``hf auth login`` or ``HF_TOKEN``.
+
+    Raises:
+        HubError: there is no token.
+    """
+    token = get_token()
+    if token is None:
+        raise HubError(
+            "the Hub wants to know who uploads, and no login was found on this "
+            "machine; log in with: hf auth login (or set HF_TOKEN)"
+        )
+    return HfApi(endpoint=endpoint, token=token)
+
+
+def find_target(api: HfApi, repo: str) -> Target:
+    """Look up a repository, by default one of one's own.
+
+    Raises:
+        HubError: the Hub cannot be reached, or does not know the login.
+    """
+    with told(api, repo):
+        me = api.whoami()["name"]
+        repo_id = repo if "/" in repo else f"{me}/{repo}"
+        url = f"{api.endpoint}/{repo_id}"
+        try:
+            info = api.model_info(repo_id)
+        except RepositoryNotFoundError:
+            return Target(repo_id, url, None)
+    names = frozenset(sibling.rfilename for sibling in info.siblings or ())
+    return Target(repo_id, url, bool(info.private), names, info.sha)
+
+
+def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
+    """Ask the Hub for the licence of a repository; None where it does not say.
+
+    Raises:
+        HubError: the Hub cannot be reached.
+    """
+    with told(api, hub_id):
+        try:
+            data = api.model_info(hub_id).card_data
+        except HfHubHTTPError as error:
+            if error.response.status_code in {401, 403, 404}:
+                return None
+            raise
+    return read_licence(data.__dict__ if data else None)
+
+
+def check_card(api: HfApi, card: str) -> list[str]:
+    """Let the Hub check the metadata of a card; returns what it warns of.
+
+    Raises:
+        ArtifactError: the Hub would refuse the card.
+        HubError: the Hub cannot be reached.
+    """
+    with told(api, "the model card"):
+        answer = get_session().post(
+            f"{api.endpoint}/api/validate-yaml",
+            json={"content": card, "repoType": "model"},
+            headers={"authorization": f"Bearer {api.token}"},
+        )
+        if answer.status_code != 400:
+            hf_raise_for_status(answer)
+        found = answer.json()
+    errors = [str(error.get("message")) for error in found.get("errors", ())]
+    if errors or answer.status_code == 400:
+        raise ArtifactError(
+            "the Hub refuses the metadata of the model card, so nothing was uploaded: "
+            f"{'; '.join(errors) or 'it does not say why'}; repair README.md, or give "
+            "another --license"
+        )
+    return [str(warning.get("message")) for warning in found.get("warnings", ())]
+
+
+def upload(
+    api: HfApi,
+    target: Target,
+    files: Sequence[PublicFile],
+    removed: Sequence[str],
+    message: str,
+    *,
+    private: bool,
+) -> str | None:
+    """Upload files as one commit, creating the repository where there is none.
+
+    Files that the Hub has already are not uploaded again, so that an upload which was
+    cut off goes on. Returns where the commit can be seen, None if nothing was new.
+
+    Raises:
+        HubError: the Hub refuses, or the network fails.
+    """
+    with told(api, target.repo_id), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the card were shown before
+        if target.private is None:
+            api.create_repo(target.repo_id, private=private)
+        commit = api.create_commit(
+            target.repo_id,
+            [
+                *(CommitOperationAdd(f.path, f.content) for f in files),
+                *(CommitOperationDelete(path) for path in removed),
+            ],
+            commit_message=message,
+        )
+    return None if commit.oid == target.commit else str(commit.commit_url)
+
+
+@contextmanager
+def told(api: HfApi, what: str) -> Iterator[None]:
+    """Say in our words what the Hub refuses, and what to do.
+
+    Raises:
+        HubError: in the place of what huggingface_hub raises.
+        OSError: a file of this machine cannot be read.
+    """
+    try:
+        yield
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        cause = _cause(error)
+        if isinstance(cause, OSError) and cause.filename is not None:
+            raise cause from None
+        text = _explain(cause, what, str(api.endpoint))
+        if isinstance(api.token, str):
+            text = text.replace(api.token, "[token]")
+        raise HubError(text) from None
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Find what the Hub or the network said under what was made of it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, HTTPError | OSError):
+        cause = cause.__cause__
+    return cause or error
+
+
+def _explain(error: BaseException, what: str, endpoint: str) -> str:
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE forbids to reach the Hub; unset it and push again"
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if not isinstance(error, HfHubHTTPError):
+        return f"{what}: the Hub at {endpoint} cannot be used: {first_line}{_AGAIN}"
+    status = error.response.status_code
+    said = error.server_message or first_line
+    reason, advice = _REASONS.get(status, ("the Hub fails", _AGAIN))
+    return f"{what}: {reason} (HTTP {status}: {said}){advice}"

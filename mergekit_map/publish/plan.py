@@ -1,0 +1,216 @@
+"""What would go to the Hub, settled before anybody is asked and anything is sent."""
+
+from __future__ import annotations
+
+import fnmatch
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import HfApi, ModelCard
+from huggingface_hub.constants import HF_HUB_CACHE
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.publish.artefact import PublicFile, checkpoint_files, run_files
+from mergekit_map.publish.card_text import RECIPE_FILE, RUN_FOLDER
+from mergekit_map.publish.hub import Target, check_card, find_target, hub_licence
+from mergekit_map.publish.leaks import Private, refuse_leaks
+from mergekit_map.publish.licences import (
+    Licence,
+    Licences,
+    common_licence,
+    parent_licences,
+    read_licence,
+)
+from mergekit_map.publish.published import Publication, published_card, read_card
+from mergekit_map.publish.references import PublicNames, models_of, public_names
+from mergekit_map.study.results import read_json
+
+_CARD = "README.md"
+# Left by another checkpoint these would be loaded in the place of the new one, or
+# describe the search for another merge.
+_OUTDATED = ("*.safetensors", "*.safetensors.index.json", f"{RUN_FOLDER}/*")
+
+# Asks for the licence of a merge whose parents differ.
+AskLicence = Callable[[Licences], Licence]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says of a push."""
+
+    repo: str
+    private: bool | None = None  # None: unless the repository is there already
+    licence: str | None = None
+    parents: Mapping[str, str] = field(default_factory=dict)  # folder to Hub id
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be uploaded, and where."""
+
+    target: Target
+    private: bool  # what the repository will be
+    files: Sequence[PublicFile]
+    removed: Sequence[str]  # of the repository
+    licence: Licence
+    licences: Licences  # of the parents, by public name
+    warnings: Sequence[str]  # of the Hub, on the card
+
+    @property
+    def kept(self) -> int:
+        """Count the other files of the repository that a user may know of."""
+        changed = {file.path for file in self.files} | set(self.removed)
+        return len(self.target.files - changed - {".gitattributes"})
+
+    @property
+    def size(self) -> int:
+        """Give the number of bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def plan_push(
+    folder: Path, run: Path | None, wishes: Wishes, api: HfApi, ask: AskLicence
+) -> Plan:
+    """Settle files, card and licence of a checkpoint, and look at the repository.
+
+    Args:
+        folder: What ``mergekit-map merge`` wrote.
+        run: The folder of its search, if that goes along.
+        wishes: Where to, and how.
+        api: The Hub; it is asked, and not changed.
+        ask: Is called for the licence if nothing else tells it.
+
+    Raises:
+        ArtifactError: a folder is not what it should be, or a file holds a local path
+            or a token.
+        ConfigError: the wishes do not go together with what is there.
+        HubError: the Hub cannot be reached or refuses.
+    """
+    _refuse_bad_names([wishes.repo, *wishes.parents.values()])
+    configs, card = _documents(folder / RECIPE_FILE), read_card(folder)
+    if run is not None:
+        _refuse_another_search(run, configs)
+    names = _public_names(folder, run, configs, wishes.parents)
+    files = checkpoint_files(folder, names) + (run_files(run, names) if run else [])
+    private = _private(folder, run, names, api)
+    refuse_leaks(files, private)
+    target = find_target(api, wishes.repo)
+    visibility = _visibility(target, wishes)
+    licences = parent_licences(configs, names, lambda hub_id: hub_licence(api, hub_id))
+    licence = _licence(wishes, card, licences, ask)
+    publication = Publication(
+        name=target.repo_id.rpartition("/")[2],
+        licence=licence,
+        configs=configs,
+        names=names,
+        renamed=bool(wishes.parents),
+        with_search=run is not None,
+    )
+    text = published_card(card, publication)
+    finished = PublicFile(_CARD, text.encode())
+    refuse_leaks([finished], private)
+    warnings = check_card(api, text)
+    paths = {file.path for file in files}
+    return Plan(
+        target=target,
+        private=visibility,
+        files=[finished, *(file for file in files if file.path != _CARD)],
+        removed=sorted(f for f in target.files - paths if _is_outdated(f)),
+        licence=licence,
+        licences=licences,
+        warnings=warnings,
+    )
+
+
+def _refuse_bad_names(names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            validate_repo_id(name.partition("@")[0])
+        except HFValidationError as error:
+            raise ConfigError(
+                f"{name!r} cannot be a repository of the Hub: {error}; write it as "
+                "owner/name"
+            ) from None
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    try:
+        configs = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read: {error}; name a folder that mergekit-map wrote"
+        ) from None
+    if not configs or not all(isinstance(config, dict) for config in configs):
+        raise ArtifactError(f"{path} is not a merge configuration; merge again")
+    return configs
+
+
+def _refuse_another_search(run: Path, configs: Sequence[Mapping[str, Any]]) -> None:
+    read_json(run / "manifest.json", "finished search")
+    if not any(_documents(path) == configs for path in run.glob("recipes/*.yml")):
+        raise ArtifactError(
+            f"{run} has no recipe of this merge, so it is not the folder of its search "
+            "(or was searched again since); name another folder, or merge again"
+        )
+
+
+def _public_names(
+    folder: Path,
+    run: Path | None,
+    configs: Sequence[Mapping[str, Any]],
+    parents: Mapping[str, str],
+) -> PublicNames:
+    models, directory = models_of(configs), "/"
+    if run is not None:
+        manifests = [run / "manifest.json", *run.glob("nested/pair-*/manifest.json")]
+        found = [read_json(path, "finished search") for path in manifests]
+        models += [model for known in found for model in known["identity"]["models"]]
+        directory = found[0]["directory"]
+    # Texts of errors name temporary files.
+    places: list[str | Path] = [*_places(folder, run), directory, tempfile.gettempdir()]
+    return public_names(models, parents, places, directory)
+
+
+def _places(folder: Path, run: Path | None) -> list[Path]:
+    own = [folder.resolve()] if run is None else [folder.resolve(), run.resolve()]
+    return [*own, Path.cwd(), Path.home(), Path(HF_HUB_CACHE)]
+
+
+def _private(folder: Path, run: Path | None, names: PublicNames, api: HfApi) -> Private:
+    return Private(
+        token=api.token if isinstance(api.token, str) else None,
+        models=[*names.folders, *names.hub_ids],
+        places=[*map(str, _places(folder, run)), names.directory],
+    )
+
+
+def _visibility(target: Target, wishes: Wishes) -> bool:
+    """Settle whether the repository is private; it is never changed."""
+    if target.private is None:
+        return wishes.private is not False
+    if target.private is False and wishes.private:
+        raise ConfigError(
+            f"{target.url} is there already and everybody can see it, but a private "
+            "one was asked for; make it private in its settings, or name another one"
+        )
+    return target.private
+
+
+def _licence(
+    wishes: Wishes, card: ModelCard, licences: Licences, ask: AskLicence
+) -> Licence:
+    if wishes.licence is not None:
+        return Licence(wishes.licence)
+    known = read_licence(card.data.__dict__) or common_licence(licences)
+    return known or ask(licences)
+
+
+def _is_outdated(path: str) -> bool:
+    at_top = "/" not in path or path.startswith(f"{RUN_FOLDER}/")
+    return at_top and any(fnmatch.fnmatch(path, pattern) for pattern in _OUTDATED)

@@ -1,0 +1,210 @@
+"""What may be shown to everybody: names of models, in the place of local paths."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mergekit_map.errors import ConfigError, nearest
+
+# A folder of the Hub's cache, which is named by repository and commit.
+_SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)")
+# Keys of a merge configuration that hold a model; paths there may be relative.
+_REFERENCES = {"model", "base_model", "tokenizer_source", "source"}
+
+# Where a path may start and end in a text; JSON writes a line's end as two letters.
+PATH_START = r"(?:(?<![\w.~-])|(?<=\\[nrt]))"
+PATH_END = r"(?![\w-]|\.\w)"
+_REST_OF_PATH = r"(?:/[^\s\"'`<>|,;:()\[\]{}\\&]*)?"
+
+
+@dataclass(frozen=True)
+class PublicNames:
+    """How the models of a merge, and files of this machine, are called in public."""
+
+    folders: Mapping[str, str]  # absolute path of a local model to its public name
+    hub_ids: Mapping[str, str]  # the same for those that the Hub has, too
+    places: Sequence[str] = ()  # other folders: their files go by the name alone
+    directory: str = "/"  # where relative paths of configurations start
+
+    def hub_id(self, part: str) -> str | None:
+        """Give the Hub repository of a model or adapter; None for a local one."""
+        path = self._full(part)
+        if path in self.hub_ids:
+            return self.hub_ids[path].partition("@")[0]
+        return None if path in self.folders or is_local(path) else path
+
+    def hub_parents(self, configs: Iterable[Mapping[str, Any]]) -> list[str]:
+        """List the Hub repositories that a recipe takes its models from."""
+        found = [self.hub_id(part) for part in parts_of(configs)]
+        return list(dict.fromkeys(hub_id for hub_id in found if hub_id))
+
+    def reference(self, reference: str) -> str:
+        """Name a model as merge configurations do: ``base@revision+adapter``."""
+        return "+".join(self._part(part) for part in reference.split("+"))
+
+    def config(self, part: Any) -> Any:
+        """Name all models of a merge configuration, and replace other paths in it."""
+        if isinstance(part, Mapping):
+            return {
+                self.text(key): self.reference(value)
+                if key in _REFERENCES and isinstance(value, str)
+                else self.config(value)
+                for key, value in part.items()
+            }
+        if isinstance(part, list):
+            return [self.config(item) for item in part]
+        return self.content(part)
+
+    def content(self, part: Any) -> Any:
+        """Replace the paths in all texts, keys included, that JSON or YAML hold."""
+        if isinstance(part, Mapping):
+            return {self.content(k): self.content(v) for k, v in part.items()}
+        if isinstance(part, list | tuple):
+            return [self.content(item) for item in part]
+        return self.text(part) if isinstance(part, str) else part
+
+    def text(self, text: str) -> str:
+        """Replace the paths in a text, in every spelling that files have for them."""
+        return self._pattern.sub(self._replacement, text) if self._names else text
+
+    def _part(self, part: str) -> str:
+        path, (_, at, revision) = self._full(part), part.partition("@")
+        if path in self.hub_ids and "@" in self.hub_ids[path]:
+            return self.hub_ids[path]
+        name = self._names.get(path) or (Path(path).name if is_local(path) else path)
+        return f"{name}{at}{revision}"
+
+    def _full(self, part: str) -> str:
+        """Make the path of a known model absolute; drop a revision."""
+        path = part.partition("@")[0]
+        full = os.path.normpath(os.path.join(self.directory, path))
+        return full if full in self._names else path
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {**dict.fromkeys(self.places, ""), **self.folders, **self.hub_ids}
+
+    @cached_property
+    def _spellings(self) -> dict[str, str]:
+        return {s: name for path, name in self._names.items() for s in spellings(path)}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        longest = sorted(self._spellings, key=len, reverse=True)
+        paths = "|".join(map(re.escape, longest))
+        return re.compile(f"{PATH_START}({paths}){PATH_END}({_REST_OF_PATH})")
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        name, rest = self._spellings[match[1]], match[2]
+        return f"{name}{rest}" if name else rest.rstrip("/").rpartition("/")[2] or "."
+
+
+def public_names(
+    references: Iterable[str],
+    parents: Mapping[str, str] | None = None,
+    places: Iterable[str | Path] = (),
+    directory: str = "/",
+) -> PublicNames:
+    """Name models: by Hub id where that is known, else by the name of their folder.
+
+    Args:
+        references: The models as recipes name them, local ones by absolute path.
+        parents: Hub ids of local models, by their path or the name of their folder.
+        places: Other folders of this machine that files may mention.
+        directory: Where relative paths of configurations start.
+
+    Raises:
+        ConfigError: ``parents`` has a model that is none of these.
+    """
+    paths = [part.partition("@")[0] for r in references for part in r.split("+")]
+    local = list(dict.fromkeys(path for path in paths if is_local(path)))
+    cached = {path: hub_snapshot(path) for path in local}
+    hub_ids = {path: hub_id for path, hub_id in cached.items() if hub_id}
+    hub_ids |= _answers(local, parents or {})
+    folders: dict[str, str] = {}
+    for path in local:
+        if path not in hub_ids:
+            folders[path] = _unused(Path(path).name or "model", folders.values())
+    known = sorted({str(place) for place in places if len(Path(place).parts) > 1})
+    return PublicNames(folders, hub_ids, known, directory)
+
+
+def _answers(local: Sequence[str], parents: Mapping[str, str]) -> dict[str, str]:
+    answers = {}
+    for given, hub_id in parents.items():
+        full = str(Path(given).expanduser().resolve())
+        found = [path for path in local if path == full or Path(path).name == given]
+        if not found:
+            names = {Path(path).name for path in local}
+            known = nearest(given, names) if names else "all models are of the Hub"
+            raise ConfigError(f"--parent: no local model is called {given!r}; {known}")
+        answers.update(dict.fromkeys(found, hub_id))
+    return answers
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    known, number, free = set(taken), 1, name
+    while free in known:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def is_local(reference: str) -> bool:
+    """Tell a path from the id of a Hub repository, by its form."""
+    return reference.startswith(("/", ".", "~")) or reference.count("/") > 1
+
+
+def hub_snapshot(path: str) -> str | None:
+    """Give the repository and commit that a folder of the Hub's cache holds."""
+    match = _SNAPSHOT.fullmatch(path.rstrip("/"))
+    return f"{match[1].replace('--', '/')}@{match[2]}" if match else None
+
+
+def models_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """List the models of a recipe, the base model first, without its own stages."""
+    listed = list(configs)
+    stages = {config.get("name") for config in listed}
+    found = dict.fromkeys(model for config in listed for model in _models(config))
+    return [model for model in found if model not in stages]
+
+
+def parts_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """List the folders and repositories that models and adapters come from."""
+    parts = [part for model in models_of(configs) for part in model.split("+")]
+    return list(dict.fromkeys(parts))
+
+
+def _models(part: Any) -> Iterator[str]:
+    if isinstance(part, Mapping):
+        for key in ("base_model", "model"):
+            if isinstance(part.get(key), str):
+                yield part[key]
+        for value in part.values():
+            yield from _models(value)
+    elif isinstance(part, list):
+        for item in part:
+            yield from _models(item)
+
+
+def spellings(path: str) -> set[str]:
+    """List how a path is written in text, JSON, YAML, HTML and links."""
+    escaped = json.dumps(path)[1:-1]
+    return {
+        path,
+        escaped,
+        json.dumps(path, ensure_ascii=False)[1:-1],
+        re.sub(r"\\u00([0-9a-f]{2})", lambda m: f"\\x{m[1].upper()}", escaped),
+        path.replace("'", "''"),
+        html.escape(path),
+        urllib.parse.quote(path),
+    }

@@ -1,0 +1,373 @@
+"""A server on this machine that speaks the endpoints of the Hub.
+
+It keeps repositories in memory, wants a token, takes large files by LFS (not by xet)
+and can be told to fail. What was asked for is kept, to be looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import huggingface_hub
+import pytest
+import yaml
+
+TOKEN = "hf_ThisIsTheTokenOfTheTestServer00"
+OWNER = "me"
+LICENCES = {"apache-2.0", "mit", "llama3.1", "other"}
+FILE_SIZE = 5_000_000  # of files that go into the commit itself
+
+
+@dataclass
+class Repository:
+    """Files of a repository, as of its last commit."""
+
+    private: bool
+    files: dict[str, bytes] = field(default_factory=dict)
+    large: set[str] = field(default_factory=set)
+    commits: list[str] = field(default_factory=list)  # messages
+    sha: str = "0" * 40
+
+    def card(self) -> dict[str, Any]:
+        text = self.files.get("README.md", b"").decode()
+        match = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+        return yaml.safe_load(match[1]) if match else {}
+
+
+@dataclass
+class Hub:
+    """What the server knows and what it was asked."""
+
+    url: str = ""
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    large_files: dict[str, bytes] = field(default_factory=dict)  # by sha256
+    requests: list[tuple[str, str]] = field(default_factory=list)  # method and path
+    # Method and pattern of a path to the status that is answered.
+    failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    waiting: dict[str, threading.Event] = field(default_factory=dict)  # by sha256
+    drop: Counter[str] = field(default_factory=Counter)  # PUTs cut off, by sha256
+
+    def hang(self, file: Path) -> threading.Event:
+        """Leave an upload without an answer until the event is set; then drop it."""
+        return self.waiting.setdefault(_sha256(file.read_bytes()), threading.Event())
+
+    def count(self, method: str, pattern: str) -> int:
+        return sum(
+            m == method and bool(re.search(pattern, p)) for m, p in self.requests
+        )
+
+
+@contextmanager
+def serve() -> Iterator[Hub]:
+    """Serve until the context is left."""
+    hub = Hub()
+
+    class Handler(_Handler):
+        state = hub
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def go_online(patch: pytest.MonkeyPatch, hub: Hub) -> None:
+    """Let huggingface_hub in this process use a server, by LFS."""
+    for name, value in {
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "ENDPOINT": hub.url,
+    }.items():
+        patch.setattr(huggingface_hub.constants, name, value)
+    patch.setenv("HF_TOKEN", TOKEN)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        self.status, self.message, self.code = status, message, code
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: Hub
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._handle()
+
+    def do_HEAD(self) -> None:
+        self._handle()
+
+    def do_POST(self) -> None:
+        self._handle()
+
+    def do_PUT(self) -> None:
+        self._handle()
+
+    def _handle(self) -> None:
+        path = unquote(urlparse(self.path).path)
+        self.state.requests.append((self.command, path))
+        if self.command == "PUT" and self.state.drop[path.rpartition("/")[2]] > 0:
+            self.state.drop[path.rpartition("/")[2]] -= 1
+            self.rfile.read(100)
+            self.close_connection = True
+            self.connection.close()
+            return
+        body = self._body()
+        try:
+            self._fail_if_told(path)
+            for (method, pattern), answer in _ROUTES.items():
+                match = re.fullmatch(pattern, path)
+                if match and self.command in method.split():
+                    answer(self, body, *match.groups())
+                    return
+            raise _Refused(404, f"no such endpoint: {self.command} {path}")
+        except _Refused as refused:
+            headers = {"X-Error-Message": refused.message}
+            if refused.code:
+                headers["X-Error-Code"] = refused.code
+            content = {"error": refused.message}
+            self._answer(json.dumps(content).encode(), refused.status, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _fail_if_told(self, path: str) -> None:
+        for (method, pattern), status in self.state.failures.items():
+            if method == self.command and re.search(pattern, path):
+                # As unkind as a proxy that shows what it was sent.
+                raise _Refused(status, f"refused {self.headers.get('Authorization')}")
+        over = self.state.waiting.get(path.rpartition("/")[2])
+        if over is not None and not over.is_set():
+            over.wait(120)
+            raise ConnectionResetError
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = b""
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _answer(
+        self, content: bytes, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _json(self, content: Any, status: int = 200) -> None:
+        self._answer(json.dumps(content).encode(), status)
+
+    def _logged_in(self) -> bool:
+        return self.headers.get("Authorization") == f"Bearer {TOKEN}"
+
+    def _must_be_logged_in(self) -> None:
+        if not self._logged_in():
+            raise _Refused(401, "Invalid credentials in Authorization header")
+
+    def _repository(self, repo_id: str) -> Repository:
+        repository = self.state.repositories.get(repo_id)
+        if repository is None or (repository.private and not self._logged_in()):
+            status = 404 if self._logged_in() else 401
+            raise _Refused(status, "Repository not found", "RepoNotFound")
+        return repository
+
+    def _whoami(self, _: bytes) -> None:
+        self._must_be_logged_in()
+        self._json({"type": "user", "name": OWNER, "orgs": [{"name": "team"}]})
+
+    def _create(self, body: bytes) -> None:
+        self._must_be_logged_in()
+        asked = json.loads(body)
+        owner = asked.get("organization") or OWNER
+        if owner not in {OWNER, "team"}:
+            raise _Refused(403, f"You don't have the rights to create in {owner}")
+        repo_id = f"{owner}/{asked['name']}"
+        if repo_id in self.state.repositories:
+            raise _Refused(409, "You already created this model repo")
+        private = asked.get("visibility", "public") == "private" or asked.get("private")
+        self.state.repositories[repo_id] = Repository(private=bool(private))
+        self._json({"url": f"{self.state.url}/{repo_id}", "name": repo_id})
+
+    def _info(self, _: bytes, repo_id: str) -> None:
+        repository = self._repository(repo_id)
+        content = {
+            "id": repo_id,
+            "modelId": repo_id,
+            "sha": repository.sha,
+            "private": repository.private,
+            "siblings": [{"rfilename": path} for path in repository.files],
+            "cardData": repository.card(),
+            "tags": [],
+        }
+        self._json(content)
+
+    def _tree(self, _: bytes, repo_id: str, folder: str | None) -> None:
+        repository = self._repository(repo_id)
+        inside = {
+            p: c for p, c in repository.files.items() if p.startswith(folder or "")
+        }
+        if folder and not inside:
+            raise _Refused(404, "Entry not found", "EntryNotFound")
+        files = [
+            {"type": "file", "path": p, "size": len(c), "oid": _git_sha(c)}
+            for p, c in inside.items()
+        ]
+        self._json(files)
+
+    def _preupload(self, body: bytes, repo_id: str) -> None:
+        self._must_be_logged_in()
+        repository = self._repository(repo_id)
+        files = []
+        for asked in json.loads(body)["files"]:
+            path = asked["path"]
+            binary = b"\0" in base64.b64decode(asked["sample"])
+            large = binary or asked["size"] > FILE_SIZE
+            known = repository.files.get(path)
+            answer = {
+                "path": path,
+                "uploadMode": "lfs" if large else "regular",
+                "shouldIgnore": False,
+            }
+            if known is not None:
+                is_large = path in repository.large
+                answer["oid"] = _sha256(known) if is_large else _git_sha(known)
+            files.append(answer)
+        self._json({"files": files})
+
+    def _batch(self, body: bytes, repo_id: str) -> None:
+        self._must_be_logged_in()
+        self._repository(repo_id)
+        objects = []
+        for asked in json.loads(body)["objects"]:
+            known = asked["oid"] in self.state.large_files
+            upload = {"href": f"{self.state.url}/large/{asked['oid']}"}
+            verify = {"href": f"{self.state.url}/verify"}
+            actions = {} if known else {"actions": {"upload": upload, "verify": verify}}
+            objects.append({**asked, **actions})
+        self._json({"transfer": "basic", "objects": objects})
+
+    def _put_large(self, body: bytes, sha256: str) -> None:
+        if _sha256(body) != sha256:
+            raise _Refused(400, "the content is not what was announced")
+        self.state.large_files[sha256] = body
+        self._answer(b"")
+
+    def _verify(self, body: bytes) -> None:
+        self._must_be_logged_in()
+        if json.loads(body)["oid"] not in self.state.large_files:
+            raise _Refused(404, "not there")
+        self._json({})
+
+    def _get_large(self, _: bytes, sha256: str) -> None:
+        self._answer(self.state.large_files[sha256])
+
+    def _validate(self, body: bytes) -> None:
+        text = json.loads(body)["content"]
+        match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+        data = yaml.safe_load(match[1]) if match else {}
+        errors, warnings = [], []
+        if "license" not in data:
+            warnings.append({"message": "license is missing"})
+        elif data["license"] not in LICENCES:
+            errors.append({"message": f'"license" must be one of {sorted(LICENCES)}'})
+        for parent in data.get("base_model") or ():
+            if not re.fullmatch(r"[\w.-]+/[\w.-]+", parent):
+                errors.append({"message": f'"base_model" {parent!r} is not valid'})
+        answer = {"errors": errors, "warnings": warnings}
+        self._json(answer, 400 if errors else 200)
+
+    def _commit(self, body: bytes, repo_id: str) -> None:
+        self._must_be_logged_in()
+        repository = self._repository(repo_id)
+        lines = [json.loads(line) for line in body.splitlines()]
+        files, large = dict(repository.files), set(repository.large)
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header":
+                repository.commits.append(value["summary"])
+            elif line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+                large.discard(value["path"])
+            elif line["key"] == "lfsFile":
+                if value["oid"] not in self.state.large_files:
+                    raise _Refused(400, "a large file was not uploaded")
+                files[value["path"]] = self.state.large_files[value["oid"]]
+                large.add(value["path"])
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
+        repository.files, repository.large = files, large
+        repository.sha = hashlib.sha1(body + repository.sha.encode()).hexdigest()
+        url = f"{self.state.url}/{repo_id}/commit/{repository.sha}"
+        self._json({"success": True, "commitOid": repository.sha, "commitUrl": url})
+
+    def _resolve(self, _: bytes, repo_id: str, path: str) -> None:
+        repository = self._repository(repo_id)
+        headers = {"X-Repo-Commit": repository.sha}
+        if path not in repository.files:
+            raise _Refused(404, "Entry not found", "EntryNotFound")
+        content = repository.files[path]
+        if path not in repository.large:
+            headers["ETag"] = f'"{_git_sha(content)}"'
+            self._answer(content, headers=headers)
+            return
+        sha256 = _sha256(content)
+        # Another host, as it is on the Hub.
+        host = self.state.url.replace("127.0.0.1", "localhost")
+        headers["Location"] = f"{host}/large/{sha256}"
+        headers["X-Linked-Etag"] = f'"{sha256}"'
+        headers["X-Linked-Size"] = str(len(content))
+        self._answer(b"", 302, headers)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _git_sha(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+_ID = r"([\w.-]+/[\w.-]+)"
+_ROUTES: dict[tuple[str, str], Callable[..., None]] = {
+    ("GET", "/api/whoami-v2"): _Handler._whoami,
+    ("POST", "/api/repos/create"): _Handler._create,
+    ("POST", "/api/validate-yaml"): _Handler._validate,
+    ("GET", f"/api/models/{_ID}(?:/revision/.+)?"): _Handler._info,
+    ("GET", f"/api/models/{_ID}/tree/[^/]+(?:/(.*))?"): _Handler._tree,
+    ("POST", f"/api/models/{_ID}/preupload/main"): _Handler._preupload,
+    ("POST", f"/api/models/{_ID}/commit/main"): _Handler._commit,
+    ("POST", rf"/{_ID}\.git/info/lfs/objects/batch"): _Handler._batch,
+    ("PUT", "/large/([0-9a-f]+)"): _Handler._put_large,
+    ("GET HEAD", "/large/([0-9a-f]+)"): _Handler._get_large,
+    ("POST", "/verify"): _Handler._verify,
+    ("GET HEAD", f"/{_ID}/resolve/[^/]+/(.+)"): _Handler._resolve,
+}
