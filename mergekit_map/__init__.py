@@ -13,9 +13,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mergekit_map.errors import MapError
     from mergekit_map.measurement import Measurement, Metric
-    from mergekit_map.pipeline import merge_point, search_front
+    from mergekit_map.pipeline import search_front
     from mergekit_map.project import Project, load_project
     from mergekit_map.selection import Selection, select_point
+    from mergekit_map.shipping import merge_point
 
 _HOMES = {
     "MapError": "errors",
@@ -23,7 +24,7 @@ _HOMES = {
     "Metric": "measurement",
     "Project": "project",
     "load_project": "project",
-    "merge_point": "pipeline",
+    "merge_point": "shipping",
     "search_front": "pipeline",
     "Selection": "selection",
     "select_point": "selection",

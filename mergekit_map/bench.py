@@ -10,7 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.evaluating import MergeEvaluator, Opener, merges_as_asked
+from mergekit_map.evaluating import (
+    MergeEvaluator,
+    Opener,
+    merges_as_asked,
+    samples_folder,
+)
 from mergekit_map.project import Project
 from mergekit_map.study.contest import MeasureMerges, Merges, read_utilities
 from mergekit_map.study.log import EvaluationLog, Role
@@ -43,7 +48,7 @@ class Bench:
         search = project.spec.search.model_copy(update={"gradients": False})
         project = replace(project, spec=replace(project.spec, search=search))
         study = study or project.study()
-        folder = self.run / "samples" / study.merge
+        folder = samples_folder(self.run, study)
         open_models = opener or merges_as_asked(project)
         with MergeEvaluator(lambda: open_models(project), folder) as evaluate:
 

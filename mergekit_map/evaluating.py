@@ -17,6 +17,7 @@ from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.project import Project
 from mergekit_map.study.results import plain
+from mergekit_map.study.study import Study
 from mergekit_map.tasks.preparing import prepare_tasks
 
 # Merges with the coefficients and gives what measures the result, by task.
@@ -63,6 +64,11 @@ class MergeEvaluator:
         measurement = self._measures[task]()
         _save_samples(self._samples / task, coefficients, measurement)
         return measurement
+
+
+def samples_folder(run: Path, study: Study) -> Path:
+    """Say where a run folder keeps what was measured item by item."""
+    return run / "samples" / study.merge
 
 
 def _save_samples(

@@ -1,4 +1,4 @@
-"""The steps of the command line as functions: search, merge."""
+"""The search as a function: from a project to a finished run folder."""
 
 from __future__ import annotations
 
@@ -9,34 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from mergekit.options import MergeOptions
-
 from mergekit_map import __version__
 from mergekit_map.errors import ArtifactError
 from mergekit_map.evaluating import (
     MergeEvaluator,
     merges_as_asked,
-    one_checkpoint,
+    samples_folder,
 )
-from mergekit_map.files import whole_folder, write_atomically
-from mergekit_map.finished import (
-    changes_in_words,
-    finished_project,
-    refuse_changes,
-)
-from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import stock_config
+from mergekit_map.files import write_atomically
+from mergekit_map.finished import changes_in_words
 from mergekit_map.nesting import (
     Recipes,
     last_pair_folder,
-    merge_stages,
     nests_checkpoints,
     search_pairs,
 )
 from mergekit_map.project import Project, digest
-from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import plot_front
-from mergekit_map.selection import Selection, selection_reason
+from mergekit_map.selection import selection_reason
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.log import LOCK_NAME, Evaluation, EvaluationLog, open_log
@@ -44,13 +34,12 @@ from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.results import (
     front_content,
     front_table,
-    measured_point,
     read_json,
     surrogates_content,
     write_json,
 )
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Candidate, Progress, Study, StudyResult
+from mergekit_map.study.study import Progress, Study, StudyResult
 from mergekit_map.verdicts import verdicts
 
 
@@ -121,7 +110,7 @@ def _opened_run(
     opener = merges_as_asked(project)
     with (
         open_log(run / "evaluations.jsonl") as log,
-        MergeEvaluator(lambda: opener(project), _samples(run, study)) as evaluate,
+        MergeEvaluator(lambda: opener(project), samples_folder(run, study)) as evaluate,
     ):
         (run / "manifest.json").unlink(missing_ok=True)
         write_atomically(run / "config.yml", project.file.text)
@@ -134,76 +123,6 @@ def _opened_run(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {run / 'evaluations.jsonl'}"
         )
-
-
-def merge_point(
-    run: Path,
-    out: Path,
-    selection: Selection,
-    options: MergeOptions,
-    reporter: Reporter,
-) -> tuple[Mapping[str, Any], str]:
-    """Write the checkpoint of a selection with mergekit, and measure what was written.
-
-    Returns the point of ``front.json`` with all its measurements, and the stock command
-    that writes the same checkpoint.
-
-    Raises:
-        ArtifactError: ``out`` exists, or the run folder is not finished.
-        MergeError: the models have changed since the search.
-    """
-    project = finished_project(run, options)
-    recipes, place = Recipes(project), run
-    with whole_folder(out) as folder:
-        if nests_checkpoints(project):
-            recipes, place = merge_stages(project, run, selection.recipe, folder)
-            refuse_changes(recipes.project, read_json(place / "manifest.json", "pair"))
-        else:
-            config = stock_config(project.space, selection.point["coefficients"])
-            write_checkpoint(config, folder, project.options)
-        (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
-        point = _measure_checkpoint(recipes.project, folder, place, selection, reporter)
-        front = _front_with(point, selection, run)
-        command = recipes.command(Path("mergekit_config.yml"), "OUT")
-        tasks = project.spec.tasks
-        record = MergeRecord(out.name, selection.recipe, command, front, tasks)
-        write_card(folder, record)
-    return point, recipes.command(run / "recipe.yml", "OUT")
-
-
-def _front_with(
-    point: Mapping[str, Any], selection: Selection, run: Path
-) -> dict[str, Any]:
-    """Give the front as it is known now that a point of it is merged and measured."""
-    front = read_json(run / "front.json", "front")
-    front["points"][selection.index] = point
-    front["selected"], front["reason"] = selection.index, selection.reason
-    front["verdicts"] = verdicts(front)
-    return front
-
-
-def _samples(run: Path, study: Study) -> Path:
-    return run / "samples" / study.merge
-
-
-def _measure_checkpoint(
-    project: Project,
-    folder: Path,
-    run: Path,
-    selection: Selection,
-    reporter: Reporter,
-) -> Mapping[str, Any]:
-    """Measure what was written, on the tasks that are not measured there yet."""
-    study = project.study()
-    candidate: Candidate = ("front", selection.point["coefficients"])
-    with (
-        open_log(run / "evaluations.jsonl") as log,
-        MergeEvaluator(
-            lambda: one_checkpoint(project, folder), _samples(run, study)
-        ) as evaluate,
-    ):
-        measure(study, [candidate], evaluate, log, reporter.progress)
-        return measured_point(study, selection.point, log)
 
 
 def _claim_folder(run: Path) -> None:
@@ -285,10 +204,15 @@ def _write_results(
         if stale.stem.isdigit() and int(stale.stem) >= count:
             stale.unlink()
     write_json(run / "surrogates.json", surrogates)
+    write_front(front, run)
+    write_json(run / "manifest.json", _manifest(project, project.study()))
+
+
+def write_front(front: Mapping[str, Any], run: Path) -> None:
+    """Write a front as JSON, as CSV and as a picture."""
     write_json(run / "front.json", front)
     write_atomically(run / "front.csv", front_table(front))
     plot_front(front, run / "front.png")
-    write_json(run / "manifest.json", _manifest(project, project.study()))
 
 
 def _recipe_comments(

@@ -391,8 +391,3 @@ def test_interrupting_says_how_to_go_on(config: dict[str, Any]) -> None:
 
     assert process.returncode == 130
     assert "Go on with: mergekit-map search config.yml 'my run'" in output
-
-
-def test_help_shows_an_example_for_every_command() -> None:
-    for command in ("run", "search", "select", "merge", "demo"):
-        assert f"Example: mergekit-map {command}" in invoke(command, "--help").output

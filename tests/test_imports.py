@@ -12,8 +12,12 @@ HEAVY = {"torch", "transformers", "mergekit", "lm_eval", "peft", "datasets"}
 MODULES = {
     "mergekit_map": set(),
     "mergekit_map.cli": set(),
+    "mergekit_map.commands.migrating": set(),
+    "mergekit_map.commands.pushing": set(),
+    "mergekit_map.commands.reporting": set(),
     "mergekit_map.commands.selecting": set(),
     "mergekit_map.config": set(),
+    "mergekit_map.importing": set(),
     "mergekit_map.measurement": set(),
     "mergekit_map.selection": set(),
     "mergekit_map.search.design": set(),
@@ -23,7 +27,10 @@ MODULES = {
     "mergekit_map.study.results": set(),
     "mergekit_map.study.study": set(),
     "mergekit_map.publish.card": set(),
+    "mergekit_map.publish.hub": set(),
+    "mergekit_map.publish.plan": set(),
     "mergekit_map.publish.plots": set(),
+    "mergekit_map.publish.report": set(),
     "mergekit_map.tasks.preparing": HEAVY - {"mergekit"},
     "mergekit_map.merging.resident": HEAVY - {"lm_eval"},
 }

@@ -125,14 +125,18 @@ def test_any_point_of_a_nested_front_can_be_merged(
 ) -> None:
     monkeypatch.chdir(ties_run)
 
-    shown = invoke("select", "out.run", "--index", "0")
+    shown = invoke("select", "out.run", "--index", "1")
+    before = read("out.run/front.json")["points"][1]["measured"]
     merged = invoke("merge", "out.run", "other")
 
     assert shown.stdout.count("merge_method") == 3
-    assert "point 0" in merged.stdout
+    assert "point 1" in merged.stdout
     assert "mergekit-multi" in merged.stdout
-    stock("out.run/recipes/000.yml", "stock0")
-    assert_same_weights("other", "stock0")
+    stock("out.run/recipes/001.yml", "stock1")
+    assert_same_weights("other", "stock1")
+    assert all(reading["value"] is None for reading in before.values())
+    after = read("out.run/front.json")["points"][1]["measured"]
+    assert all(reading["value"] is not None for reading in after.values())
 
 
 def test_a_finished_nested_search_measures_and_merges_nothing_again(

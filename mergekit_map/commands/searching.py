@@ -152,7 +152,7 @@ def _search(
 
 
 def _merge(run: Path, out: Path, selection: Selection, options: MergeOptions) -> None:
-    from mergekit_map.pipeline import merge_point
+    from mergekit_map.shipping import merge_point
 
     with TerminalReporter() as reporter:
         point, command = merge_point(run, out, selection, options, reporter)
