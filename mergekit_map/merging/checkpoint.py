@@ -31,6 +31,13 @@ _REFUSALS = (
     SafetensorError,
 )
 
+# mergekit leaves out, without a word, what a checkpoint calls otherwise.
+_OTHER_NAMES = (
+    "mergekit and transformers name the tensors of these models differently; load each "
+    "model with transformers, save it with save_pretrained(FOLDER, "
+    "save_original_format=False), and merge the folders"
+)
+
 
 def write_checkpoint(
     config: Mapping[str, Any], folder: Path, options: MergeOptions
@@ -92,28 +99,65 @@ def _explained() -> Iterator[None]:
 
 def load_checkpoint(
     folder: Path, options: MergeOptions
-) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
+) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
     """Load a merged model and its tokenizer for evaluation, in the saved dtype.
 
+    Only language models have a tokenizer.
+
     Raises:
-        MergeError: transformers cannot load what was merged.
+        MergeError: transformers cannot load what was merged, or not all of it.
     """
+    remote = options.trust_remote_code
+    if not any([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        raise MergeError(f"mergekit merged none of the tensors: {_OTHER_NAMES}")
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype="auto", trust_remote_code=options.trust_remote_code
+        config = transformers.AutoConfig.from_pretrained(
+            folder, trust_remote_code=remote
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=options.trust_remote_code
+        loader = _loader(config)
+        model, report = loader.from_pretrained(
+            folder, dtype="auto", trust_remote_code=remote, output_loading_info=True
         )
+        tokenizer = None
+        if loader is transformers.AutoModelForCausalLM:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=remote
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise MergeError(
-            f"transformers cannot load the merged model as a causal language model: "
-            f"{error}"
+            f"transformers cannot load the merged model: {error}"
         ) from error
+    _refuse_incomplete(report)
     model.to(options.device)
     model.train(mode=False).requires_grad_(requires_grad=False)
-    if model.config.tie_word_embeddings and not model.all_tied_weights_keys:
+    tied = tokenizer is not None and model.config.tie_word_embeddings
+    if tied and not model.all_tied_weights_keys:
         # The merge gave the tied tensors different values, so transformers keeps them
         # apart; lm-eval would tie them again, and measure another model.
         model.config.tie_word_embeddings = False
     return model, tokenizer
+
+
+def _loader(config: transformers.PretrainedConfig) -> Any:
+    """Choose what loads a model: as a language model, unless it surely is none."""
+    kind, names = type(config), config.architectures or []
+    is_known = kind in transformers.MODEL_MAPPING
+    if kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or not is_known:
+        return transformers.AutoModelForCausalLM
+    if any(name.endswith("ForImageClassification") for name in names):
+        return transformers.AutoModelForImageClassification
+    return transformers.AutoModel
+
+
+def _refuse_incomplete(report: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that is not what the loaded model holds.
+
+    transformers would fill in random numbers for what is missing.
+    """
+    strange = sorted({*report["missing_keys"], *report["unexpected_keys"]})
+    if strange:
+        raise MergeError(
+            f"{len(strange)} tensors, {strange[0]} among them, are in the merged "
+            "checkpoint only or in the loaded model only, so what is measured would "
+            f"not be what is shipped: {_OTHER_NAMES}"
+        )

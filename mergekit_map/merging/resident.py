@@ -40,7 +40,7 @@ class ResidentMerge:
     """A model whose weights are those of the coefficients last written."""
 
     model: transformers.PreTrainedModel
-    tokenizer: transformers.PreTrainedTokenizerBase
+    tokenizer: transformers.PreTrainedTokenizerBase | None  # of language models only
     replays: Mapping[str, Replay]
     weights: WeightTable
     coefficients: Mapping[str, float]  # last written

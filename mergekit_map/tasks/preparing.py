@@ -83,6 +83,11 @@ def _prepare(
     differentiate: Differentiate | None,
 ) -> Measure:
     match task:
+        case PerplexityText() | HarnessTask() if tokenizer is None:
+            raise EvaluationError(
+                "only language models, which have a tokenizer, have this measured; "
+                "measure this model with a task of the kind 'python'"
+            )
         case PerplexityText():
             return prepare_perplexity(task, model, tokenizer, differentiate)
         case HarnessTask():

@@ -1,0 +1,196 @@
+"""Tiny stand-ins for what a recipe names: models in folders called as those of the Hub.
+
+A path below the working directory is found before the Hub is asked, so a recipe's own
+model ids and its own settings stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import torch
+import transformers
+import yaml
+from mergekit.io.tasks import LoaderCache
+from mergekit.scripts import run_yaml
+from recipe_files import RECIPES
+from safetensors.torch import load_file
+
+from mergekit_map.cli import main
+
+Config = dict[str, Any]
+
+
+def copy_recipe(name: str, *, in_memory: bool = False, **search: Any) -> Config:
+    """Bring a recipe and its script to the working directory, to measure local text.
+
+    What differs beyond that makes a test take less long: ``search`` are keys of the
+    search, and ``in_memory`` is for recipes that write each merge to disk.
+    """
+    config: Config = yaml.safe_load((RECIPES / f"{name}.yml").read_text())
+    script = RECIPES / f"{name}.py"
+    if script.is_file():
+        shutil.copy(script, script.name)
+    for task, keys in config["map"]["tasks"].items():
+        if "perplexity" in keys:
+            keys["perplexity"] = {"file": _write_text(task), "field": "text"}
+        elif "lm_eval" in keys:
+            keys["lm_eval"] = _write_task(keys)
+    config["map"]["search"].update(search)
+    if in_memory:
+        assert config["map"].pop("merge") == "disk"
+    write_config(name, config)
+    return config
+
+
+def write_config(name: str, config: Config) -> None:
+    Path(f"{name}.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def _write_text(task: str) -> str:
+    rows = [{"text": f"{task} {n} {task[::-1]} {n * n}"} for n in range(12)]
+    return _write_rows(task, rows)
+
+
+def _write_rows(name: str, rows: list[Mapping[str, Any]]) -> str:
+    file = Path(f"{name}.jsonl")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file.name
+
+
+def _write_task(keys: Mapping[str, Any]) -> str:
+    """Write a task of the same name, with the metric and the filter that is read."""
+    name = keys["lm_eval"]
+    rows = [
+        {"question": f"{n} plus {n % 4}?", "choices": list("abcd"), "answer": n % 4}
+        for n in range(10)
+    ]
+    file = str(Path(_write_rows(name, rows)).resolve())
+    metric = {"metric": keys["metric"], "aggregation": "mean", "higher_is_better": True}
+    task: Config = {
+        "task": name,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": file}},
+        "test_split": "test",
+        "doc_to_text": "{{question}}",
+        "metric_list": [metric],
+        **(_GENERATES if keys.get("filter") else _CHOOSES),
+    }
+    Path(f"{name}.yaml").write_text(yaml.safe_dump(task, sort_keys=False))
+    return f"{name}.yaml"
+
+
+_CHOOSES: Config = {
+    "output_type": "multiple_choice",
+    "doc_to_choice": "{{choices}}",
+    "doc_to_target": "{{answer}}",
+}
+_TAKES = {"function": "take_first"}
+_GENERATES: Config = {
+    "output_type": "generate_until",
+    "doc_to_target": "{{choices[answer]}}",
+    "generation_kwargs": {"until": ["\n"], "max_gen_toks": 4, "do_sample": False},
+    "filter_list": [
+        {
+            "name": "strict-match",
+            "filter": [{"function": "regex", "regex_pattern": "#### ([a-d])"}, _TAKES],
+        },
+        {
+            "name": "flexible-extract",
+            "filter": [{"function": "regex", "regex_pattern": "([a-d])"}, _TAKES],
+        },
+    ],
+}
+
+
+def place(model: Path, reference: str) -> Path:
+    """Copy a model to the folder that a recipe's id names."""
+    folder = Path(reference)
+    shutil.copytree(model, folder)
+    return folder
+
+
+def fine_tune(base: Path, text: Path, folder: Path, steps: int = 15) -> None:
+    """Make a model that knows a text better than its base does."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    rows = [json.loads(line)["text"] for line in text.read_text().splitlines()]
+    tokens = torch.tensor([tokenizer("\n".join(rows))["input_ids"][:100]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def pickle_weights(model: Path, folder: Path) -> Path:
+    """Save a model as older ones lie on the Hub."""
+    shutil.copytree(model, folder)
+    weights = folder / "model.safetensors"
+    torch.save(load_file(weights), folder / "pytorch_model.bin")
+    weights.unlink()
+    return folder
+
+
+def pad_embeddings(model: Path, rows: int) -> None:
+    """Add rows to the embeddings that no token of the tokenizer has."""
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
+    loaded.resize_token_embeddings(loaded.config.vocab_size + rows)
+    loaded.save_pretrained(model)
+
+
+def invoke(command: click.Command, *arguments: str) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(command, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def run_recipe(name: str, out: str, *options: str) -> click.testing.Result:
+    """Run the recipe in the working directory."""
+    return invoke(main, "run", f"{name}.yml", out, *options)
+
+
+def stock_merge(result: click.testing.Result, out: str) -> Path:
+    """Carry out the command of mergekit that a run ends with, into another folder."""
+    said = result.output.split("with mergekit alone:\n")[1].split("\n")[0]
+    words = [out if word == "OUT" else word for word in said.split()]
+    assert words[0] == "mergekit-yaml"
+    assert out in words
+    LoaderCache().loaders.clear()
+    invoke(run_yaml.main, *words[1:], "--quiet", "--no-write-model-card")
+    LoaderCache().loaders.clear()
+    return Path(out)
+
+
+def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {
+        name: tensor
+        for file in sorted(folder.glob("*.safetensors"))
+        for name, tensor in load_file(file).items()
+    }
+
+
+def assert_same_bits(one: Path, other: Path) -> None:
+    ours, theirs = read_tensors(one), read_tensors(other)
+    assert ours.keys() == theirs.keys()
+    assert ours
+    for name, tensor in theirs.items():
+        assert ours[name].dtype == tensor.dtype, name
+        assert torch.equal(ours[name], tensor), name
+
+
+def read_front(run: str) -> Config:
+    front: Config = json.loads(Path(run, "front.json").read_text())
+    return front
+
+
+def read_lines(run: str) -> list[Config]:
+    text = Path(run, "evaluations.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,138 @@
+"""Merges of image models are loaded whole, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import transformers
+import yaml
+from mergekit.options import MergeOptions
+from recipe_images import SIZE, state_of
+from recipe_models import assert_same_bits, invoke, read_tensors, stock_merge
+from safetensors.torch import save_file
+
+from mergekit_map.cli import main
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.resident import resident_merge
+from mergekit_map.merging.space import build_space
+from mergekit_map.specs import SearchSpec
+
+OPTIONS = MergeOptions(copy_tokenizer=False, quiet=True)
+TASK = """
+def brightness(model, tokenizer):
+    assert tokenizer is None
+    return model.classifier.weight.sum().item()
+"""
+
+
+def make_classifiers(folder: Path, *, as_in_memory: bool) -> dict[str, Any]:
+    """Save a ViT and two that differ a little; gives a merge of them."""
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    image = {"image_size": SIZE, "patch_size": 4, "num_labels": 3}
+    config = transformers.ViTConfig(**sizes, **image, num_attention_heads=4)
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(config)
+    base = state_of(model)
+    for name in ("base", "a", "b"):
+        changed = {
+            key: tensor + (name != "base") * 0.005 * torch.randn_like(tensor)
+            for key, tensor in base.items()
+        }
+        model.load_state_dict(changed)
+        model.save_pretrained(folder / name, save_original_format=not as_in_memory)
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(folder / "base"),
+        "models": [{"model": str(folder / name)} for name in ("a", "b")],
+        "dtype": "float32",
+    }
+
+
+def test_a_classifier_keeps_its_head_and_what_is_measured_is_shipped(
+    tmp_path: Path,
+) -> None:
+    merge = make_classifiers(tmp_path, as_in_memory=True)
+    space, _ = build_space(merge, SearchSpec())
+    assert space is not None
+    coefficients = {"a": 0.3, "b": 0.7}
+
+    write_checkpoint(space.config(coefficients), tmp_path / "out", OPTIONS)
+    shipped, tokenizer = load_checkpoint(tmp_path / "out", OPTIONS)
+    with resident_merge(space, OPTIONS) as resident:
+        resident.write(coefficients)
+        measured = state_of(resident.model)
+
+    assert isinstance(shipped, transformers.ViTForImageClassification)
+    assert tokenizer is None
+    assert resident.tokenizer is None
+    assert measured.keys() == shipped.state_dict().keys()
+    for name, tensor in shipped.state_dict().items():
+        assert torch.equal(measured[name], tensor), name
+
+
+def test_a_classifier_runs_through_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    merge = make_classifiers(tmp_path, as_in_memory=True)
+    Path("own_vit.py").write_text(TASK)
+    tasks = {"bright": {"python": "own_vit:brightness", "direction": "maximize"}}
+    block = {"tasks": tasks, "search": {"evaluations": 8, "remeasure": 0}}
+    Path("vit.yml").write_text(yaml.safe_dump({**merge, "map": block}))
+
+    result = invoke(main, "run", "vit.yml", "out", "--no-copy-tokenizer")
+
+    assert_same_bits(Path("out"), stock_merge(result, "stock"))
+
+
+def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> None:
+    merge = make_classifiers(tmp_path, as_in_memory=False)
+    space, _ = build_space(merge, SearchSpec())
+    assert space is not None
+
+    write_checkpoint(space.config({"a": 0.3, "b": 0.7}), tmp_path / "out", OPTIONS)
+
+    # What mergekit wrote without a word of warning.
+    assert len(read_tensors(tmp_path / "out")) < len(read_tensors(tmp_path / "a"))
+    with pytest.raises(MergeError, match=r"tensors, vit\.\S+ among them.*original_fo"):
+        load_checkpoint(tmp_path / "out", OPTIONS)
+
+
+def test_such_names_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    merge = make_classifiers(tmp_path, as_in_memory=False)
+    Path("own_vit.py").write_text(TASK)
+    tasks = {"bright": {"python": "own_vit:brightness", "direction": "maximize"}}
+    Path("vit.yml").write_text(yaml.safe_dump({**merge, "map": {"tasks": tasks}}))
+
+    result = click.testing.CliRunner().invoke(
+        main, ["run", "vit.yml", "out", "--no-copy-tokenizer"]
+    )
+
+    assert result.exit_code == 2
+    assert "save_original_format=False" in " ".join(result.output.split())
+    lines = Path("out.run/evaluations.jsonl")
+    assert not lines.exists() or not lines.read_text()
+
+
+def test_an_empty_checkpoint_is_refused(tmp_path: Path) -> None:
+    merge = make_classifiers(tmp_path, as_in_memory=True)
+    space, _ = build_space(merge, SearchSpec())
+    assert space is not None
+    folder = tmp_path / "out"
+    write_checkpoint(space.config({"a": 0.3, "b": 0.7}), folder, OPTIONS)
+    (weights,) = folder.glob("*.safetensors")
+    save_file({}, weights, metadata={"format": "pt"})
+
+    with pytest.raises(MergeError, match="40 tensors"):
+        load_checkpoint(folder, OPTIONS)
+    weights.unlink()
+    with pytest.raises(MergeError, match="merged none of the tensors"):
+        load_checkpoint(folder, OPTIONS)

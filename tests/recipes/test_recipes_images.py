@@ -1,0 +1,279 @@
+"""The recipes for images, run on tiny models, from preparing to what they ship."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import transformers
+from recipe_files import RECIPES
+from recipe_images import (
+    CLASSES,
+    SIZE,
+    fine_tune_encoder,
+    make_clip,
+    make_resnet,
+    modes_of,
+    state_of,
+    write_images,
+)
+from recipe_models import (
+    assert_same_bits,
+    copy_recipe,
+    invoke,
+    read_front,
+    read_lines,
+    read_tensors,
+    run_recipe,
+    stock_merge,
+    write_config,
+)
+from safetensors.torch import save_file
+
+from mergekit_map.cli import main
+from mergekit_map.search.front import compute_front
+from mergekit_map.specs import PythonTask
+from mergekit_map.tasks.function import load_function
+
+QUICK = {"evaluations": 15, "remeasure": 2}
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, fronts of few points, no shared cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
+    few = functools.partial(compute_front, n_points=10)
+    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", few)
+    return tmp_path
+
+
+def load_script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a script of the recipes; what it saved already is found by its tasks."""
+    monkeypatch.syspath_prepend(RECIPES)
+    return importlib.reload(importlib.import_module(name))
+
+
+def replace_sources(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, **changes: dict[str, Any]
+) -> None:
+    sources = {
+        task: dataclasses.replace(script.SOURCES[task], **keys)
+        for task, keys in changes.items()
+    }
+    assert sources.keys() == script.SOURCES.keys()
+    monkeypatch.setattr(script, "SOURCES", sources)
+
+
+@pytest.fixture
+def clip_vit(
+    workplace: Path,
+    make_model: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> ModuleType:
+    """The script, with models and images beside it as they would lie on the Hub."""
+    script = load_script("clip_vit", monkeypatch)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(make_model("base", 0))
+    base = make_clip(workplace / "hub" / "clip", tokenizer)
+    monkeypatch.setattr(script, "BASE", str(base))
+    changes = {}
+    for seed, task in enumerate(script.SOURCES):
+        images = write_images(workplace / "images" / task, seed, {"test": 12})
+        hub = workplace / "hub" / task
+        model = fine_tune_encoder(script, base, task, images, hub)
+        changes[task] = {"model": str(model), "dataset": str(images), "name": None}
+    replace_sources(script, monkeypatch, **changes)
+    return script
+
+
+@pytest.mark.slow
+def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) -> None:
+    invoke(clip_vit.main, "prepare", "--items", "30")
+    copy_recipe("clip_vit", **QUICK)
+
+    result = run_recipe("clip_vit", "out", "--no-copy-tokenizer")
+
+    assert_same_bits(Path("out"), stock_merge(result, "stock"))
+    # Under the names that transformers looks for, and none left out.
+    assert (
+        read_tensors(Path("out")).keys()
+        == read_tensors(Path("clip-models/base")).keys()
+    )
+    front = read_front("out.run")
+    chosen = front["points"][front["selected"]]["measured"]
+    shipped = transformers.CLIPVisionModel.from_pretrained("stock").eval()
+    with torch.no_grad():
+        for task, reading in chosen.items():
+            value, stderr = clip_vit.accuracy(task, "any", shipped, None)
+            assert reading["value"] == value
+            assert reading["stderr"] == stderr
+    assert not any(line.get("error") for line in read_lines("out.run"))
+    # Each encoder knows its own images better than the base does.
+    anchors = {a["label"]: a["measured"] for a in front["anchors"]}
+    for task in chosen:
+        assert anchors[task][task]["value"] > anchors["base"][task]["value"]
+
+
+def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> None:
+    invoke(clip_vit.main, "prepare", "--items", "6")
+    prefix = "vision_model."
+    for folder in Path("clip-models").iterdir():
+        tensors = {prefix + k: v for k, v in read_tensors(folder).items()}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    copy_recipe("clip_vit", **QUICK)
+
+    result = click.testing.CliRunner().invoke(
+        main, ["run", "clip_vit.yml", "out", "--no-copy-tokenizer"]
+    )
+
+    # mergekit merges none of their tensors, and says nothing.
+    assert result.exit_code == 2
+    assert "save_original_format=False" in " ".join(result.output.split())
+    assert not Path("out.run/evaluations.jsonl").exists()
+
+
+def test_a_text_task_on_an_image_model_says_what_to_use(clip_vit: ModuleType) -> None:
+    invoke(clip_vit.main, "prepare", "--items", "6")
+    config = copy_recipe("clip_vit", **QUICK)
+    Path("own.txt").write_text("hello world " * 50)
+    config["map"]["tasks"]["dtd"] = {"perplexity": {"file": "own.txt"}}
+    write_config("clip_vit", config)
+
+    result = click.testing.CliRunner().invoke(
+        main, ["run", "clip_vit.yml", "out", "--no-copy-tokenizer"]
+    )
+
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "task 'dtd'" in said
+    assert "with a task of the kind 'python'" in said
+
+
+@pytest.fixture
+def resnet18(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script after its first three commands, on what lies beside it."""
+    script = load_script("resnet18", monkeypatch)
+    monkeypatch.setattr(script, "BASE", str(make_resnet(workplace / "hub" / "resnet")))
+    changes = {}
+    for seed, task in enumerate(script.SOURCES):
+        counts = {"train": 20, "validation": 4, "test": 10}
+        images = write_images(workplace / "images" / task, seed, counts)
+        changes[task] = {"dataset": str(images), "image": "image"}
+    replace_sources(script, monkeypatch, **changes)
+    sizes = ["--train", "60", "--test", "30", "--size", str(SIZE)]
+    invoke(script.main, "prepare", *sizes)
+    for task in script.SOURCES:
+        invoke(script.main, "fine-tune", task, "--epochs", "2", "--rate", "0.003")
+    return script
+
+
+def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
+    resnet18: ModuleType,
+) -> None:
+    copy_recipe("resnet18", **QUICK)
+
+    result = run_recipe("resnet18", "out", "--no-copy-tokenizer")
+
+    assert_same_bits(Path("out"), stock_merge(result, "stock"))
+    front = read_front("out.run")
+    chosen = front["points"][front["selected"]]["measured"]
+    assert not any(line.get("error") for line in read_lines("out.run"))
+    for task, reading in chosen.items():
+        said = invoke(resnet18.main, "refit", "stock", task, f"out-{task}").output
+        data = resnet18.load_images(task, "now")
+        whole = transformers.AutoModelForImageClassification.from_pretrained(
+            f"out-{task}"
+        )
+        assert resnet18.measure_whole(whole, data) == reading["value"]
+        assert list(whole.config.id2label.values()) == sorted(CLASSES)
+        assert f"accuracy {reading['value']:.4f}" in said
+        # Far better than guessing.
+        assert reading["value"] > 1.5 / len(CLASSES)
+
+
+def test_a_task_leaves_the_model_as_it_found_it(
+    resnet18: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = transformers.AutoModel.from_pretrained("resnet-models/cifar10")
+    state, modes = state_of(model), modes_of(model)
+
+    with torch.no_grad():
+        first = resnet18.accuracy("cifar10", "any", model, None)
+        second = resnet18.accuracy("cifar10", "any", model, None)
+    assert first == second
+    monkeypatch.setattr(resnet18, "fit_head", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="stop"), torch.no_grad():
+        resnet18.accuracy("cifar10", "any", model, None)
+
+    assert modes_of(model) == modes
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt("stop")
+
+
+def test_negative_variances_do_not_reach_the_accuracy(resnet18: ModuleType) -> None:
+    model = transformers.AutoModel.from_pretrained("resnet-models/cifar10")
+    with torch.no_grad():
+        expected = resnet18.accuracy("cifar10", "any", model, None)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_var"):
+                buffer.fill_(-1)
+        found = resnet18.accuracy("cifar10", "any", model, None)
+
+    assert found == expected
+
+
+def test_the_head_is_the_solution_of_the_ridge_regression(resnet18: ModuleType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(40, 5, generator=generator).double() * torch.arange(1, 6)
+    labels = torch.randint(3, (40,), generator=generator)
+    head = resnet18.fit_head(inputs, labels, 3)
+
+    # At the minimum of the penalised squares their gradient is zero.
+    weight = head.weight.clone().requires_grad_()
+    bias = head.bias.clone().requires_grad_()
+    targets = torch.nn.functional.one_hot(labels).double()
+    centred = inputs - inputs.mean(dim=0)
+    penalty = resnet18.RIDGE * (centred**2).sum() / inputs.shape[1]
+    errors = inputs @ weight.T + bias - targets
+    ((errors**2).sum() + penalty * (weight**2).sum()).backward()
+    torch.testing.assert_close(weight.grad, torch.zeros_like(weight))
+    torch.testing.assert_close(bias.grad, torch.zeros_like(bias))
+
+
+def test_images_prepared_anew_are_another_task(resnet18: ModuleType) -> None:
+    shutil.copy(RECIPES / "resnet18.py", "resnet18.py")
+    spec = PythonTask(python="resnet18:cifar10", direction="maximize")
+    first = load_function("cifar10", spec, Path.cwd()).fingerprint
+    assert load_function("cifar10", spec, Path.cwd()).fingerprint == first
+    file = resnet18.DATA / "cifar10.safetensors"
+    data = resnet18.load_file(file)
+    resnet18.save_file({**data, "test_labels": data["test_labels"].flip(0)}, file)
+
+    assert load_function("cifar10", spec, Path.cwd()).fingerprint != first
+
+
+def test_missing_images_say_how_to_get_them(resnet18: ModuleType) -> None:
+    (resnet18.DATA / "flowers102.safetensors").unlink()
+    copy_recipe("resnet18", **QUICK)
+
+    result = click.testing.CliRunner().invoke(
+        main, ["run", "resnet18.yml", "out", "--no-copy-tokenizer"]
+    )
+
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "flowers102.safetensors is missing; run: python resnet18.py prepare" in said

@@ -1,0 +1,322 @@
+"""Every recipe is one that the program accepts, and its header is true."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+import torch
+import yaml
+from huggingface_hub.utils import validate_repo_id
+from lm_eval.tasks import TaskManager
+from recipe_bases import count_parameters
+from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
+
+from mergekit_map.cli import main
+from mergekit_map.config import parse_map_block, raise_problems, repeated_keys
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.merging.entries import check_merge, referenced_models
+from mergekit_map.merging.gradients import check_gradients
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.schema import config_schema
+from mergekit_map.search.front import compute_front
+from mergekit_map.specs import LmEvalTask, MapSpec, PerplexityTask, PythonTask
+from mergekit_map.study.checking import search_problems
+from mergekit_map.study.log import open_log
+from mergekit_map.study.planning import next_round
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Study
+from mergekit_map.tasks.function import load_function
+from mergekit_map.yamlfile import read_yaml
+
+ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def load(path: Path) -> tuple[dict[str, Any], MapSpec, MergeSpace]:
+    """Check all of a recipe that does not need models or data, as a search does."""
+    file = read_yaml(path)
+    spec, problems = parse_map_block(file)
+    merge = {key: value for key, value in file.content.items() if key != "map"}
+    problems += [*repeated_keys(file), *check_merge(merge)]
+    raise_problems(file, problems)
+    assert spec is not None
+    problems += check_gradients(merge, spec)
+    space, found = build_space(merge, spec.search)
+    raise_problems(file, [*problems, *found])
+    assert space is not None
+    return merge, spec, space
+
+
+def study_of(spec: MapSpec, space: MergeSpace) -> Study:
+    loss = Metric(higher_is_better=False, lower=0.0, upper=None)
+    bounds = zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
+    return Study(
+        bounds=dict(bounds),
+        anchors={a.label: a.coefficients for a in space.anchors()},
+        tasks=dict.fromkeys(spec.tasks, loss),
+        definitions=dict.fromkeys(spec.tasks, "d"),
+        merge="m",
+        search=spec.search,
+        select=spec.select,
+    )
+
+
+@functools.cache
+def harness() -> TaskManager:
+    return TaskManager()
+
+
+def test_all_recipes_are_looked_at_and_listed() -> None:
+    text = (RECIPES / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[`([\w.]+\.yml)`\]\(([\w.]+)\)", text, re.M)
+
+    assert len(PATHS) == 9
+    assert sorted(name for name, _ in listed) == [path.name for path in PATHS]
+    assert all(name == link for name, link in listed)
+    # Every script belongs to a recipe.
+    used = " ".join(path.read_text(encoding="utf-8") for path in PATHS)
+    scripts = sorted(RECIPES.glob("*.py"))
+    assert len(scripts) == 3
+    assert all(script.name in used for script in scripts)
+
+
+@ALL
+def test_a_recipe_is_accepted(path: Path) -> None:
+    _, spec, space = load(path)
+
+    assert search_problems(study_of(spec, space)) == []
+    # What an editor is told of it.
+    jsonschema.validate(read_yaml(path).content, config_schema())
+
+
+def test_a_wrong_key_in_a_recipe_is_noticed(tmp_path: Path) -> None:
+    text = PATHS[0].read_text(encoding="utf-8").replace("dtype:", "dytpe:")
+    (tmp_path / "wrong.yml").write_text(text, encoding="utf-8")
+
+    with pytest.raises(Exception, match=r"dytpe.*did you mean 'dtype'"):
+        load(tmp_path / "wrong.yml")
+
+
+@ALL
+def test_what_a_recipe_measures_exists(path: Path) -> None:
+    _, spec, _ = load(path)
+
+    for name, task in spec.tasks.items():
+        match task:
+            case LmEvalTask():
+                check_harness_task(task)
+            case PerplexityTask():
+                check_dataset(task)
+            case PythonTask():
+                assert callable(load_function(name, task, RECIPES).function)
+
+
+def test_tasks_that_headers_suggest_exist() -> None:
+    seen = 0
+    for path in PATHS:
+        text = " ".join(read_header(path).parts["Change"])
+        for found in re.findall(r"\{(?:lm_eval|perplexity): .*?\}+", text):
+            raw = yaml.safe_load(found)
+            if "lm_eval" in raw:
+                check_harness_task(LmEvalTask.model_validate(raw))
+            else:
+                PerplexityTask.model_validate(raw)
+            seen += 1
+    assert seen == 4
+
+
+def check_harness_task(task: LmEvalTask) -> None:
+    """Hold a task against the installed lm-eval, which needs no data for that."""
+    assert task.lm_eval in harness().task_index
+    config = harness().task_index[task.lm_eval].cfg
+    assert task.metric in [entry["metric"] for entry in config["metric_list"]]
+    filters = [entry["name"] for entry in config.get("filter_list", ())]
+    assert task.filter in (filters or [None])
+    # What runs the answers as code has to be allowed, which no recipe asks for.
+    assert not config.get("unsafe_code")
+
+
+def check_dataset(task: PerplexityTask) -> None:
+    """Find a dataset of the Hub among those of lm-eval: its name, split and field."""
+    text = task.perplexity
+    templates = [
+        " ".join(str(config.get(key)) for key in ("doc_to_text", "doc_to_target"))
+        for entry in harness().task_index.values()
+        for config in [entry.cfg or {}]
+        if config.get("dataset_path") == text.dataset
+        and config.get("dataset_name") == text.name
+        and config.get("test_split") == text.split
+    ]
+    assert any(f"{{{text.field}}}" in template for template in templates)
+
+
+@ALL
+def test_models_are_of_the_hub_or_made_by_a_command(path: Path) -> None:
+    merge, _, _ = load(path)
+    header = read_header(path)
+
+    for reference in referenced_models(merge):
+        for part in reference.split("+"):
+            validate_repo_id(part)
+            folder = part.split("/")[0]
+            if folder.endswith("-models"):
+                script = (RECIPES / path.name).with_suffix(".py")
+                assert f'MODELS = Path("{folder}")' in script.read_text()
+                assert f"python {script.name} prepare" in header.commands
+
+
+@ALL
+def test_a_header_says_what_there_is_to_say(path: Path) -> None:
+    header = read_header(path)
+
+    assert header.title.endswith(".")
+    assert list(header.parts) == PARTS
+    assert all(header.parts.values())
+
+
+@ALL
+def test_the_commands_of_a_header_are_accepted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(RECIPES)
+    monkeypatch.syspath_prepend(RECIPES)
+    commands = [shlex.split(line) for line in read_header(path).commands]
+
+    programs = [parse(words) for words in commands]
+
+    assert programs.count("mergekit-map run") == 1
+    config = next(words[2] for words in commands if words[0] == "mergekit-map")
+    assert config == path.name
+
+
+def parse(words: list[str]) -> str:
+    """Parse a command as click would, without running it; gives its name."""
+    match words:
+        case ["mergekit-map", *rest]:
+            command: click.Command = main
+        case ["python", script, *rest]:
+            command = importlib.import_module(Path(script).stem).main
+        case ["pip", "install", extra]:
+            assert extra == "lm_eval[ifeval]"
+            return "pip"
+        case _:
+            raise AssertionError(words)
+    context = click.Context(command)
+    if not isinstance(command, click.Group):
+        command.make_context(words[1], rest)
+        return words[1]
+    name, found, rest = command.resolve_command(context, rest)
+    assert found is not None
+    if name == "refit":  # of a folder that the command before it makes
+        rest[0] = "."
+    found.make_context(str(name), rest, parent=context)
+    return f"{words[0]} {name}"
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    with pytest.raises(click.UsageError, match="--cdua"):
+        parse(["mergekit-map", "run", "french_arabic.yml", "out", "--cdua"])
+
+
+@ALL
+def test_the_header_states_the_planned_evaluations(path: Path, tmp_path: Path) -> None:
+    _, spec, space = load(path)
+    study, stated = study_of(spec, space), read_header(path).cost("evaluations")
+    tasks = len(study.tasks)
+
+    if study.search.strategy == "nested":
+        check_nested_count(study, stated, tmp_path)
+        return
+    merges = len(next_round(study, [], []))
+    front = study.search.remeasure + 1
+    assert stated == (
+        f"{merges} merges x {tasks} tasks = {merges * tasks} measurements, "
+        f"then up to {front} merges of the front"
+    )
+    # Of an estimate every merge is a part, whether of the design or of the front.
+    terms = " ".join(read_header(path).terms)
+    assert set(re.findall(r"(\d+) merges", terms)) == {str(merges + front)}
+
+
+def check_nested_count(study: Study, stated: str, folder: Path) -> None:
+    """Count what a search asks for where every model is best at its own task."""
+    tasks, pairs = len(study.tasks), len(study.bounds) - 1
+    measured: list[tuple[tuple[float, ...], str]] = []
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        measured.append((tuple(coefficients.values()), task))
+        distance = sum((c - (n == task)) ** 2 for n, c in coefficients.items())
+        return Measurement(1 + distance, None, 10)
+
+    with open_log(folder / "evaluations.jsonl") as log:
+        run_study(study, evaluate, log, lambda _: None)
+
+    merges = len({coefficients for coefficients, _ in measured})
+    assert stated.startswith(
+        f"{len(study.anchors)} anchors x {tasks} tasks, then {pairs} pairs of "
+        f"{study.search.evaluations} merges "
+    )
+    found = re.search(r"about (\d+) measurements of (\d+) merges", stated)
+    assert found is not None
+    assert math.isclose(int(found[1]), len(measured), rel_tol=0.05), len(measured)
+    assert math.isclose(int(found[2]), merges, rel_tol=0.05), merges
+
+
+@pytest.fixture(autouse=True)
+def quick_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = functools.partial(compute_front, n_points=31)
+    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", quick)
+    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
+
+
+@ALL
+def test_the_header_states_the_memory(path: Path) -> None:
+    merge, spec, space = load(path)
+    first = read_header(path).cost("memory").splitlines()[0]
+
+    states(first.split(",")[0], "GB")
+
+    stated = re.match(r"(\d+) cop\w+ x ([\d.e]+) parameters x (\d) bytes", first)
+    assert stated is not None
+    in_memory = spec.merge == "memory"
+    assert int(stated[1]) == (len(space.coefficients) + 2 if in_memory else 1)
+    exact = count_parameters(str(merge["base_model"]))
+    assert math.isclose(float(stated[2]), exact, rel_tol=0.005), exact
+    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[merge["dtype"]]
+    assert int(stated[3]) == dtype.itemsize
+
+
+@ALL
+def test_the_time_of_a_header_is_an_estimate_that_adds_up(path: Path) -> None:
+    header = read_header(path)
+
+    total = sum(states(term, "s") for term in header.terms)
+
+    stated = re.match(r"estimate, ([\d.]+) hours on one \w+ \(", header.cost("time"))
+    assert stated is not None
+    assert float(stated[1]) == max(round(total / 3600, 1), 0.1)
+
+
+def test_arithmetic_that_is_wrong_is_noticed() -> None:
+    assert states("30 merges x 2 tasks / 3 a second = 20 s", "s") == 20
+    with pytest.raises(AssertionError, match="= 21 s"):
+        states("30 merges x 2 tasks / 3 a second = 21 s", "s")
+
+
+def test_headers_are_read_up_to_the_first_key() -> None:
+    header: Header = read_header(RECIPES / "french_arabic.yml")
+
+    first = "mergekit-map run french_arabic.yml french-arabic --cuda"
+    assert header.commands == [first]
+    assert header.cost("memory").endswith("64.2 GB, on the device")
+    assert not any("merge_method" in line for line in header.parts["Change"])
+    assert yaml.safe_load("\n".join(header.commands)) == first
