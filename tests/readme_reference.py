@@ -102,5 +102,6 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    text = README.read_text(encoding="utf-8")
-    README.write_text(text.replace(in_readme(text), reference()), encoding="utf-8")
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    README.write_text(before + BEGIN + reference() + END + after, encoding="utf-8")
