@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ class Project:
 
     def study(self) -> Study:
         """Reduce to what the study room needs: numbers, names, fingerprints."""
+        return replace(self.outline(), merge=digest(self.identity))
+
+    def outline(self) -> Study:
+        """Give the study as far as it is known without reading the models."""
         space = self.space
         return Study(
             bounds=dict(
@@ -60,7 +64,7 @@ class Project:
             anchors={a.label: a.coefficients for a in space.anchors()},
             tasks={name: task.metric for name, task in self.tasks.items()},
             definitions={name: self._definition(name) for name in self.tasks},
-            merge=digest(self.identity),
+            merge="",
             search=self.spec.search,
             select=self.spec.select,
         )
@@ -71,6 +75,19 @@ class Project:
         if backend is None or self.spec.tasks[name].kind != "lm_eval":
             return self.tasks[name].fingerprint[:16]
         return digest([self.tasks[name].fingerprint, backend.model_dump()])
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What a configuration says, before a model is looked at."""
+
+    file: YamlFile
+    directory: Path
+    options: MergeOptions
+    spec: MapSpec | None  # None where the map block is wrong
+    tasks: Mapping[str, LoadedTask]
+    merge: Mapping[str, Any] | None  # mergekit's part; None where it is wrong
+    problems: Sequence[Problem]
 
 
 def load_project(
@@ -85,37 +102,65 @@ def load_project(
     Raises:
         ConfigError: with all problems, located by file, line and key.
     """
+    draft = read_draft(config, options, directory)
+    if (merge := draft.merge) is not None:
+        found = check_models(merge, draft.options)
+        draft = replace(draft, problems=[*draft.problems, *found])
+        if not found:
+            draft = replace(draft, options=with_adapter_cache(merge, draft.options))
+    project, problems = finish_draft(draft)
+    raise_problems(draft.file, problems)
+    if project is None:
+        raise AssertionError("no problem, and no project either")
+    return project
+
+
+def read_draft(
+    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+) -> Draft:
+    """Read a configuration and load its tasks; no model is looked at.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     directory = (directory or Path.cwd()).resolve()
-    options = options or MergeOptions()
     file = read_yaml(config)
-    spec, problems = parse_map_block(file)
-    tasks, found = load_tasks(parse_tasks(file)[0], directory)
-    problems += repeated_keys(file)
-    problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in found]
     merge = {key: value for key, value in file.content.items() if key != "map"}
-    problems += check_merge(merge)
+    problems = [*repeated_keys(file), *check_merge(merge)]
+    known = None if _concerns_merge(problems) else absolute_references(merge, directory)
+    spec, found = parse_map_block(file)
+    problems += found
+    tasks, wrong = load_tasks(parse_tasks(file)[0], directory)
+    problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in wrong]
     problems += check_gradients(merge, spec) if spec is not None else []
-    if not _concerns_merge(problems):
-        merge = absolute_references(merge, directory)
-        problems += check_models(merge, options)
-    if not _concerns_merge(problems):
-        options = with_adapter_cache(merge, options)
-    space = None
-    if spec is not None and not _concerns_merge(problems):
-        if options.random_seed is None:
-            options = options.model_copy(update={"random_seed": spec.search.seed})
-        space, found_in_space = build_space(merge, spec.search)
-        problems += found_in_space
-        problems += check_plan(space, options) if space is not None else []
-    if space is not None and spec is not None and not problems:
-        project = Project(file, directory, spec, space, tasks, options)
-        if spec.search.strategy == "nested" and not is_linear(space):
-            problems += staging_problems(space)
-        problems += search_problems(project.study())
-        if not problems:
-            return project
-    raise_problems(file, problems)
-    raise AssertionError("no problem, and no project either")
+    options = options or MergeOptions()
+    return Draft(file, directory, options, spec, tasks, known, problems)
+
+
+def finish_draft(
+    draft: Draft, *, plan: bool = True
+) -> tuple[Project | None, list[Problem]]:
+    """Make a project of a draft, or say what stands against it, the draft's included.
+
+    With ``plan``, mergekit plans the merge, for which it wants the models.
+    """
+    options, spec, problems = draft.options, draft.spec, [*draft.problems]
+    if draft.merge is None or spec is None or _concerns_merge(problems):
+        return None, problems
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": spec.search.seed})
+    space, found = build_space(draft.merge, spec.search)
+    problems += found
+    if space is None:
+        return None, problems
+    problems += check_plan(space, options) if plan else []
+    if problems:
+        return None, problems
+    project = Project(draft.file, draft.directory, spec, space, draft.tasks, options)
+    if spec.search.strategy == "nested" and not is_linear(space):
+        problems += staging_problems(space)
+    problems += search_problems(project.outline())
+    return (None if problems else project), problems
 
 
 def _concerns_merge(problems: list[Problem]) -> bool:

@@ -390,7 +390,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "other rope theta": (
         copied_model(edit_config(rope_theta=1e6, rope_parameters=None)),
-        r"rope_theta 1e\+06, those of .* with 10000",
+        r"rope_theta is 1e\+06 here and 10000 in base",
     ),
     "unrelated model": (
         copied_model(other_weights),

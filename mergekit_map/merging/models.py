@@ -1,6 +1,6 @@
-"""The models of a merge on disk: where they are, what they hold, their identity.
+"""The models of a merge: where they are, what they hold, their identity.
 
-Reads header and configuration files only; no weights are loaded.
+Reads headers and configuration files; whoever needs weights reads rows of them.
 """
 
 from __future__ import annotations
@@ -10,117 +10,151 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import torch
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from safetensors import SafetensorError, safe_open
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    NotASafetensorsRepoError,
+    SafetensorsParsingError,
+)
 
 from mergekit_map.errors import MergeError
+from mergekit_map.merging.headers import TensorHeader, parse_headers, read_headers
 
 _BLOCK = 1 << 22  # bytes read at a time
 
 _REFERENCES = ("model", "base_model", "tokenizer_source", "source")
 
+_DESCRIPTIONS = ["*.json", "tokenizer.model"]
+_INDEX = "model.safetensors.index.json"
+
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model or an adapter in a local folder."""
+    """A model or an adapter: its folder, and its weights if they are there."""
 
     folder: Path
     config: Mapping[str, Any]  # config.json, or adapter_config.json
     is_adapter: bool
+    # Headers of a model of the Hub whose weights are not here.
+    fetched: Mapping[str, TensorHeader] | None = None
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Give the shape of every tensor; empty for pickled checkpoints.
-
-        Raises:
-            MergeError: a weight file is damaged.
-        """
-        shapes = {}
-        for path in sorted(self.folder.glob("*.safetensors")):
-            try:
-                with safe_open(path, framework="pt") as file:
-                    for name in file.keys():  # noqa: SIM118 - not a mapping
-                        shapes[name] = tuple(file.get_slice(name).get_shape())
-            except (SafetensorError, OSError) as error:
-                raise MergeError(
-                    f"{path} cannot be read as safetensors: {error}; download or "
-                    "save the model again"
-                ) from None
-        return shapes
-
-    def rows(self, name: str, count: int) -> torch.Tensor:
-        """Read the first rows of a tensor, as float32; (count, ...).
+    def headers(self) -> Mapping[str, TensorHeader]:
+        """Say what is known of every tensor, looking for weights where mergekit does.
 
         Raises:
-            KeyError: there is no tensor of that name.
+            MergeError: there are no weights, or they are damaged, incomplete, pickled.
         """
-        for path in sorted(self.folder.glob("*.safetensors")):
-            with safe_open(path, framework="pt") as file:
-                if name in file.keys():  # noqa: SIM118 - not a mapping
-                    rows: torch.Tensor = file.get_slice(name)[:count]
-                    return rows.float()
-        raise KeyError(name)
-
-    @property
-    def rope_theta(self) -> float | None:
-        """Base of the rotary position encoding; None where the model states none."""
-        nested = self.config.get("rope_parameters") or {}
-        theta = self.config.get("rope_theta", nested.get("rope_theta"))
-        return None if theta is None else float(theta)
-
-    def vocabulary(self) -> str | None:
-        """Digest which token has which id; None without a tokenizer.json.
-
-        Raises:
-            MergeError: the file is damaged.
-        """
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        if self.fetched is not None:
+            return self.fetched
+        headers: dict[str, TensorHeader] = {}
+        for path in self.weight_files():
+            headers.update(read_headers(path))
+        index = _read_index(self.folder)
+        if lost := sorted(index.keys() - headers.keys()):
             raise MergeError(
-                f"{path} is not JSON: {error}; download it again"
-            ) from None
-        model = content.get("model", {})
-        tokens = [model.get("vocab"), content.get("added_tokens")]
-        return _digest(json.dumps(tokens, sort_keys=True).encode())
+                f"{self.folder / _INDEX} names {len(lost)} tensors that its files do "
+                f"not hold, {lost[0]} among them; download or save the model again"
+            )
+        return headers
+
+    def weight_files(self) -> list[Path]:
+        """List the files of the weights.
+
+        Raises:
+            MergeError: there are none, some are missing, or they are pickled.
+        """
+        names = sorted(set(_read_index(self.folder).values()))
+        if not names or self.is_adapter:
+            names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
+        paths = [self.folder / name for name in names]
+        missing = [path.name for path in paths if not path.is_file()]
+        if not missing:
+            return paths
+        if len(names) > 1 or (self.folder / _INDEX).is_file():
+            raise MergeError(
+                f"{self.folder / _INDEX} names files that are not there "
+                f"({len(missing)} of {len(names)}, {missing[0]} among them); download "
+                "the model again"
+            )
+        if any(self.folder.glob("*.bin")):
+            raise MergeError(
+                f"{self.folder} has pickled weights (*.bin), which can run code when "
+                "loaded; convert it with save_pretrained first"
+            )
+        raise MergeError(f"{self.folder} holds no weights ({names[0]})")
 
 
-def find_model(reference: str) -> ModelFiles:
+def _read_index(folder: Path) -> Mapping[str, str]:
+    """Map tensors to files, as the index of a model in several files does."""
+    path = folder / _INDEX
+    if not path.is_file():
+        return {}
+    weight_map = read_json_file(path).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise MergeError(f"{path} has no weight_map; download the model again")
+    return weight_map
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        MergeError: it does not.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise MergeError(f"{path} is not JSON: {error}; download it again") from None
+    if not isinstance(content, dict):
+        raise MergeError(f"{path} holds no JSON object; download it again")
+    return content
+
+
+def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     """Find a model or adapter, downloading what mergekit would download.
+
+    Without ``weights``, those of a whole model stay on the Hub, and their headers are
+    fetched.
 
     Raises:
         MergeError: there is no such folder or Hub repository, or it holds no model.
     """
     path, _, revision = reference.partition("@")
-    folder = Path(path) if Path(path).is_dir() else _download(path, revision or None)
+    if Path(path).is_dir():
+        return _open_folder(Path(path), reference)
+    if weights:
+        folder = _download(path, revision or None, [*_DESCRIPTIONS, "*.safetensors"])
+        return _open_folder(folder, reference)
+    files = _open_folder(_download(path, revision or None, _DESCRIPTIONS), reference)
+    if files.is_adapter:
+        return find_model(reference)
+    try:
+        files.weight_files()
+    except MergeError:
+        return replace(files, fetched=_fetch_headers(path, revision or None))
+    return files
+
+
+def _open_folder(folder: Path, reference: str) -> ModelFiles:
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
         if (folder / name).is_file():
-            try:
-                config = json.loads((folder / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise MergeError(f"{folder / name} is not JSON: {error}") from None
-            return ModelFiles(folder, config, is_adapter)
+            return ModelFiles(folder, read_json_file(folder / name), is_adapter)
     raise MergeError(
         f"{reference} holds no config.json, so it is not a Hugging Face model; give "
         "the folder that save_pretrained wrote"
     )
 
 
-def _download(path: str, revision: str | None) -> Path:
+def _download(path: str, revision: str | None, patterns: list[str]) -> Path:
     try:
         folder = huggingface_hub.snapshot_download(
-            path,
-            revision=revision,
-            allow_patterns=["*.json", "*.safetensors", "tokenizer.model"],
+            path, revision=revision, allow_patterns=patterns
         )
     except HFValidationError:
         raise MergeError(
@@ -134,6 +168,27 @@ def _download(path: str, revision: str | None) -> Path:
             "HF_HUB_OFFLINE"
         ) from None
     return Path(folder)
+
+
+def _fetch_headers(path: str, revision: str | None) -> dict[str, TensorHeader]:
+    try:
+        api = huggingface_hub.HfApi()
+        found = api.get_safetensors_metadata(path, revision=revision)
+    except NotASafetensorsRepoError:
+        raise MergeError(
+            f"{path} holds no weights as safetensors; convert it with save_pretrained"
+        ) from None
+    except (HfHubHTTPError, SafetensorsParsingError, OSError) as error:
+        raise MergeError(
+            f"the weights of {path} are not here, and the Hub does not give their "
+            f"headers: {str(error).splitlines()[0]}; check your network and "
+            "HF_HUB_OFFLINE"
+        ) from None
+    headers: dict[str, TensorHeader] = {}
+    for name, file in found.files_metadata.items():
+        tensors = {key: vars(tensor) for key, tensor in file.tensors.items()}
+        headers.update(parse_headers(tensors, Path(path, name), 0, here=False))
+    return headers
 
 
 def absolute_references(merge: Mapping[str, Any], directory: Path) -> dict[str, Any]:
@@ -170,6 +225,15 @@ def fingerprint(reference: str) -> str:
     """
     parts = [find_model(part).folder for part in reference.split("+")]
     return _digest("".join(_fingerprint_folder(f) for f in parts).encode())
+
+
+def weights_fingerprint(files: ModelFiles) -> list[str]:
+    """Digest the files of the weights alone, whatever they are called.
+
+    Raises:
+        MergeError: there are none.
+    """
+    return sorted(_fingerprint_file(path) for path in files.weight_files())
 
 
 def _fingerprint_folder(folder: Path) -> str:

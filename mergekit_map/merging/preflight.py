@@ -1,160 +1,230 @@
-"""What makes a merge meaningless or impossible, found before anything is evaluated."""
+"""What makes a merge meaningless or impossible, found before anything is evaluated.
+
+One set of rules serves the search, which refuses errors, and whoever wants to see
+warnings and figures as well.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.config import Problem
 from mergekit_map.errors import MergeError
+from mergekit_map.merging.compatibility import compare_models
 from mergekit_map.merging.entries import referenced_models
-from mergekit_map.merging.models import ModelFiles, find_model, fingerprint
+from mergekit_map.merging.facts import ModelFacts, read_facts
+from mergekit_map.merging.findings import Finding
+from mergekit_map.merging.kinship import judge_weights
+from mergekit_map.merging.layout import check_layout, check_left_out
+from mergekit_map.merging.lora import (
+    AdaptedWeights,
+    Adapter,
+    check_adapter,
+    read_adapter,
+)
+from mergekit_map.merging.models import find_model, weights_fingerprint
+from mergekit_map.merging.vectors import (
+    Figures,
+    StoredWeights,
+    Weights,
+    measure_vectors,
+)
+from mergekit_map.merging.vocabulary import same_rows
 from mergekit_map.yamlfile import KeyPath
 
-_SAMPLED_TENSORS = 5
-_SAMPLED_ROWS = 256
+# Findings about models whose tensors are others than those of the base model, and
+# about adapters that cannot be merged.
+_OTHER_TENSORS = {"architecture", "size"}
+_OTHER_MATRICES = {"adapter-kind", "adapter-modules", "adapter-shapes"}
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedModel:
+    """A model of a merge, and what was found of it."""
+
+    reference: str
+    name: str  # short, for messages and tables
+    key: KeyPath  # where it stands
+    facts: ModelFacts | None  # of the model in front, for an adapter; None if unknown
+    adapter: Adapter | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def weights(self) -> Weights | None:
+        """Give the weights, if all of them can be read here."""
+        if self.facts is None or "headers" in self.facts.unread:
+            return None
+        if any(header.file is None for header in self.facts.headers.values()):
+            return None
+        if "+" not in self.reference:
+            return StoredWeights(self.facts.headers)
+        if self.adapter is None or self.adapter.obscure:
+            return None
+        return AdaptedWeights(self.facts.headers, self.adapter)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """All that was found without loading a model."""
+
+    models: tuple[InspectedModel, ...]  # the one that others are compared with first
+    figures: Figures | None  # None where no two models could be read
 
 
 def check_models(merge: Mapping[str, Any], options: MergeOptions) -> list[Problem]:
-    """List what stands against merging these models.
+    """List what stands against merging these models, downloading them at need.
 
     ``merge`` is a configuration that ``check_merge`` accepts. Every model is looked at,
     so that all problems are found at once.
     """
-    found: dict[str, ModelFiles] = {}
-    problems: list[Problem] = []
-    places = referenced_models(merge)
-    for reference, key in places.items():
-        try:
-            found[reference] = _check_one(reference)
-        except MergeError as error:
-            problems.append(Problem(key, str(error)))
-    if problems or not found:
-        return problems
-    first, *others = found
-    for reference in others:
-        pair = (found[first], found[reference])
-        for message in _mismatches(merge, pair, (first, reference), options):
-            problems.append(Problem(places[reference], message))
-    return problems or _identical(found, places)
-
-
-def _check_one(reference: str) -> ModelFiles:
-    model, *lora = reference.split("+")
-    files = find_model(model)
-    if files.is_adapter:
-        raise MergeError(
-            f"{model} is a LoRA adapter; write the model it was trained on in front of "
-            "it: 'model: base+adapter'"
-        )
-    if lora:
-        adapter = find_model(lora[0])
-        if not adapter.is_adapter:
-            raise MergeError(
-                f"{lora[0]} behind the '+' is a whole model, not an adapter"
-            )
-    if not any(files.folder.glob("*.safetensors")):
-        if not any(files.folder.glob("*.bin")):
-            raise MergeError(f"{model} holds no weights (*.safetensors)")
-        raise MergeError(
-            f"{model} has pickled weights (*.bin), which can run code when loaded; "
-            "convert it with save_pretrained first"
-        )
-    files.shapes()
-    files.vocabulary()
-    return files
-
-
-def _mismatches(
-    merge: Mapping[str, Any],
-    pair: tuple[ModelFiles, ModelFiles],
-    names: tuple[str, str],
-    options: MergeOptions,
-) -> Iterator[str]:
-    one, other = pair
-    for key in ("model_type", "architectures"):
-        if one.config.get(key) != other.config.get(key) and not options.allow_crimes:
-            yield (
-                f"{key} is {other.config.get(key)} here and {one.config.get(key)} in "
-                f"{names[0]}; only fine-tunes of one base model can be merged"
-            )
-            return
-    thetas = (one.rope_theta, other.rope_theta)
-    if None not in thetas and thetas[0] != thetas[1]:
-        yield (
-            f"its positions are encoded with rope_theta {thetas[1]:g}, those of "
-            f"{names[0]} with {thetas[0]:g}; attention of the one means nothing to the "
-            "other, so choose models of one family"
-        )
-        return
-    aligned = merge.get("tokenizer") or merge.get("tokenizer_source")
-    advice = "align them with 'tokenizer: {source: union}' or '{source: base}'"
-    if not aligned and one.vocabulary() != other.vocabulary():
-        yield (
-            f"its tokenizer has other tokens or ids than that of {names[0]}, so rows "
-            f"of the embeddings mean different tokens; {advice}"
-        )
-        return
-    if "slices" in merge or "modules" in merge:
-        return  # layers are combined as the user says
-    mismatches = list(_shape_mismatches(pair, names, aligned=bool(aligned)))
-    yield from mismatches or _unrelated(pair, names)
-
-
-def _shape_mismatches(
-    pair: tuple[ModelFiles, ModelFiles], names: tuple[str, str], *, aligned: bool
-) -> Iterator[str]:
-    shapes, others = pair[0].shapes(), pair[1].shapes()
-    for name in sorted(shapes.keys() & others.keys()):
-        ours, theirs = shapes[name], others[name]
-        if ours != theirs and not (aligned and ours[1:] == theirs[1:]):
-            yield (
-                f"{name} has shape {list(theirs)} here and {list(ours)} in {names[0]}; "
-                "these are not fine-tunes of one model"
-            )
-            return
-
-
-def _unrelated(
-    pair: tuple[ModelFiles, ModelFiles], names: tuple[str, str]
-) -> Iterator[str]:
-    """Compare a few matrices; those trained apart differ by more than their norm.
-
-    Fine-tunes of one model differ by a few percent, rarely by half of it.
-    """
-    shapes, others = pair[0].shapes(), pair[1].shapes()
-    common = [
-        n for n, s in sorted(shapes.items()) if len(s) == 2 and others.get(n) == s
+    inspection = inspect_models(merge, options, download=True)
+    return [
+        Problem(model.key, str(finding))
+        for model in inspection.models
+        for finding in model.findings
+        if finding.severity == "error"
     ]
-    sample = common[:: max(1, len(common) // _SAMPLED_TENSORS)][:_SAMPLED_TENSORS]
-    ratios = []
-    for name in sample:
-        ours, theirs = (files.rows(name, _SAMPLED_ROWS) for files in pair)
-        ratios.append(float((theirs - ours).norm() / ours.norm().clamp(min=1e-12)))
-    if ratios and statistics.median(ratios) > 1:
-        yield (
-            f"its weights differ from those of {names[0]} by "
-            f"{statistics.median(ratios):.1f} times their norm, so it is not a "
-            "fine-tune of the same model; merge models of one base"
-        )
 
 
-def _identical(
-    found: Mapping[str, ModelFiles], places: Mapping[str, KeyPath]
-) -> list[Problem]:
-    """Refuse two references to the same weights: their task vector is zero."""
-    seen: dict[str, str] = {}
-    problems = []
-    for reference in found:
-        digest = fingerprint(reference)
-        if digest in seen:
-            text = (
-                f"{reference} has the same content as {seen[digest]}, so its weight "
-                "changes nothing that can be measured; leave one of them out"
-            )
-            problems.append(Problem(places[reference], text))
-        seen.setdefault(digest, reference)
-    return problems
+def inspect_models(
+    merge: Mapping[str, Any], options: MergeOptions, *, download: bool
+) -> Inspection:
+    """Look at every model of a configuration that ``check_merge`` accepts.
+
+    They are compared with the base model, or with the first one where there is none.
+    Without ``download``, models of the Hub are told by configurations and headers.
+    """
+    places = referenced_models(merge)
+    names = _names(list(places))
+    base, *others = (
+        _look_at(reference, names[reference], key, options, download=download)
+        for reference, key in places.items()
+    )
+    models = [_check_base(base), *(_compare(m, base, merge, options) for m in others)]
+    figures, judged = _measure(models)
+    models = [_with(model, judged.get(model.reference, ())) for model in models]
+    return Inspection(tuple(models), figures)
+
+
+def _look_at(
+    reference: str, name: str, key: KeyPath, options: MergeOptions, *, download: bool
+) -> InspectedModel:
+    front, _, lora = reference.partition("+")
+    model = InspectedModel(reference, name, key, None, None, ())
+    try:
+        files = find_model(front, weights=download)
+    except MergeError as error:
+        model = _with(model, [Finding("model", "error", str(error))])
+    else:
+        if files.is_adapter:
+            cause = f"{front} is a LoRA adapter"
+            advice = "write the model it was trained on in front: 'model: base+adapter'"
+            model = _with(model, [Finding("adapter-alone", "error", cause, advice)])
+        else:
+            facts, found = read_facts(files, name, options)
+            model = _with(replace(model, facts=facts), found)
+    return _look_at_adapter(model, front, lora) if lora else model
+
+
+def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> InspectedModel:
+    try:
+        files = find_model(lora)
+        if not files.is_adapter:
+            cause = f"{lora} behind the '+' is a whole model, not an adapter"
+            return _with(model, [Finding("adapter-whole", "error", cause)])
+        adapter = read_adapter(files)
+    except MergeError as error:
+        return _with(model, [Finding("adapter", "error", str(error))])
+    model = replace(model, adapter=adapter)
+    if model.facts is None or "headers" in model.facts.unread:
+        return model
+    return _with(model, check_adapter(adapter, front, model.facts.headers))
+
+
+def _check_base(base: InspectedModel) -> InspectedModel:
+    if base.facts is None:
+        return base
+    found = [*check_layout(base.facts), *check_left_out(base.facts)]
+    has_words = base.facts.vocabulary_size is not None  # unlike models of images
+    known = "tokenizer" not in base.facts.unread
+    if has_words and base.facts.tokenizer is None and known:
+        cause = "it holds no tokenizer, and the merge gets that of this model"
+        advice = "copy the files of its tokenizer into its folder"
+        found.append(Finding("tokenizer-missing", "error", cause, advice))
+    return _with(base, found)
+
+
+def _compare(
+    model: InspectedModel,
+    base: InspectedModel,
+    merge: Mapping[str, Any],
+    options: MergeOptions,
+) -> InspectedModel:
+    if model.facts is None:
+        return model
+    found = []
+    if base.facts is not None:
+        found = compare_models(model.facts, base.facts, merge, options)
+    if not _OTHER_TENSORS & {finding.code for finding in found}:
+        found += check_layout(model.facts)
+    return _with(model, found)
+
+
+def _measure(
+    models: Sequence[InspectedModel],
+) -> tuple[Figures | None, Mapping[str, list[Finding]]]:
+    """Read weights, as many as can be had here, and judge them."""
+    base, facts = models[0], models[0].facts
+    weights = {
+        model.reference: model.weights
+        for model in models
+        if not (_OTHER_TENSORS | _OTHER_MATRICES) & {f.code for f in model.findings}
+    }
+    known = {key: value for key, value in weights.items() if value is not None}
+    if facts is None or base.reference not in known or len(known) < 2:
+        return None, {}
+    others = {model.reference: model.facts for model in models[1:]}
+    vocabulary = facts.vocabulary_tensors
+    figures = measure_vectors(
+        known[base.reference],
+        {key: value for key, value in known.items() if key != base.reference},
+        vocabulary,
+        {
+            reference: vocabulary
+            for reference, other in others.items()
+            if other is not None and not same_rows(other.tokenizer, facts.tokenizer)
+        },
+    )
+    names = {model.reference: model.name for model in models}
+    return figures, judge_weights(known, figures, names, _have_same_files)
+
+
+def _have_same_files(one: str, other: str) -> bool:
+    return _all_weights(one) == _all_weights(other)
+
+
+def _all_weights(reference: str) -> list[list[str]]:
+    return [weights_fingerprint(find_model(part)) for part in reference.split("+")]
+
+
+def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
+    return replace(model, findings=(*model.findings, *findings))
+
+
+def _names(references: Sequence[str]) -> dict[str, str]:
+    """Call folders by their last part, unless two have the same."""
+    short = {
+        reference: "+".join(_short(part) for part in reference.split("+"))
+        for reference in references
+    }
+    names = list(short.values())
+    return {r: name if names.count(name) == 1 else r for r, name in short.items()}
+
+
+def _short(part: str) -> str:
+    return Path(part).name if Path(part.split("@")[0]).is_dir() else part

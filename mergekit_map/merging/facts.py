@@ -1,0 +1,136 @@
+"""What is known of a model without loading it, and what is wrong with it by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from mergekit.architecture import WeightInfo, arch_info_for_config
+from mergekit.options import MergeOptions
+from transformers import AutoConfig, PretrainedConfig
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.findings import Finding
+from mergekit_map.merging.headers import TensorHeader
+from mergekit_map.merging.models import ModelFiles
+from mergekit_map.merging.vocabulary import Tokenizer, read_tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """Configuration, tokenizer and tensors of a model, as far as they can be read."""
+
+    name: str  # short, for messages
+    files: ModelFiles
+    config: PretrainedConfig  # as transformers reads it, defaults filled in
+    tokenizer: Tokenizer | None
+    headers: Mapping[str, TensorHeader]
+    unread: frozenset[str]  # of "tokenizer" and "headers"
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """Give the configuration without nesting: ``rope_parameters.rope_theta``."""
+        return dict(_flat(self.config.to_dict()))
+
+    @property
+    def vocabulary_size(self) -> Any:
+        """Count the rows of the embeddings, as the configuration has it."""
+        nested = self.settings.get("text_config.vocab_size")
+        return self.settings.get("vocab_size", nested)
+
+    @property
+    def ties_embeddings(self) -> bool:
+        """Tell whether the head is the embeddings once more."""
+        tied = (
+            self.settings.get(f"{p}tie_word_embeddings") for p in ("", "text_config.")
+        )
+        return any(tied)
+
+    @cached_property
+    def weights(self) -> Mapping[str, WeightInfo] | None:
+        """Describe the tensors that mergekit looks for; None where it infers them."""
+        architecture = arch_info_for_config(self.config)
+        if architecture is None:
+            return None
+        return {weight.name: weight for weight in architecture.all_weights(self.config)}
+
+    @cached_property
+    def vocabulary_tensors(self) -> frozenset[str]:
+        """Name the tensors whose rows are tokens."""
+        if self.weights is not None:
+            known = self.weights.values()
+            return frozenset(w.name for w in known if w.vocabulary_axis == 0)
+        rows = {n: h.shape for n, h in self.headers.items() if len(h.shape) == 2}
+        return frozenset(n for n, s in rows.items() if s[0] == self.vocabulary_size)
+
+
+def read_facts(
+    files: ModelFiles, name: str, options: MergeOptions
+) -> tuple[ModelFacts | None, list[Finding]]:
+    """Read what is known of a whole model, and list what cannot be read.
+
+    No facts are given where the model could not be compared with any other.
+    """
+    if quantization := files.config.get("quantization_config"):
+        return None, [_quantized(quantization)]
+    found: list[Finding] = []
+    config, tokenizer, headers = None, None, None
+    try:
+        config = _read_config(files, options)
+    except MergeError as error:
+        found.append(Finding("configuration", "error", str(error)))
+    try:
+        tokenizer = read_tokenizer(files.folder)
+    except MergeError as error:
+        found.append(Finding("tokenizer", "error", str(error)))
+    try:
+        headers = files.headers()
+    except MergeError as error:
+        found.append(Finding("weights", "error", str(error)))
+    if config is None:
+        return None, found
+    unread = {"tokenizer": "tokenizer", "weights": "headers"}
+    missing = frozenset(unread[finding.code] for finding in found)
+    return ModelFacts(name, files, config, tokenizer, headers or {}, missing), found
+
+
+def _read_config(files: ModelFiles, options: MergeOptions) -> PretrainedConfig:
+    path = files.folder / "config.json"
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(
+            files.folder, trust_remote_code=options.trust_remote_code
+        )
+    except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise MergeError(
+            f"transformers cannot use {path}: {reason}; put right what it names, or "
+            "download the model again"
+        ) from None
+    if len(config.architectures or ()) != 1:
+        raise MergeError(
+            f"{path} must name one architecture, got {config.architectures}; add for "
+            "example 'architectures: [LlamaForCausalLM]'"
+        )
+    return config
+
+
+def _quantized(quantization: Any) -> Finding:
+    method = (
+        quantization.get("quant_method") if isinstance(quantization, dict) else None
+    )
+    cause = (
+        f"its weights are quantized ({method or 'quantization_config'}): codes, not "
+    )
+    advice = "take the model that it was quantized from"
+    return Finding("quantized", "error", f"{cause}numbers that can be added up", advice)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

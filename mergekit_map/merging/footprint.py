@@ -1,0 +1,178 @@
+"""What a search holds in memory and on disk, counted from headers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from huggingface_hub.constants import HF_HUB_CACHE
+from mergekit import merge_methods
+from mergekit.common import dtype_from_name
+from mergekit.merge_methods.generalized_task_arithmetic import (
+    GeneralizedTaskArithmeticMerge,
+)
+from mergekit.options import MergeOptions
+
+from mergekit_map.cache import cache_home
+from mergekit_map.merging.facts import ModelFacts
+from mergekit_map.merging.methods import builtin_method
+from mergekit_map.merging.preflight import InspectedModel
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.staged import is_linear
+from mergekit_map.specs import MapSpec
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that are wanted somewhere, and what is free there now."""
+
+    what: str
+    where: str  # a device, or a folder
+    n_bytes: int
+    free: int | None  # None where it is not known
+    # What is read, what is written for a while, and what is written to stay.
+    role: Literal["source", "scratch", "result"] = "result"
+
+
+def memory_needs(
+    space: MergeSpace,
+    spec: MapSpec,
+    options: MergeOptions,
+    models: Sequence[InspectedModel],
+) -> list[Need]:
+    """Add up what merging and measuring hold at a time, activations aside."""
+    facts = next((model.facts for model in models if model.facts is not None), None)
+    if facts is None:
+        return []
+    merged = _copy_bytes(facts, space.template.get("dtype"))
+    shipped = _shipped_bytes(facts, space)
+    device = torch.device(str(options.device))
+    what, size = "the model under evaluation", shipped
+    if spec.merge == "memory":
+        n = len(models)
+        vectors = "1 task vector" if n == 2 else f"{n - 1} task vectors"
+        what = f"{vectors}, the base model and the one under evaluation"
+        size = n * merged + shipped
+        if spec.search.gradients and _elects_signs(space):
+            what, size = f"{what}, its gradient", size + merged
+    needs = [Need(what, str(device), size, _free_memory(device))]
+    if device.type != "cpu":
+        host = torch.device("cpu")
+        needs.append(Need("loading a merge", "cpu", shipped, _free_memory(host)))
+    return needs
+
+
+def disk_needs(
+    space: MergeSpace,
+    spec: MapSpec,
+    options: MergeOptions,
+    models: Sequence[InspectedModel],
+) -> list[Need]:
+    """List what is written, by folder; what is written anew each time counts once."""
+    facts = next((model.facts for model in models if model.facts is not None), None)
+    if facts is None:
+        return []
+    size = _shipped_bytes(facts, space)
+    often = "each merge" if spec.merge == "disk" else "a merge, at the start"
+    scratch = _disk_need(often, Path(tempfile.gettempdir()), size)
+    sources = (_disk_need(*source) for source in _sources(options, models))
+    needs = [
+        *(replace(source, role="source") for source in sources),
+        replace(scratch, role="scratch"),
+        _disk_need("the checkpoint that is chosen", Path.cwd(), size),
+    ]
+    pairs = len(space.names) - 2
+    if spec.search.strategy == "nested" and not is_linear(space) and pairs > 0:
+        needs.append(_disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size))
+    return needs
+
+
+def _disk_need(what: str, folder: Path, n_bytes: int) -> Need:
+    folder = folder.absolute()
+    free = shutil.disk_usage(_existing(folder)).free
+    return Need(what, str(folder), n_bytes, free)
+
+
+def shortages(needs: Sequence[Need]) -> Iterator[Need]:
+    """Add up what is wanted of a device or a disk at a time, where that is too much."""
+    places: dict[str | int, list[Need]] = {}
+    for need in needs:
+        places.setdefault(_place(need.where), []).append(need)
+    for same in places.values():
+        sizes = dict.fromkeys(("source", "scratch", "result"), 0)
+        for need in same:
+            sizes[need.role] += need.n_bytes
+        # The scratch is gone when the result is written.
+        total = sizes["source"] + max(sizes["scratch"], sizes["result"])
+        free = same[0].free
+        if free is not None and total > free:
+            what = " and ".join(need.what for need in same)
+            yield Need(what, same[0].where, total, free)
+
+
+def _sources(
+    options: MergeOptions, models: Sequence[InspectedModel]
+) -> Iterator[tuple[str, Path, int]]:
+    fetched = set()
+    for model in models:
+        if model.facts is None:
+            continue
+        size = sum(header.n_bytes for header in model.facts.headers.values())
+        files = model.facts.files
+        if files.fetched is not None and files.folder not in fetched:
+            fetched.add(files.folder)
+            cache = options.transformers_cache or HF_HUB_CACHE
+            yield f"download of {model.name}", Path(cache), size
+        if model.adapter is not None:
+            merged = options.lora_merge_cache or cache_home() / "adapters"
+            yield f"{model.name}, merged", Path(merged), size
+
+
+def _shipped_bytes(facts: ModelFacts, space: MergeSpace) -> int:
+    template = space.template
+    return _copy_bytes(facts, template.get("out_dtype") or template.get("dtype"))
+
+
+def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
+    """Count the bytes of a copy in a type, or as it is stored."""
+    headers = [header for header in facts.headers.values() if header.is_float]
+    dtype = dtype_from_name(name)
+    if dtype is None:
+        return sum(header.n_bytes for header in headers)
+    return sum(header.n_elements for header in headers) * int(dtype.itemsize)
+
+
+def _elects_signs(space: MergeSpace) -> bool:
+    method = merge_methods.get(builtin_method(space.template["merge_method"]))
+    task_vectors = isinstance(method, GeneralizedTaskArithmeticMerge)
+    return task_vectors and method.consensus_method is not None
+
+
+def _free_memory(device: torch.device) -> int | None:
+    if device.type == "cuda" and torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return None
+    meminfo = Path("/proc/meminfo")
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
+        if line.startswith("MemAvailable:"):  # with what merely keeps files at hand
+            return int(line.split()[1]) * 1024
+    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in [folder, *folder.parents] if path.exists())
+
+
+def _place(where: str) -> str | int:
+    """Tell disks apart; folders on one disk share what is free."""
+    folder = Path(where)
+    return _existing(folder).stat().st_dev if folder.is_absolute() else where

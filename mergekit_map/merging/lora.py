@@ -1,0 +1,203 @@
+"""LoRA adapters: what they change, and whether they fit the model in front of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mergekit_map.merging.findings import Finding, some
+from mergekit_map.merging.headers import TensorHeader
+from mergekit_map.merging.models import ModelFiles
+
+_PREFIX = "base_model.model."
+_MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
+
+_OTHER = re.compile(r"\.(lora_|token_adapter)")  # what belongs to rarer settings
+
+# Kinds of adapters that are no change of the weights.
+_PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
+# Settings of which peft makes more than the product of two matrices.
+_MORE = (
+    "alora_invocation_tokens",
+    "layer_replication",
+    "lora_bias",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_qalora",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """The matrices of an adapter, by the tensor of the model that they change."""
+
+    settings: Mapping[str, Any]  # adapter_config.json
+    matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B, ...
+    whole: Mapping[str, TensorHeader]  # tensors that it puts in the place of others
+
+    @cached_property
+    def obscure(self) -> str | None:
+        """Name the setting for which ``AdaptedWeights`` would be wrong."""
+        if self.settings.get("peft_type", "LORA") != "LORA":
+            return f"peft_type: {self.settings['peft_type']}"
+        other = [name for name in self.whole if _OTHER.search(name)]
+        more = [key for key in _MORE if self.settings.get(key)]
+        if self.settings.get("use_dora") and self.settings.get("fan_in_fan_out"):
+            more.append("use_dora with fan_in_fan_out")
+        return next(iter([*more, *other]), None)
+
+
+def read_adapter(files: ModelFiles) -> Adapter:
+    """Read the header of an adapter.
+
+    Raises:
+        MergeError: its weights are missing, damaged or pickled.
+    """
+    matrices: dict[str, dict[str, TensorHeader]] = {}
+    whole = {}
+    for name, header in files.headers().items():
+        name = name.removeprefix(_PREFIX)
+        if match := _MATRIX.fullmatch(name):
+            matrices.setdefault(f"{match[1]}.weight", {})[match[2]] = header
+        else:
+            whole[name] = header
+    return Adapter(files.config, matrices, whole)
+
+
+def check_adapter(
+    adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
+) -> Iterator[Finding]:
+    """List what stands against an adapter on the model that is written in front of it.
+
+    Args:
+        adapter: The adapter.
+        front: The reference of that model.
+        headers: Of its tensors.
+    """
+    kind = adapter.settings.get("peft_type")
+    if kind in _PROMPTS:
+        cause = f"its adapter ({kind}) changes no weights, so there is nothing to merge"
+        yield Finding("adapter-kind", "error", cause, "train a LoRA adapter")
+        return
+    trained_on = str(adapter.settings.get("base_model_name_or_path") or "")
+    if trained_on and not _same_model(trained_on, front):
+        cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
+        advice = "write the model it was trained on in front of the '+'"
+        yield Finding("adapter-base", "warning", cause, advice)
+    if adapter.obscure:
+        cause = f"its adapter ({adapter.obscure}) is not looked into"
+        yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
+        return
+    yield from _check_matrices(adapter, front, headers)
+
+
+def _check_matrices(
+    adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
+) -> Iterator[Finding]:
+    changed = [*adapter.matrices, *adapter.whole]
+    lost = sorted(name for name in changed if name not in headers)
+    if lost:
+        cause = f"its adapter changes {len(lost)} tensors that {front} does not have "
+        advice = "write the model it was trained on in front of the '+'"
+        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", advice)
+        return
+    for name in sorted(changed):
+        shape = _shape(adapter, name)
+        if shape != headers[name].shape:
+            got = (
+                "matrices that do not fit" if shape is None else f"shape {list(shape)}"
+            )
+            cause = f"what its adapter adds to {name} has {got}, and {front} has "
+            advice = "write the model it was trained on in front of the '+'"
+            text = f"{cause}{list(headers[name].shape)} there"
+            yield Finding("adapter-shapes", "error", text, advice)
+            return
+    ranks = {n: m["lora_A"].shape[0] for n, m in adapter.matrices.items()}
+    for name, rank in sorted(ranks.items()):
+        asked = _of_module(adapter.settings, "rank_pattern", name, "r")
+        if asked not in (None, rank):
+            cause = f"its adapter says rank {asked}, but its matrices for {name} have "
+            advice = "take adapter_config.json and weights of one training"
+            yield Finding("adapter-rank", "error", f"{cause}rank {rank}", advice)
+            return
+
+
+def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
+    """Give the shape of what an adapter adds; None where its matrices do not fit."""
+    if name in adapter.whole:
+        return adapter.whole[name].shape
+    matrices = adapter.matrices[name]
+    if not {"lora_A", "lora_B"} <= matrices.keys():
+        return None
+    a, b = matrices["lora_A"].shape, matrices["lora_B"].shape
+    if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
+        return None
+    return (a[1], b[0]) if adapter.settings.get("fan_in_fan_out") else (b[0], a[1])
+
+
+def _same_model(one: str, other: str) -> bool:
+    """Compare folders, or the last parts of two names."""
+    if Path(one).is_dir() and Path(other).is_dir():
+        return Path(one).resolve() == Path(other).resolve()
+    last = [text.split("@")[0].rstrip("/").split("/")[-1] for text in (one, other)]
+    return last[0].lower() == last[1].lower()
+
+
+def _of_module(
+    settings: Mapping[str, Any], patterns: str, tensor: str, default: str
+) -> Any:
+    """Look a setting up as peft does: the first pattern that ends the module's name."""
+    module = tensor.removesuffix(".weight")
+    for pattern, value in (settings.get(patterns) or {}).items():
+        if re.fullmatch(rf"(.*\.)?({pattern})", module):
+            return value
+    return settings.get(default)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedWeights:
+    """Rows of a model with an adapter merged into it, as mergekit merges it."""
+
+    front: Mapping[str, TensorHeader]
+    adapter: Adapter
+
+    @cached_property
+    def headers(self) -> Mapping[str, TensorHeader]:
+        """Say what is known of every tensor."""
+        return {**self.front, **self.adapter.whole}
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Read rows of a tensor as float32, rounded as the merged model has them."""
+        rows = self.headers[name].read(start, stop)
+        matrices = self.adapter.matrices.get(name)
+        if matrices is None:
+            return rows
+        settings = self.adapter.settings
+        alpha: float = _of_module(settings, "alpha_pattern", name, "lora_alpha")
+        rank = matrices["lora_A"].shape[0]
+        scale: float = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+        change = scale * self._product(matrices, start, stop)
+        dtype = self.front[name].torch_dtype
+        if "lora_magnitude_vector" not in matrices:
+            return (rows + change.to(dtype).float()).to(dtype).float()
+        turned = rows + change  # DoRA: the sum, each row brought to a learned length
+        length: Tensor = turned.norm(dim=1, keepdim=True)
+        wanted = matrices["lora_magnitude_vector"].read(start, stop)
+        return (turned * wanted / length).to(dtype).float()
+
+    def _product(
+        self, matrices: Mapping[str, TensorHeader], start: int, stop: int
+    ) -> Tensor:
+        """Multiply as many rows of the two matrices as are wanted."""
+        a, b = matrices["lora_A"], matrices["lora_B"]
+        whole = a.read(0, a.n_rows)
+        if self.adapter.settings.get("fan_in_fan_out"):
+            return whole[:, start:stop].T @ b.read(0, b.n_rows).T
+        return b.read(start, stop) @ whole

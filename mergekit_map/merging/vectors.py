@@ -1,0 +1,279 @@
+"""Figures of task vectors: how long they are, and how they lie to one another.
+
+The assumption of the method is that task vectors are short: the paper gives the ratios
+of L1 norms (section 3.1, table 1). All figures are sums over parameters, so that evenly
+spread rows estimate them for a model that would take minutes to read; a small one is
+read whole. Which rows are read depends on nothing but the shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mergekit_map.merging.headers import TensorHeader
+
+BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
+_BLOCK = 1 << 16  # elements read in one piece
+_CHUNK = 1 << 20  # elements of a model in memory at a time
+_GOLDEN = 0.6180339887498949  # spreads the pieces of one tensor after the other
+
+
+class Weights(Protocol):
+    """Tensors of which single rows can be read."""
+
+    @property
+    def headers(self) -> Mapping[str, TensorHeader]:
+        """Say what is known of every tensor."""
+        ...
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Read rows as float32; (stop - start, width)."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """The weights of a model as they lie on disk."""
+
+    headers: Mapping[str, TensorHeader]
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Read rows as float32; (stop - start, width)."""
+        return self.headers[name].read(start, stop)
+
+
+@dataclass(frozen=True)
+class VectorFigures:
+    """One task vector against the base model; estimates where not all was read."""
+
+    norm_ratio: float | None  # of L1 norms; None where the base model's is zero
+    changed: float | None  # share of the parameters that differ
+    # Matrices that differ by more than their norm, and their share of all matrices,
+    # in parameters, those of the vocabulary aside.
+    estranged: tuple[str, ...]
+    estranged_share: float
+    not_finite: tuple[str, ...]  # tensors with NaN or infinity
+    zeroed: tuple[str, ...]  # tensors of zeros that are not zero in the base model
+    n_read: int
+    n_parameters: int  # that can be compared with the base model's
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """Two task vectors; None where one of them is zero."""
+
+    cosine: float | None
+    # Share of opposite signs where both are not zero.
+    sign_conflicts: float | None
+    equal: bool  # in all that was read
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that was computed of a base model and models, by their references."""
+
+    models: Mapping[str, VectorFigures]
+    pairs: Mapping[tuple[str, str], PairFigures]
+    base_not_finite: tuple[str, ...]
+    n_read: int  # parameters of the base model
+    n_parameters: int
+
+    @property
+    def exact(self) -> bool:
+        """Tell whether everything was read."""
+        return self.n_read == self.n_parameters
+
+
+def measure_vectors(
+    base: Weights,
+    models: Mapping[str, Weights],
+    vocabulary: Collection[str] = (),
+    incomparable: Mapping[str, Collection[str]] | None = None,
+    budget: int = BUDGET,
+) -> Figures:
+    """Compare models with the base model and with one another, tensor by tensor.
+
+    Tensors of other shapes are not compared. NaN and infinity are left out of all sums.
+
+    Args:
+        base: The base model.
+        models: The others, by reference.
+        vocabulary: Tensors whose rows are tokens.
+        incomparable: Tensors of a model whose rows are not those of the base model.
+        budget: Parameters of each model that are read at most, about.
+    """
+    headers = {n: h for n, h in base.headers.items() if h.is_float and h.n_elements}
+    total = sum(header.n_elements for header in headers.values())
+    share = min(1.0, budget / total) if total else 1.0
+    tensors = []
+    for index, (name, header) in enumerate(headers.items()):
+        compared = {
+            reference: weights
+            for reference, weights in models.items()
+            if name not in (incomparable or {}).get(reference, ())
+            and _is_like(weights.headers.get(name), header)
+        }
+        sums = _TensorSums(
+            name, header, tuple(compared), in_vocabulary=name in vocabulary
+        )
+        for start, stop in _rows(header, share, index * _GOLDEN % 1):
+            theta = base.read(name, start, stop).view(-1)
+            others = [w.read(name, start, stop).view(-1) for w in compared.values()]
+            sums.add(theta, others)
+        tensors.append(sums)
+    pairs = combinations(models, 2)
+    return Figures(
+        models={model: _of_model(model, tensors) for model in models},
+        pairs={pair: _of_pair(pair, tensors) for pair in pairs},
+        base_not_finite=tuple(t.name for t in tensors if t.base["bad"]),
+        n_read=sum(t.n_read for t in tensors),
+        n_parameters=total,
+    )
+
+
+def _is_like(one: TensorHeader | None, other: TensorHeader) -> bool:
+    return one is not None and one.is_float and one.shape == other.shape
+
+
+def _rows(
+    header: TensorHeader, share: float, offset: float
+) -> Iterator[tuple[int, int]]:
+    """Spread pieces of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
+    if share == 1:
+        step = max(1, _CHUNK // header.width)
+        for start in range(0, header.n_rows, step):
+            yield start, min(start + step, header.n_rows)
+        return
+    wanted = math.ceil(header.n_rows * share)
+    piece = min(wanted, max(1, _BLOCK // header.width))
+    count = min(math.ceil(wanted / piece), header.n_rows // piece)
+    free = header.n_rows - count * piece  # rows between the pieces
+    for number in range(count):
+        start = number * piece + int((number + offset) * free / count)
+        yield start, start + piece
+
+
+_OF_BASE = ("l1", "square", "filled", "bad")
+_OF_MODELS = ("l1", "square", "changed", "filled", "bad")
+_OF_PAIRS = ("products", "agreeing", "shared", "different")
+
+
+class _TensorSums:
+    """Sums over what was read of one tensor, of which n models have one like it."""
+
+    def __init__(
+        self,
+        name: str,
+        header: TensorHeader,
+        compared: tuple[str, ...],
+        *,
+        in_vocabulary: bool,
+    ):
+        n = len(compared)
+        self.name, self.header, self.compared = name, header, compared
+        self.is_matrix = len(header.shape) > 1 and not in_vocabulary
+        self.n_read = 0
+        self.base = dict.fromkeys(_OF_BASE, 0.0)
+        self.models = {key: np.zeros(n) for key in _OF_MODELS}
+        self.pairs = {key: np.zeros((n, n)) for key in _OF_PAIRS}
+
+    @property
+    def factor(self) -> float:
+        """Say how often what was read counts, to stand for the whole."""
+        return self.header.n_elements / self.n_read
+
+    def add(self, theta: Tensor, others: Sequence[Tensor]) -> None:
+        """Add what some elements say: ``theta`` (k,) of the base, others (k,) each."""
+        self.n_read += len(theta)
+        bad = ~torch.isfinite(theta)
+        theta = theta.masked_fill(bad, 0.0)
+        self.base["l1"] += float(theta.abs().sum())
+        self.base["square"] += float(theta.square().sum())
+        self.base["filled"] += int(theta.count_nonzero())
+        self.base["bad"] += int(bad.sum())
+        if others:
+            self._add_models(theta, torch.stack(list(others)), bad)
+
+    def _add_models(self, theta: Tensor, weights: Tensor, bad: Tensor) -> None:
+        """Add what elements (n, k) of the models say."""
+        wrong = ~torch.isfinite(weights)
+        vectors = (weights - theta).masked_fill_(wrong | bad, 0.0)
+        signs = vectors.sign()
+        filled = signs.abs()
+        of_models = {
+            "l1": vectors.abs().sum(dim=1),
+            "square": vectors.square().sum(dim=1),
+            "changed": filled.sum(dim=1),
+            "filled": weights.count_nonzero(dim=1),
+            "bad": wrong.sum(dim=1),
+        }
+        of_pairs = {
+            "products": vectors @ vectors.T,
+            "agreeing": signs @ signs.T,  # equal signs less opposite ones
+            "shared": filled @ filled.T,
+        }
+        for key, value in of_models.items():
+            self.models[key] += value.double().numpy()
+        for key, value in of_pairs.items():
+            self.pairs[key] += value.double().numpy()
+        different = self.pairs["different"]
+        for i, j in combinations(range(len(weights)), 2):
+            if not different[i, j]:
+                different[i, j] = not torch.equal(vectors[i], vectors[j])
+
+
+def _of_model(model: str, tensors: Sequence[_TensorSums]) -> VectorFigures:
+    own = [(t, t.compared.index(model)) for t in tensors if model in t.compared]
+    elements = sum(t.header.n_elements for t, _ in own)
+    base = sum(t.factor * t.base["l1"] for t, _ in own)
+    l1, changed = (
+        sum(t.factor * float(t.models[key][i]) for t, i in own)
+        for key in ("l1", "changed")
+    )
+    far = [
+        t
+        for t, i in own
+        if len(t.header.shape) > 1 and t.models["square"][i] > t.base["square"] > 0
+    ]
+    matrices, distant = (
+        sum(t.header.n_elements for t in group if t.is_matrix)
+        for group in ([t for t, _ in own], far)
+    )
+    zeroed = [t for t, i in own if t.base["filled"] and not t.models["filled"][i]]
+    return VectorFigures(
+        norm_ratio=l1 / base if base else None,
+        changed=changed / elements if elements else None,
+        estranged=tuple(t.name for t in far),
+        estranged_share=distant / matrices if matrices else 0.0,
+        not_finite=tuple(t.name for t, i in own if t.models["bad"][i]),
+        zeroed=tuple(t.name for t in zeroed),
+        n_read=sum(t.n_read for t, _ in own),
+        n_parameters=elements,
+    )
+
+
+def _of_pair(pair: tuple[str, str], tensors: Sequence[_TensorSums]) -> PairFigures:
+    total = dict.fromkeys(("one", "other", *_OF_PAIRS), 0.0)
+    for tensor in tensors:
+        if not set(pair) <= set(tensor.compared):
+            continue
+        i, j = (tensor.compared.index(model) for model in pair)
+        for key in _OF_PAIRS:
+            total[key] += tensor.factor * float(tensor.pairs[key][i, j])
+        for key, k in (("one", i), ("other", j)):
+            total[key] += tensor.factor * float(tensor.models["square"][k])
+    norms = math.sqrt(total["one"] * total["other"])
+    shared = total["shared"]
+    return PairFigures(
+        cosine=total["products"] / norms if norms else None,
+        sign_conflicts=(1 - total["agreeing"] / shared) / 2 if shared else None,
+        equal=not total["different"],
+    )

@@ -1,0 +1,525 @@
+"""Rules for what keeps models from being merged, each by itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hub_server import Hub, Repository, go_online, serve
+from huggingface_hub import constants
+from mergekit.options import MergeOptions
+from safetensors.torch import load_file, save_file
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.findings import Finding, some
+from mergekit_map.merging.headers import read_headers
+from mergekit_map.merging.models import find_model
+from mergekit_map.merging.preflight import Inspection, check_models, inspect_models
+from mergekit_map.merging.settings import compare_settings
+from mergekit_map.merging.vocabulary import compare_tokenizers, read_tokenizer
+
+MakeModel = Callable[..., Path]
+
+
+def settings(**entries: Any) -> dict[str, Any]:
+    return {"hidden_size": 32, "rope_parameters.rope_theta": 10000.0, **entries}
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other", "expected"),
+    [
+        ("hidden_size", 64, 32, ("size", "error")),
+        ("num_local_experts", 8, 4, ("size", "error")),
+        ("n_routed_experts", 64, 32, ("size", "error")),
+        ("moe_intermediate_size", 8, 4, ("size", "error")),
+        ("text_config.num_hidden_layers", 8, 4, ("size", "error")),
+        ("rope_parameters.rope_theta", 1e6, 1e4, ("rope-theta", "error")),
+        ("rope_theta", 1e6, 1e4, ("rope-theta", "error")),
+        ("rope_parameters.full.rope_theta", 1e6, 1e4, ("rope-theta", "error")),
+        ("rope_parameters.factor", 4.0, 8.0, ("rope-scaling", "error")),
+        ("rope_scaling.rope_type", "yarn", "linear", ("rope-scaling", "error")),
+        ("partial_rotary_factor", 0.5, 1.0, ("rope-scaling", "error")),
+        ("hidden_activation", "gelu", "silu", ("activation", "error")),
+        ("mlp_bias", True, False, ("bias", "error")),
+        ("layer_norm_epsilon", 1e-5, 1e-6, ("norm-epsilon", "warning")),
+        ("sliding_window", 4096, None, ("sliding-window", "warning")),
+        ("max_window_layers", 28, 21, None),  # without a window
+        ("n_positions", 2048, 1024, ("context-length", "warning")),
+        ("num_experts_per_tok", 2, 4, ("configuration-differs", "warning")),
+        ("final_logit_softcapping", 30.0, None, ("configuration-differs", "warning")),
+        ("attention_dropout", 0.1, 0.0, None),
+        ("dtype", "bfloat16", "float32", None),
+        ("id2label.0", "LABEL_0", "yes", None),
+        ("vocab_size", 100, 101, None),  # said with the tokenizer
+        ("quantization_config.bits", 4, 8, None),  # said of the model alone
+        ("hidden_size", 32, 32, None),
+    ],
+)
+def test_each_setting_has_its_meaning(
+    key: str, one: Any, other: Any, expected: tuple[str, str] | None
+) -> None:
+    mine, base = settings(**{key: one}), settings(**{key: other})
+
+    found = compare_settings(mine, base, "base", layered=False)
+
+    assert [(f.code, f.severity) for f in found] == ([expected] if expected else [])
+
+
+def test_settings_that_only_one_model_states_are_no_difference() -> None:
+    mine, base = settings(sliding_window=4096), settings(unheard_of=3)
+
+    assert compare_settings(mine, base, "base", layered=False) == []
+
+
+def test_differences_of_one_cause_are_one_finding() -> None:
+    mine = settings(hidden_size=64, num_hidden_layers=3, layer_types=["full"] * 3)
+    base = settings(num_hidden_layers=2, layer_types=["full"] * 2)
+
+    (finding,) = compare_settings(mine, base, "base", layered=False)
+
+    assert finding.code == "size"
+    assert "hidden_size is 64 here and 32, num_hidden_layers is 3" in finding.cause
+
+
+def test_layers_may_differ_where_the_user_combines_them() -> None:
+    mine, base = settings(num_hidden_layers=3), settings(num_hidden_layers=2)
+
+    assert compare_settings(mine, base, "base", layered=True) == []
+
+
+def test_the_papers_example_qwen_math_and_coder() -> None:
+    common = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    math, coder = (
+        transformers.Qwen2Config(
+            **common,
+            max_position_embeddings=length,
+            rope_parameters={"rope_type": "default", "rope_theta": theta},
+        ).to_dict()
+        for length, theta in ((4096, 10000.0), (32768, 1000000.0))
+    )
+    flat = [
+        {
+            **config,
+            "rope_parameters.rope_theta": config["rope_parameters"]["rope_theta"],
+        }
+        for config in (coder, math)
+    ]
+    for config in flat:
+        del config["rope_parameters"]
+
+    found = compare_settings(flat[0], flat[1], "Qwen2.5-Math-7B", layered=False)
+
+    assert [finding.code for finding in found] == ["context-length", "rope-theta"]
+    assert str(found[1]) == (
+        "its positions are encoded otherwise: rope_theta is 1e+06 here and 10000 in "
+        "Qwen2.5-Math-7B; attention of the one means nothing to the other, so choose "
+        "models of one family"
+    )
+
+
+# Tokenizers.
+
+
+@pytest.fixture
+def copied(family: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+    """Copy a model, with entries of its tokenizer.json changed."""
+
+    def copy(name: str, change: Callable[[dict[str, Any]], None]) -> Path:
+        folder = shutil.copytree(family["base"], tmp_path / name)
+        content = json.loads((folder / "tokenizer.json").read_text())
+        change(content)
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        return folder
+
+    return copy
+
+
+def compared(
+    one: Path, other: Path, *, rows: tuple[int, int] = (9, 9), aligned: bool = False
+) -> list[Finding]:
+    mine, base = read_tokenizer(one), read_tokenizer(other)
+    return compare_tokenizers(mine, base, "base", rows, aligned=aligned)
+
+
+def test_spellings_of_one_tokenizer_are_no_difference(copied: Any) -> None:
+    def metaspace(**fields: Any) -> Callable[[dict[str, Any]], None]:
+        part = {"type": "Metaspace", "replacement": "_", **fields}
+        return lambda content: content.update(pre_tokenizer=part)
+
+    def merges(pairs: Any) -> Callable[[dict[str, Any]], None]:
+        return lambda content: content["model"].update(merges=pairs, unk_token=None)
+
+    old = copied("old", metaspace(add_prefix_space=True))
+    new = copied("new", metaspace(prepend_scheme="always", split=True))
+    other = copied("other", metaspace(prepend_scheme="never"))
+    assert compared(old, new) == []
+    assert [f.code for f in compared(old, other)] == ["tokenizer-pre_tokenizer"]
+    words, pairs = (
+        copied("words", merges(["a b"])),
+        copied("pairs", merges([["a", "b"]])),
+    )
+    assert compared(words, pairs) == []
+
+
+def test_added_tokens_are_a_warning_where_there_are_rows_for_them(copied: Any) -> None:
+    def add(content: dict[str, Any]) -> None:
+        number = content["added_tokens"][-1]["id"] + 1
+        content["added_tokens"].append({"id": number, "content": "<tool>"})
+
+    plain, more = copied("plain", lambda _: None), copied("more", add)
+
+    (warning,) = compared(more, plain)
+    assert (warning.code, warning.severity) == ("added-tokens", "warning")
+    assert "1 tokens more than base ('<tool>')" in warning.cause
+    (error,) = compared(more, plain, rows=(10, 9))
+    assert error.severity == "error"
+    assert "its embeddings 10 rows, not 9" in error.cause
+    assert compared(more, plain, rows=(10, 9), aligned=True) == []
+
+
+def test_padded_embeddings_need_alignment(copied: Any) -> None:
+    one, other = (copied(name, lambda _: None) for name in ("one", "other"))
+
+    (finding,) = compared(one, other, rows=(152064, 151936))
+
+    assert finding.code == "vocabulary-size"
+    assert "152064 rows (vocab_size), those of base 151936" in finding.cause
+    assert compared(one, other, rows=(152064, 151936), aligned=True) == []
+
+
+def test_aligned_tokenizers_need_something_in_common(copied: Any) -> None:
+    def rename(content: dict[str, Any]) -> None:
+        vocabulary = content["model"]["vocab"]
+        content["model"]["vocab"] = {f"{t}_": i for t, i in vocabulary.items()}
+
+    plain, other = copied("plain", lambda _: None), copied("other", rename)
+
+    assert [f.code for f in compared(other, plain)] == ["vocabulary"]
+    found = compared(other, plain, aligned=True)
+    assert ("vocabulary-overlap", "warning") in {(f.code, f.severity) for f in found}
+
+
+def test_what_follows_from_another_vocabulary_is_not_said(copied: Any) -> None:
+    def change(content: dict[str, Any]) -> None:
+        ids = content["model"]["vocab"]
+        ids["A"], ids["B"] = ids["B"], ids["A"]
+        content["model"]["merges"] = [["B", "A"]]
+        content["pre_tokenizer"] = None
+
+    plain, other = copied("plain", lambda _: None), copied("other", change)
+
+    assert [f.code for f in compared(other, plain)] == ["vocabulary"]
+
+
+def test_sentencepiece_models_are_compared_by_their_bytes(tmp_path: Path) -> None:
+    folders = {}
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        folders[name] = tmp_path / name
+        folders[name].mkdir()
+        (folders[name] / "tokenizer.model").write_bytes(content)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {}}}))
+
+    assert compared(folders["a"], folders["b"]) == []
+    assert [f.code for f in compared(folders["a"], folders["c"])] == ["vocabulary"]
+    unknown = compared(tmp_path / "d", folders["a"])
+    assert [(f.code, f.severity) for f in unknown] == [("vocabulary-unknown", "note")]
+
+
+# Whole models.
+
+
+def inspected(
+    base: Path, *models: Path, options: MergeOptions | None = None, **merge: Any
+) -> Inspection:
+    entries = [{"model": str(model)} for model in models]
+    config = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(base),
+        "models": entries,
+        **merge,
+    }
+    return inspect_models(config, options or MergeOptions(), download=True)
+
+
+def codes(inspection: Inspection) -> list[list[tuple[str, str]]]:
+    return [
+        [(f.code, f.severity) for f in model.findings] for model in inspection.models
+    ]
+
+
+def edited(family: dict[str, Path], folder: Path, **entries: Any) -> Path:
+    shutil.copytree(family["base"], folder)
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**content, **entries}))
+    path = folder / "model.safetensors"
+    torch.manual_seed(1)
+    tensors = {n: t + 0.0005 * torch.randn_like(t) for n, t in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+    return folder
+
+
+def test_allowed_crimes_are_warnings(family: dict[str, Path], tmp_path: Path) -> None:
+    model = edited(
+        family,
+        tmp_path / "model",
+        model_type="mistral",
+        rope_parameters={"rope_type": "default", "rope_theta": 5e5},
+    )
+
+    plain = inspected(family["base"], model)
+    allowed = inspected(family["base"], model, options=MergeOptions(allow_crimes=True))
+
+    assert codes(plain) == [[], [("architecture", "error")]]
+    assert codes(allowed) == [[], [("rope-theta", "warning")]]
+
+
+def test_truncated_embeddings_may_differ_in_size(
+    make_model: MakeModel, family: dict[str, Path]
+) -> None:
+    larger = make_model(
+        "larger", 3, family["base"], extra_tokens=("<x>",), noise=0.0005
+    )
+    truncated = MergeOptions(unsafe_truncate_embeddings=True)
+
+    assert codes(inspected(family["base"], larger)) == [[], [("added-tokens", "error")]]
+    found = inspected(family["base"], larger, options=truncated)
+    assert codes(found) == [[], [("added-tokens", "warning")]]
+    aligned = inspected(family["base"], larger, tokenizer={"source": "union"})
+    assert codes(aligned) == [[], []]
+
+
+def test_a_head_of_its_own_over_tied_embeddings_is_a_warning(
+    make_model: MakeModel, tmp_path: Path
+) -> None:
+    base = make_model("tied", 1, tied=True)
+    other = edited({"base": base}, tmp_path / "untied", tie_word_embeddings=False)
+    path = other / "model.safetensors"
+    tensors = load_file(path)
+    embeddings = tensors["model.embed_tokens.weight"]
+    save_file(
+        {**tensors, "lm_head.weight": embeddings * 1.01},
+        path,
+        metadata={"format": "pt"},
+    )
+
+    assert codes(inspected(base, other)) == [[], [("tied-embeddings", "warning")]]
+
+
+def test_a_tied_head_that_is_stored_all_the_same_is_no_difference(
+    make_model: MakeModel, tmp_path: Path
+) -> None:
+    base = make_model("tied", 1, tied=True)
+    other = edited({"base": base}, tmp_path / "stored")
+    path = other / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, path, metadata={"format": "pt"})
+
+    assert codes(inspected(base, other)) == [[], []]
+
+
+def test_models_that_mergekit_has_no_definition_of_are_compared_by_names(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.OPTConfig(
+        vocab_size=300,
+        hidden_size=16,
+        ffn_dim=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        word_embed_proj_dim=16,
+    )
+    base = tmp_path / "base"
+    transformers.OPTForCausalLM(config).save_pretrained(base)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(family["base"] / name, base)
+    good = edited({"base": base}, tmp_path / "good")
+    bad = edited({"base": base}, tmp_path / "bad")
+    tensors = load_file(bad / "model.safetensors")
+    lost = next(name for name in tensors if "fc1.weight" in name)
+    del tensors[lost]
+    save_file(tensors, bad / "model.safetensors", metadata={"format": "pt"})
+
+    inspection = inspected(base, good, bad)
+
+    assert codes(inspection)[:2] == [[], []]
+    assert ("tensors-missing", "error") in codes(inspection)[2]
+    assert lost in inspection.models[2].findings[0].cause
+
+
+def test_two_models_of_another_base_point_the_same_way(
+    family: dict[str, Path], make_model: MakeModel
+) -> None:
+    other = make_model("other", 9, family["base"], noise=0.003)
+    models = [make_model(f"of other {i}", i, other, noise=0.0003) for i in (1, 2)]
+
+    found = inspected(family["base"], *models)
+
+    assert codes(found) == [[], [], [("alike", "warning")]]
+    assert (
+        "both were tuned from another base than base"
+        in found.models[2].findings[0].cause
+    )
+
+
+def test_two_names_of_one_model_are_an_error_of_the_second(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    one = edited(family, tmp_path / "one")
+    two = shutil.copytree(one, tmp_path / "two")
+
+    found = inspected(family["base"], one, two)
+
+    assert codes(found) == [[], [], [("same-weights", "error")]]
+    assert "the same content as one" in found.models[2].findings[0].cause
+
+
+def test_models_that_are_equal_as_far_as_they_were_compared_are_a_warning(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    """Rows of the embeddings that are other tokens are not compared."""
+    model = shutil.copytree(family["base"], tmp_path / "other tokens")
+    content = json.loads((model / "tokenizer.json").read_text())
+    ids = content["model"]["vocab"]
+    ids["A"], ids["B"] = ids["B"], ids["A"]
+    (model / "tokenizer.json").write_text(json.dumps(content))
+    path = model / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.weight"] += 0.001
+    save_file(tensors, path, metadata={"format": "pt"})
+
+    found = inspected(family["base"], model, tokenizer={"source": "union"})
+
+    assert codes(found) == [[], [("same-weights", "warning")]]
+    assert (
+        "18592 parameters that were compared, of 35680"
+        in found.models[1].findings[0].cause
+    )
+
+
+def test_search_hears_of_errors_alone(family: dict[str, Path], tmp_path: Path) -> None:
+    model = edited(family, tmp_path / "model", rms_norm_eps=1e-3, hidden_act="gelu")
+    merge = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(model)}],
+    }
+
+    problems = check_models(merge, MergeOptions())
+
+    assert [problem.key for problem in problems] == [("models", 0, "model")]
+    assert "hidden_act is gelu here and silu in base" in problems[0].message
+
+
+# Files.
+
+
+def header(**entries: Any) -> bytes:
+    content = json.dumps({"w": {"dtype": "F32", **entries}}).encode()
+    return len(content).to_bytes(8, "little") + content
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it does not begin with a header"),
+        (b"\xff" * 40, "it does not begin with a header"),
+        (b"\x02\0\0\0\0\0\0\0[]", "its header does not describe tensors"),
+        (b"\x04\0\0\0\0\0\0\0{}{}", "Extra data"),
+        (header(shape=[2], data_offsets=[0, 4]), "the size of w is not that of its"),
+    ],
+)
+def test_damaged_headers_are_explained(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+
+    with pytest.raises(MergeError, match=reason):
+        read_headers(path)
+
+
+def test_an_index_that_names_tensors_that_are_not_there(
+    make_model: MakeModel, tmp_path: Path
+) -> None:
+    sharded = make_model("sharded", 4, shard="50KB")
+    model = shutil.copytree(sharded, tmp_path / "model")
+    path = model / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    first = next(iter(index["weight_map"].values()))
+    index["weight_map"]["lost.weight"] = first
+    path.write_text(json.dumps(index))
+
+    with pytest.raises(MergeError, match=r"names 1 tensors that.*lost\.weight"):
+        find_model(str(model)).headers()
+    assert len(find_model(str(sharded)).headers()) == len(index["weight_map"]) - 1
+
+
+def test_names_are_listed_as_far_as_they_are_read() -> None:
+    assert some(["a"]) == "'a'"
+    assert some(["a", "b"]) == "'a' and 'b'"
+    assert some(list("abcde")) == "'a', 'b', 'c' and 2 more"
+
+
+# Models of the Hub, from which nothing but headers and configurations is taken.
+
+
+@pytest.fixture
+def hub_family(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    with serve() as hub:
+        go_online(monkeypatch, hub)
+        place = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", place)
+        for name in "ab":
+            repository = Repository(private=False)
+            for path in family[name].iterdir():
+                repository.files[path.name] = path.read_bytes()
+            weights = repository.files["model.safetensors"]
+            end = 8 + int.from_bytes(weights[:8], "little")
+            repository.files["model.safetensors"] = weights[:end]  # the header alone
+            hub.repositories[f"me/{name}"] = repository
+        yield hub
+
+
+def test_models_of_the_hub_are_told_by_their_headers(
+    hub_family: Hub, family: dict[str, Path]
+) -> None:
+    config = json.loads(hub_family.repositories["me/b"].files["config.json"])
+    config["hidden_act"] = "gelu"
+    hub_family.repositories["me/b"].files["config.json"] = json.dumps(config).encode()
+    merge = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": "me/a"}, {"model": "me/b"}],
+    }
+
+    inspection = inspect_models(merge, MergeOptions(), download=False)
+
+    assert codes(inspection) == [[], [], [("activation", "error")]]
+    assert inspection.figures is None
+    facts = inspection.models[1].facts
+    assert facts is not None
+    assert facts.headers["lm_head.weight"].shape == (267, 32)
+    assert facts.headers["lm_head.weight"].file is None
+    assert not list(facts.files.folder.glob("*.safetensors"))
+
+
+def test_a_model_of_the_hub_without_safetensors_is_refused(
+    hub_family: Hub,
+) -> None:
+    files = hub_family.repositories["me/a"].files
+    files["pytorch_model.bin"] = files.pop("model.safetensors")
+
+    with pytest.raises(MergeError, match="me/a holds no weights as safetensors"):
+        find_model("me/a", weights=False)

@@ -1,0 +1,342 @@
+"""Figures of task vectors against direct computation on whole tensors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mergekit_map.merging.headers import read_headers
+from mergekit_map.merging.lora import AdaptedWeights, read_adapter
+from mergekit_map.merging.models import find_model
+from mergekit_map.merging.vectors import (
+    Figures,
+    StoredWeights,
+    Weights,
+    measure_vectors,
+)
+
+Tensors = dict[str, Tensor]
+Store = Callable[[str, Tensors], StoredWeights]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Write tensors to a file and give what reads them."""
+
+    def write(name: str, tensors: Tensors) -> StoredWeights:
+        path = tmp_path / f"{name}.safetensors"
+        save_file(tensors, path)
+        return StoredWeights(read_headers(path))
+
+    return write
+
+
+def random_tensors(seed: int, dtype: torch.dtype = torch.float32) -> Tensors:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"a.weight": (40, 24), "norm": (24,), "experts": (3, 10, 8)}
+    return {
+        name: torch.randn(shape, generator=generator).to(dtype)
+        for name, shape in shapes.items()
+    }
+
+
+def tuned(base: Tensors, seed: int, share: float = 0.5) -> Tensors:
+    """Change a share of the weights."""
+    generator = torch.Generator().manual_seed(seed)
+    changed = {}
+    for name, tensor in base.items():
+        noise = 0.1 * torch.randn(tensor.shape, generator=generator)
+        kept = torch.rand(tensor.shape, generator=generator) < share
+        changed[name] = (tensor.float() + noise * kept).to(tensor.dtype)
+    return changed
+
+
+def flat(tensors: Tensors) -> Tensor:
+    return torch.cat([tensors[name].double().flatten() for name in sorted(tensors)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_figures_are_those_of_whole_tensors(store: Store, dtype: torch.dtype) -> None:
+    base = random_tensors(0, dtype)
+    models = {name: tuned(base, seed) for seed, name in enumerate("xyz", start=1)}
+
+    figures = measure_vectors(
+        store("base", base), {name: store(name, t) for name, t in models.items()}
+    )
+
+    theta = flat(base)
+    vectors = {name: flat(tensors) - theta for name, tensors in models.items()}
+    assert figures.exact
+    assert figures.n_parameters == len(theta)
+    for name, vector in vectors.items():
+        ratio = (vector.abs().sum() / theta.abs().sum()).item()
+        assert figures.models[name].norm_ratio == pytest.approx(ratio, rel=1e-5)
+        changed = (vector != 0).double().mean().item()
+        assert figures.models[name].changed == pytest.approx(changed)
+    assert list(figures.pairs) == list(itertools.combinations("xyz", 2))
+    for (one, other), pair in figures.pairs.items():
+        v, w = vectors[one], vectors[other]
+        cosine = torch.nn.functional.cosine_similarity(v, w, dim=0).item()
+        assert pair.cosine == pytest.approx(cosine, abs=1e-6)
+        shared = (v != 0) & (w != 0)
+        opposite = (v.sign() != w.sign())[shared].double().mean().item()
+        assert pair.sign_conflicts == pytest.approx(opposite)
+        assert not pair.equal
+
+
+def test_signs_by_hand(store: Store) -> None:
+    base = {"w": torch.zeros(1, 6) + 1}
+    one = {"w": base["w"] + torch.tensor([[1.0, -1.0, 2.0, 0.0, 1.0, 0.0]])}
+    other = {"w": base["w"] + torch.tensor([[1.0, 1.0, -1.0, 5.0, 0.0, 0.0]])}
+
+    figures = measure_vectors(
+        store("base", base), {"one": store("one", one), "other": store("other", other)}
+    )
+
+    # Both change three elements, two of them in opposite directions.
+    assert figures.pairs["one", "other"].sign_conflicts == pytest.approx(2 / 3)
+    assert figures.models["one"].changed == pytest.approx(4 / 6)
+    assert figures.models["one"].norm_ratio == pytest.approx(5 / 6)
+
+
+def large_family(store: Store) -> tuple[Weights, dict[str, Weights]]:
+    """Make matrices whose rows are alike, as they are in a model, and vectors."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"up": (4096, 128), "down": (128, 4096), "norm": (128,), "one": (1, 128)}
+    base = {n: torch.randn(s, generator=generator) for n, s in shapes.items()}
+    shift = {n: torch.randn(s, generator=generator) * 0.02 for n, s in shapes.items()}
+    models = {}
+    for name in "xy":
+        own = {n: torch.randn(s, generator=generator) * 0.02 for n, s in shapes.items()}
+        models[name] = store(name, {n: base[n] + shift[n] + own[n] for n in shapes})
+    return store("base", base), models
+
+
+def test_spread_rows_estimate_what_all_rows_give(store: Store) -> None:
+    base, models = large_family(store)
+
+    exact = measure_vectors(base, models)
+    sampled = measure_vectors(base, models, budget=60_000)
+
+    assert 50_000 < sampled.n_read < 140_000 < sampled.n_parameters
+    assert exact.exact
+    assert not sampled.exact
+    for name in models:
+        one, other = sampled.models[name], exact.models[name]
+        assert one.norm_ratio == pytest.approx(other.norm_ratio, rel=0.02)
+        assert one.changed == pytest.approx(other.changed, abs=1e-3)
+        assert one.n_parameters == other.n_parameters
+    pair, whole = sampled.pairs["x", "y"], exact.pairs["x", "y"]
+    assert pair.cosine == pytest.approx(whole.cosine, abs=0.02)
+    assert pair.sign_conflicts == pytest.approx(whole.sign_conflicts, abs=0.02)
+    assert measure_vectors(base, models, budget=60_000) == sampled
+
+
+def test_the_rows_that_are_read_are_spread_and_distinct(store: Store) -> None:
+    tensors = {"w": torch.ones(1000, 3000)}
+    read: list[int] = []
+
+    class Recorder:
+        headers = store("base", tensors).headers
+
+        def read(self, name: str, start: int, stop: int) -> Tensor:
+            read.extend(range(start, stop))
+            return self.headers[name].read(start, stop)
+
+    measure_vectors(Recorder(), {}, budget=300_000)
+
+    assert len(read) == len(set(read))
+    assert 100 <= len(read) <= 120
+    for quarter in range(0, 1000, 250):
+        assert any(quarter <= row < quarter + 250 for row in read)
+
+
+def test_other_shapes_and_missing_tensors_are_left_out(store: Store) -> None:
+    base = random_tensors(0)
+    other = tuned(base, 1)
+    del other["norm"]
+    other["a.weight"] = other["a.weight"][:, :7].contiguous()
+
+    figures = measure_vectors(store("base", base), {"x": store("x", other)})
+
+    vector = (other["experts"] - base["experts"]).abs().sum()
+    ratio = (vector / base["experts"].abs().sum()).item()
+    assert figures.models["x"].norm_ratio == pytest.approx(ratio, rel=1e-5)
+    assert figures.models["x"].n_parameters == base["experts"].numel()
+
+
+def test_rows_that_are_other_tokens_are_not_compared(store: Store) -> None:
+    base = random_tensors(0)
+
+    figures = measure_vectors(
+        store("base", base),
+        {"x": store("x", tuned(base, 1))},
+        vocabulary={"a.weight"},
+        incomparable={"x": {"a.weight"}},
+    )
+
+    assert figures.models["x"].n_parameters == 24 + 240
+
+
+def test_nan_is_named_and_kept_out_of_the_sums(store: Store) -> None:
+    base, x, y = (random_tensors(0) for _ in range(3))
+    x["a.weight"][0, 0] = float("nan")
+    x["norm"][3] += 1
+    y["experts"][0, 0, 0] = float("inf")
+    base["norm"][5] = float("nan")
+
+    figures = measure_vectors(
+        store("base", base), {"x": store("x", x), "y": store("y", y)}
+    )
+
+    assert figures.base_not_finite == ("norm",)
+    assert figures.models["x"].not_finite == ("a.weight",)
+    assert figures.models["y"].not_finite == ("experts",)
+    total = sum(t.nan_to_num().abs().sum() for t in base.values()).item()
+    assert figures.models["x"].norm_ratio == pytest.approx(1 / total, rel=1e-5)
+    assert figures.models["y"].norm_ratio == 0
+    assert figures.pairs["x", "y"].cosine is None
+
+
+def test_equal_models_and_zeros_are_seen(store: Store) -> None:
+    base = random_tensors(0)
+    x = tuned(base, 1)
+    zeroed = {**x, "experts": torch.zeros(3, 10, 8)}
+
+    figures = measure_vectors(
+        store("base", base),
+        {
+            "same": store("same", base),
+            "x": store("x", x),
+            "again": store("again", x),
+            "zeroed": store("zeroed", zeroed),
+        },
+    )
+
+    assert figures.models["same"].changed == 0
+    assert figures.pairs["x", "again"].equal
+    assert not figures.pairs["x", "zeroed"].equal
+    assert figures.pairs["same", "x"].cosine is None
+    assert figures.models["zeroed"].zeroed == ("experts",)
+    assert figures.models["x"].zeroed == ()
+
+
+def test_matrices_that_have_nothing_in_common_are_named(store: Store) -> None:
+    base, other = random_tensors(0), random_tensors(1)
+    partly = {**base, "experts": other["experts"], "norm": -base["norm"]}
+
+    figures = measure_vectors(
+        store("base", base), {"p": store("p", partly), "o": store("o", other)}
+    )
+
+    assert figures.models["p"].estranged == ("experts",)
+    assert figures.models["p"].estranged_share == pytest.approx(240 / 1200)
+    assert figures.models["o"].estranged_share == 1
+    assert figures.models["o"].norm_ratio == pytest.approx(2**0.5, rel=0.1)
+
+
+def test_an_empty_model_has_no_figures(store: Store) -> None:
+    nothing = store("base", {"ids": torch.arange(3)})
+
+    figures = measure_vectors(nothing, {"x": nothing})
+
+    assert figures.models["x"].norm_ratio is None
+    assert figures.models["x"].changed is None
+    assert figures == Figures(figures.models, {}, (), 0, 0)
+
+
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "plain": {"target_modules": ["q_proj", "down_proj"]},
+    "rank stabilized": {"target_modules": ["q_proj"], "use_rslora": True},
+    "patterns": {
+        "target_modules": ["q_proj", "k_proj"],
+        "rank_pattern": {"k_proj": 2},
+        "alpha_pattern": {"layers.1.self_attn.q_proj": 32},
+    },
+    "dora": {"target_modules": ["up_proj"], "use_dora": True},
+    "saved modules": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+}
+
+
+def adapted(
+    model: Any, folder: Path, settings: dict[str, Any]
+) -> tuple[AdaptedWeights, Tensors]:
+    """Train an adapter, by chance; give it as we read it, and as peft merges it."""
+    torch.manual_seed(5)
+    config = peft.LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **settings)
+    wrapped = peft.get_peft_model(model, config)
+    with torch.no_grad():
+        for parameter in wrapped.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.05)
+    wrapped.save_pretrained(folder / "adapter")
+    wrapped.merge_and_unload().save_pretrained(folder / "merged")
+    front = read_headers(folder / "base" / "model.safetensors")
+    read = AdaptedWeights(front, read_adapter(find_model(str(folder / "adapter"))))
+    return read, load_file(folder / "merged" / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapter_is_merged_as_peft_merges_it(
+    family: dict[str, Path], tmp_path: Path, name: str, dtype: torch.dtype
+) -> None:
+    model = transformers.LlamaForCausalLM.from_pretrained(family["base"], dtype=dtype)
+    model.save_pretrained(tmp_path / "base")
+
+    ours, theirs = adapted(model, tmp_path, ADAPTERS[name])
+
+    assert not ours.adapter.obscure
+    base = load_file(tmp_path / "base" / "model.safetensors")
+    changed = {n for n, tensor in theirs.items() if not torch.equal(tensor, base[n])}
+    assert changed == {*ours.adapter.matrices, *ours.adapter.whole}
+    for tensor, merged in theirs.items():
+        rows = ours.headers[tensor].n_rows
+        parts = [ours.read(tensor, 0, 3), ours.read(tensor, 3, rows)]
+        whole = torch.cat(parts).view(merged.shape)
+        # peft multiplies in the type of the adapter, and rounds once more or less.
+        tolerance = 1e-6 if dtype == torch.float32 else 1e-2
+        torch.testing.assert_close(
+            whole, merged.float(), rtol=tolerance, atol=tolerance
+        )
+
+
+def test_an_adapter_of_transposed_layers_is_merged_as_peft_merges_it(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50)
+    )
+    model.save_pretrained(tmp_path / "base")
+    settings = {"target_modules": ["c_attn"], "fan_in_fan_out": True}
+
+    ours, theirs = adapted(model, tmp_path, settings)
+
+    (tensor,) = ours.adapter.matrices
+    parts = [ours.read(tensor, 0, 5), ours.read(tensor, 5, 16)]
+    torch.testing.assert_close(torch.cat(parts), theirs[tensor])
+    assert not torch.equal(theirs[tensor], ours.front[tensor].read(0, 16))
+
+
+def test_adapters_that_are_more_than_two_matrices_are_not_read(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    model = transformers.LlamaForCausalLM.from_pretrained(family["base"])
+    config = peft.LoraConfig(r=2, target_modules=["embed_tokens"])
+    wrapped = peft.get_peft_model(model, config)
+    wrapped.save_pretrained(tmp_path, save_embedding_layers=False)
+
+    adapter = read_adapter(find_model(str(tmp_path)))
+
+    assert adapter.obscure is not None
+    assert "lora_embedding_A" in adapter.obscure
