@@ -19,7 +19,9 @@ from mergekit_map.schema import config_schema
 README = Path(__file__).parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 COMMANDS = main.list_commands(click.Context(main))
-COMMAND_LINES = re.findall(r"^    (mergekit-map [^#\n]*)|`(mergekit-map [^`]*)`", TEXT, re.M)
+COMMAND_LINES = re.findall(
+    r"^    (mergekit-map [^#\n]*)|`(mergekit-map [^`]*)`", TEXT, re.M
+)
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
 
 

@@ -18,8 +18,9 @@ def measured_merges(run: RunFolder) -> list[dict[str, Any]]:
     """List the merges as plain data, in the order in which they were measured.
 
     ``at`` is where a merge lies on the axes of the surrogates, null where none was
-    fitted; ``fitted`` whether it was measured to fit them. ``measured``, ``predicted``
-    and ``errors`` go by task, a reading is a value and its standard error.
+    fitted. ``measured``, ``predicted``, ``errors``, and ``fitted``, whether the
+    surrogate of the task knows the merge, go by task; a reading is a value and its
+    standard error.
     """
     found: dict[Any, dict[str, Evaluation]] = {}
     for e in run.evaluations:
@@ -43,6 +44,10 @@ def _measured(run: RunFolder, merge: _Evaluations) -> dict[str, Any]:
         ],
         "errors": [
             (e.error or "no finite number") if e and e.failed else None
+            for e in evaluations
+        ],
+        "fitted": [
+            e is not None and not e.failed and e.role not in ASSESSING
             for e in evaluations
         ],
         "seconds": sum(e.seconds for e in merge.values()),
@@ -73,7 +78,7 @@ def _with_predictions(
         yield {
             **row,
             "at": place.tolist() if known else None,
-            "fitted": bool(known) and not ASSESSING & set(row["roles"]),
+            "fitted": [bool(known) and fitted for fitted in row["fitted"]],
             "predicted": [r.tolist() if known else None for r in predicted],
         }
 
@@ -94,7 +99,7 @@ def _anchors_without_place(run: RunFolder) -> list[dict[str, Any]]:
             "errors": empty,
             "seconds": None,
             "at": None,
-            "fitted": False,
+            "fitted": [False] * len(run.front["tasks"]),
             "predicted": empty,
         }
         for anchor in run.front["anchors"]

@@ -1,0 +1,295 @@
+// The page itself: what is asked for, what that chooses, and showing it.
+"use strict";
+
+(() => {
+  const { element, number } = drawing;
+  const content = JSON.parse(document.getElementById("content").textContent);
+  const place = (id) => document.getElementById(id);
+  const NEUTRAL = 5; // of sliders from 0 to 10
+
+  // A point is chosen by the "search", by "preference" or by "index".
+  const state = { by: "search", index: content.selected, view: views()[0], x: 0, y: 1 };
+  const wishes = content.tasks.map(makeWish);
+  const waiting = new Map(); // what is drawn later, to its timer
+
+  function start() {
+    panels.showFacts(content);
+    place("wishes").append(...wishes.map((wish) => wish.row));
+    place("surrogates-hint").textContent = surrogateCharts.hint(content);
+    makeViews();
+    makeCharts("surrogate-charts");
+    makeCharts("fit-charts");
+    place("all-tasks").hidden = content.tasks.length === 1;
+    place("index").max = content.points.length - 1;
+    asTheSearch();
+    drawEverything();
+    listen();
+  }
+
+  function listen() {
+    place("choose").addEventListener("input", () => choose("preference"));
+    place("choose").addEventListener("submit", (event) => event.preventDefault());
+    place("reset").addEventListener("click", asTheSearch);
+    place("knee").addEventListener("click", knee);
+    place("index").addEventListener("change", (event) => choosePoint(event.target.value));
+    copies("copy-recipe", "recipe");
+    copies("copy-command", "command");
+    for (const chart of [place("front-chart"), place("all-tasks-chart")]) {
+      chart.on?.("plotly_click", ({ points }) => {
+        const index = points[0].customdata;
+        if (Number.isInteger(index)) choosePoint(index);
+      });
+    }
+    // The chart grows with what is said beside it.
+    new ResizeObserver(() => Plotly.Plots.resize(place("front-chart")))
+      .observe(place("front-chart"));
+    let width = window.innerWidth;
+    window.addEventListener("resize", () => {
+      if (width !== window.innerWidth) later(drawEverything, 150);
+      width = window.innerWidth;
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawEverything);
+  }
+
+  function makeWish(task, t) {
+    const ids = { slider: `slider-${t}`, limit: `limit-${t}` };
+    const share = element("output", { for: ids.slider });
+    const slider = element("input",
+      { id: ids.slider, type: "range", min: 0, max: 10, step: 0.1, "data-task": t });
+    const limit = element("input",
+      { id: ids.limit, type: "text", inputmode: "decimal", size: 7, "data-task": t,
+        placeholder: "any", "aria-describedby": `wrong-${t}` });
+    const wrong = element("span", { class: "wrong", id: `wrong-${t}` });
+    const row = element("div", { class: "wish" },
+      element("div", { class: "heading" },
+        element("label", { for: ids.slider }, task.name), share),
+      slider,
+      element("div", { class: "limit" },
+        element("label", { for: ids.limit }, task.higher ? "at least" : "at most"), limit,
+        element("span", { class: "soft" }, task.unit)),
+      wrong);
+    return { row, slider, share, limit, wrong };
+  }
+
+  // What is asked for, as choosing.choose takes it.
+  function request() {
+    const limits = wishes.map(({ limit, wrong }, t) => {
+      const read = choosing.readLimit(limit.value, content, t);
+      wrong.textContent = read.wrong ?? "";
+      limit.setAttribute("aria-invalid", read.wrong !== undefined);
+      return read.limit;
+    });
+    return {
+      limits,
+      weights: wishes.map(({ slider }) => Number(slider.value)),
+      scalarization: place("choose").elements.scalarization.value,
+    };
+  }
+
+  // Take in what is asked for; choose by it, unless a point is chosen otherwise.
+  function choose(by) {
+    const asked = request();
+    const shares = choosing.sharesOf(asked.weights);
+    wishes.forEach(({ share }, t) => {
+      share.textContent = `${Math.round(100 * shares[t])} %`;
+    });
+    const idle = asked.weights.every((weight) => weight === 0);
+    const found = choosing.choose(content, asked);
+    Object.assign(state, { asked, idle, found });
+    state.allowed = found.allowed;
+    state.limits = asked.limits;
+    if (by !== "preference") state.by = by;
+    if (by === "search") state.index = content.selected;
+    if (by === "preference" && (found.missing || !idle)) {
+      Object.assign(state, { by, index: found.index });
+    }
+    show();
+  }
+
+  function choosePoint(text) {
+    const index = Math.round(Number(text));
+    if (text === "" || !(index >= 0 && index < content.points.length)) {
+      place("index").value = state.index;
+      return;
+    }
+    state.index = index;
+    choose("index");
+  }
+
+  function asTheSearch() {
+    const asked = content.start;
+    const largest = asked ? Math.max(...asked.weights) : 1;
+    wishes.forEach(({ slider, limit }, t) => {
+      slider.value = asked ? (NEUTRAL * asked.weights[t]) / largest : NEUTRAL;
+      limit.value = asked ? asked.limits[t] : "";
+    });
+    place("choose").elements.scalarization.value = asked ? asked.scalarization : "sum";
+    choose("search");
+  }
+
+  function knee() {
+    for (const { slider } of wishes) slider.value = NEUTRAL;
+    place("choose").elements.scalarization.value = "sum";
+    choose("preference");
+  }
+
+  function show() {
+    place("index").value = state.index;
+    panels.showPoint(content, state.index, reason());
+    const verdict = place("verdict-on-limits");
+    verdict.textContent = onLimits();
+    verdict.className = state.found.missing || state.idle ? "warning" : "";
+    drawFront();
+    later(drawRest, 60); // not at every step of a slider
+  }
+
+  // Say why the point that is shown was chosen, in the words of selection.py.
+  function reason() {
+    const { asked, found, by, index } = state;
+    if (by === "search") return "The point that recipe.yml holds.";
+    const start = `Point ${index} of ${content.points.length}`;
+    if (by === "index") return `${start}, chosen by its number.`;
+    if (found.missing) return `${start}, nearest to limits that no point keeps.`;
+    const weights = content.tasks.map((task, t) => `${task.name}=${asked.weights[t]}`);
+    const how = asked.scalarization === "achievement" ? " (achievement)" : "";
+    const limits = content.tasks.flatMap((task, t) => {
+      if (asked.limits[t] === null) return [];
+      const word = task.higher ? "at least" : "at most";
+      return [`${task.name} ${word} ${number(asked.limits[t])} ${task.unit}`.trimEnd()];
+    });
+    const kept = limits.length ? ` with ${limits.join(" and ")}` : "";
+    return `${start}, chosen by the preference ${weights.join(", ")}${how}${kept}.`;
+  }
+
+  function onLimits() {
+    const { asked, found, idle } = state;
+    if (found.missing) {
+      const missed = content.tasks.flatMap((_, t) => missedBy(found, t));
+      return "No point of the front keeps these limits. Nearest is point " +
+        `${found.index}: ${missed.join("; ")}.`;
+    }
+    if (idle) return "No task counts: move a slider to choose.";
+    if (asked.limits.every((limit) => limit === null)) return "";
+    const kept = found.allowed.filter(Boolean).length;
+    const here = found.allowed[state.index] ? "" : " The point shown is not one of them.";
+    return `${kept} of ${content.points.length} points keep the limits.${here}`;
+  }
+
+  function missedBy({ index, missing }, t) {
+    if (!(missing[t] > 0)) return [];
+    const { name, higher } = content.tasks[t];
+    const values = content.points.map((point) => point.predicted[t][0]);
+    const best = higher ? Math.max(...values) : Math.min(...values);
+    const short = Number(missing[t].toPrecision(2));
+    return [`${name} is ${number(values[index])}, ${short} short ` +
+      `(the best of the front is ${number(best)})`];
+  }
+
+  function views() {
+    if (content.tasks.length === 1) return ["rows"];
+    if (content.tasks.length === 3 && hasWebGl()) return ["scatter", "space"];
+    return ["scatter"];
+  }
+
+  function hasWebGl() {
+    return Boolean(document.createElement("canvas").getContext("webgl"));
+  }
+
+  function makeViews() {
+    const pick = (key, words) => {
+      const select = element("select", { "aria-label": words, id: `axis-${key}` });
+      content.tasks.forEach((task, t) => {
+        select.append(element("option", { value: t }, task.name));
+      });
+      select.value = state[key];
+      select.addEventListener("change", () => {
+        state[key] = Number(select.value);
+        drawFront();
+      });
+      return select;
+    };
+    if (content.tasks.length > 2) {
+      place("views").append(
+        element("span", { id: "axes" },
+          pick("x", "task across"), " × ", pick("y", "task up")));
+    }
+    if (views().length > 1) {
+      const button = element("button", { type: "button", id: "space" }, "In space");
+      button.addEventListener("click", () => {
+        state.view = state.view === "space" ? "scatter" : "space";
+        button.textContent = state.view === "space" ? "In the plane" : "In space";
+        place("axes").hidden = state.view === "space";
+        drawFront();
+      });
+      place("views").append(button);
+    }
+    place("front-hint").textContent =
+      "Open circles are predicted, filled marks are measured, bars are one standard " +
+      "error. Click a point to choose it.";
+  }
+
+  function makeCharts(id) {
+    for (const task of content.tasks) {
+      const about = [task.unit, drawing.better(task)].filter(Boolean).join(", ");
+      place(id).append(element("figure", {},
+        element("figcaption", {}, task.name, element("small", {}, about)),
+        element("div", { class: "chart" })));
+    }
+    place(id).classList.add(content.surfaces.kind);
+  }
+
+  function drawFront() {
+    frontCharts.drawFront(place("front-chart"), content, state);
+  }
+
+  // Do what takes time once, after the last of many calls.
+  function later(draw, milliseconds) {
+    clearTimeout(waiting.get(draw));
+    waiting.set(draw, setTimeout(draw, milliseconds));
+  }
+
+  function drawRest() {
+    const all = place("all-tasks-chart");
+    if (content.tasks.length > 1) {
+      inView.draw(all, () => parallelChart.drawAll(all, content, state));
+    }
+    charts("surrogate-charts").forEach((chart, t) => {
+      inView.draw(chart, () =>
+        surrogateCharts.drawSurrogate(chart, content, state, t));
+    });
+  }
+
+  function drawEverything() {
+    drawFront();
+    drawRest();
+    charts("fit-charts").forEach((chart, t) => {
+      inView.draw(chart, () => surrogateCharts.drawFit(chart, content, t));
+    });
+  }
+
+  function charts(id) {
+    return [...place(id).querySelectorAll(".chart")];
+  }
+
+  function copies(id, from) {
+    const button = place(id);
+    const words = button.textContent;
+    button.addEventListener("click", async () => {
+      button.textContent = (await copied(place(from))) ? "Copied" : "Press Ctrl-C";
+      setTimeout(() => { button.textContent = words; }, 1500);
+    });
+  }
+
+  async function copied(source) {
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      return true;
+    } catch {
+      // Browsers that allow it on secure pages only: leave the text selected.
+      getSelection().selectAllChildren(source);
+      return document.execCommand("copy");
+    }
+  }
+
+  start();
+})();

@@ -1,0 +1,111 @@
+"""The report of a finished search: one HTML page that needs nothing else, and pictures.
+
+The page holds its data, its own script and plotly.js. A content security policy lets
+only these two scripts run, known by their hashes, and nothing be fetched. No text of
+the user stands in the markup: all of it is data, which the script shows as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+from mergekit_map.files import write_atomically
+from mergekit_map.publish.plots import plot_front
+from mergekit_map.publish.report_data import report_content
+from mergekit_map.publish.run_folder import read_run_folder
+from mergekit_map.publish.surfaces import predict_surfaces
+from mergekit_map.publish.surrogate_plots import plot_surrogates
+
+# The page's own script, in the order in which its parts build on one another.
+_SCRIPTS = (
+    "choosing.js",
+    "drawing.js",
+    "in_view.js",
+    "marks.js",
+    "front_charts.js",
+    "parallel_chart.js",
+    "surrogate_charts.js",
+    "panels.js",
+    "report.js",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the parts of a report were written."""
+
+    page: Path
+    pictures: tuple[Path, ...]  # of the front and of the surrogates
+
+
+def write_report(run: Path, page: Path | None = None) -> Report:
+    """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
+
+    Args:
+        run: The folder of the search, where the pictures go.
+        page: Where the page goes; by default into the folder of the search.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file cannot be read or written.
+    """
+    finished = read_run_folder(run)
+    surfaces = predict_surfaces(finished)
+    content = report_content(finished, surfaces)
+    pictures = run / "front.png", run / "surrogates.png"
+    plot_front(finished.front, pictures[0])
+    plot_surrogates(content, pictures[1])
+    page = page or run / "report.html"
+    write_atomically(page, report_page(content))
+    return Report(page, pictures)
+
+
+def report_page(content: Mapping[str, Any]) -> str:
+    """Put what ``report_content`` gives into the page."""
+    plotly = _as_parsed(get_plotlyjs())
+    script = _as_parsed("\n".join(map(_page_file, _SCRIPTS)))
+    drawn = {**content, "plotlyjs": get_plotlyjs_version()}
+    return Template(_page_file("report.html")).substitute(
+        policy=_policy(plotly, script),
+        style=_page_file("report.css"),
+        plotly=plotly,
+        script=script,
+        content=_inert(drawn),
+    )
+
+
+def _page_file(name: str) -> str:
+    folder = importlib.resources.files(__package__) / "pages"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _as_parsed(script: str) -> str:
+    """Write line ends as browsers read them, before they hash a script."""
+    return script.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _policy(*scripts: str) -> str:
+    """Allow these scripts, styles that plotly sets, and pictures made on the page."""
+    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _inert(content: Mapping[str, Any]) -> str:
+    """Write JSON that ends no element and opens no comment, whatever is in it."""
+    return json.dumps(content, allow_nan=False).replace("<", "\\u003c")

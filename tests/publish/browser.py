@@ -1,0 +1,76 @@
+"""A real browser, without a screen, for the tests and pictures of the page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def find_chromium() -> str | None:
+    """Find a Chromium that is installed; none is downloaded."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        raise RuntimeError(f"none of {', '.join(NAMES)} is installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Watched:
+    """A page, and all that it did that it should not."""
+
+    page: Page
+    problems: list[str] = field(default_factory=list)  # errors, warnings of the page
+    fetched: list[str] = field(default_factory=list)  # beyond the page itself
+
+    def settle(self) -> None:
+        """Wait until the charts that follow a choice are drawn."""
+        self.page.wait_for_timeout(300)
+
+
+@contextmanager
+def watched_page(
+    browser: Browser, path: Path, width: int = 1280, **options: object
+) -> Iterator[Watched]:
+    """Open a file and note its errors, warnings, dialogs and requests."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, offline=True, **options
+    )
+    page = context.new_page()
+    watched = Watched(page)
+
+    def note(request: Request) -> None:
+        if request.url != path.as_uri() and not request.url.startswith("data:"):
+            watched.fetched.append(request.url)
+
+    page.on("request", note)
+    page.on("console", lambda message: watched.problems.append(message.text))
+    page.on("pageerror", lambda error: watched.problems.append(str(error)))
+    page.on("dialog", lambda dialog: watched.problems.append(f"says {dialog.message}"))
+    page.goto(path.as_uri())
+    page.wait_for_selector("#fit-charts .chart:last-of-type .main-svg")
+    watched.settle()
+    yield watched
+    context.close()

@@ -1,0 +1,129 @@
+"""Finished searches of tiny models, made once by the command line, for the reports."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from mergekit_map.cli import main
+from mergekit_map.search.front import compute_front
+
+# Tasks measure how far the output layer is from that of a model.
+TASK_MODULE = """
+import math
+import torch
+
+heads = torch.load("heads.pt", weights_only=True)
+
+def away(model, name):
+    return 3000 * ((model.lm_head.weight.float() - heads[name]) ** 2).mean().item()
+
+def loss(model, name):
+    return 1.5 + away(model, name) ** 1.1, 0.02
+
+def score(model, name):
+    return 0.25 + 0.6 / (1 + math.exp(2 * away(model, name) - 2)), 0.02
+
+def a_score(model, tokenizer): return score(model, "a")
+def b_loss(model, tokenizer): return loss(model, "b")
+def c_score(model, tokenizer): return score(model, "c")
+
+def b_sometimes(model, tokenizer):
+    value = score(model, "b")
+    if 0.5 < value[0] < 0.7:
+        raise RuntimeError("the <b>grader</b> gave up")
+    return value
+"""
+SCORE = {"direction": "maximize", "range": [0, 1]}
+LOSS = {"direction": "minimize"}
+TASKS: dict[str, dict[str, Any]] = {
+    "math": {"python": "report_tasks:a_score", **SCORE},
+    "code_loss": {"python": "report_tasks:b_loss", **LOSS},
+    "chat": {"python": "report_tasks:c_score", **SCORE},
+    "sometimes": {"python": "report_tasks:b_sometimes", **SCORE},
+}
+
+# What is merged, measured, and else asked for.
+SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
+    "one": ("a", ["math"], {}, {}),
+    "two": ("ab", ["math", "code_loss"], {}, {"prefer": {"math": 2, "code_loss": 1}}),
+    "three": (
+        "abc",
+        ["math", "code_loss", "chat"],
+        {"evaluations": 14, "refine": True},
+        {"require": {"math": "70%"}},
+    ),
+    "failing": (
+        "ab",
+        ["math", "code_loss", "chat", "sometimes"],
+        {"surrogate": "residual_gp", "evaluations": 14},
+        {},
+    ),
+    "nested": (
+        "abc",
+        ["math", "code_loss", "chat"],
+        {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8},
+        {},
+    ),
+    "nested_ties": (
+        "abc",
+        ["math", "code_loss", "chat"],
+        {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8},
+        {},
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def finished_run(
+    family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Path]]:
+    """Make the run folder of a search by its name, once."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = _search(name, family, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    with pytest.MonkeyPatch.context() as patch:  # fronts of few points, quickly found
+        patch.setattr("mergekit_map.search.front.N_GENERATIONS", 8)
+        few = functools.partial(compute_front, n_points=24)
+        patch.setattr("mergekit_map.study.fitting.compute_front", few)
+        yield make
+
+
+def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
+    models, tasks, search, select = SEARCHES[name]
+    heads = {
+        n: load_file(path / "model.safetensors")["lm_head.weight"]
+        for n, path in family.items()
+    }
+    torch.save(heads, folder / "heads.pt")
+    (folder / "report_tasks.py").write_text(TASK_MODULE)
+    config = {
+        "merge_method": "ties" if name == "nested_ties" else "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[n])} for n in models],
+        "dtype": "float32",
+        "map": {
+            "tasks": {task: TASKS[task] for task in tasks},
+            "search": {"remeasure": 3, **search},
+            "select": select,
+        },
+    }
+    (folder / "config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        command = ["search", "config.yml", "run"]
+        result = click.testing.CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    return folder / "run"

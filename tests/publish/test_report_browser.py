@@ -1,0 +1,599 @@
+"""The report in a real browser: it works, fits two widths, and harms nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Watched, find_chromium, open_browser, watched_page
+from playwright.sync_api import Browser, Page, TimeoutError
+
+from mergekit_map import select_point
+from mergekit_map.errors import DesignError
+from mergekit_map.measurement import Metric
+from mergekit_map.publish.report import report_page, write_report
+from mergekit_map.publish.report_data import report_content
+from mergekit_map.publish.run_folder import read_run_folder
+from mergekit_map.publish.surfaces import predict_surfaces
+from mergekit_map.specs import SelectSpec
+from mergekit_map.study.choosing import choose, find_limits
+
+Make = Callable[[str], Path]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_chromium() is None,
+        reason="no Chromium is installed; on Debian: apt-get install chromium",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reported(
+    finished_run: Make, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Copy a run by its name, with a report."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
+            made[name] = Path(shutil.copytree(finished_run(name), place))
+            write_report(made[name])
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def open_report(
+    browser: Browser, reported: Callable[[str], Path]
+) -> Iterator[Callable[..., Watched]]:
+    opened = []
+
+    def open_one(name: str, **options: Any) -> Watched:
+        context = watched_page(browser, reported(name) / "report.html", **options)
+        opened.append(context)
+        return context.__enter__()
+
+    yield open_one
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+def slide(page: Page, weights: Mapping[int, float]) -> None:
+    """Move the sliders of some tasks."""
+    script = """(weights) => {
+      for (const [t, weight] of Object.entries(weights)) {
+        const slider = document.getElementById(`slider-${t}`);
+        slider.value = weight;
+        slider.dispatchEvent(new Event("input", {bubbles: true}));
+      }
+    }"""
+    page.evaluate(script, {str(t): weight for t, weight in weights.items()})
+
+
+def trace(name: str, chart: str = "#front-chart") -> str:
+    """Find a trace of a chart by its name, in the page's language."""
+    found = f"data.find((trace) => trace.name === '{name}')"
+    return f"document.querySelector('{chart}').{found}"
+
+
+def shown_point(page: Page) -> int:
+    return int(page.input_value("#index"))
+
+
+def assert_shows(page: Page, run: Path, index: int) -> None:
+    """Check that all parts of the page show a point."""
+    assert shown_point(page) == index
+    assert page.text_content("#point-title") == f"Point {index}"
+    recipe = (run / f"recipes/{index:03d}.yml").read_text()
+    assert page.text_content("#recipe") == recipe
+    assert f"--index {index}\n" in (page.text_content("#command") or "")
+    point = json.loads((run / "front.json").read_text())["points"][index]
+    ring = page.evaluate(f"{trace('chosen')}.x")
+    task = next(iter(point["predicted"]))
+    assert ring == [point["predicted"][task]["value"]]
+
+
+# --- choosing ------------------------------------------------------------------------
+
+
+def random_case(rng: np.random.Generator) -> dict[str, Any]:
+    """Make a front, with ties now and then, and something to ask of it."""
+    n, m = int(rng.integers(1, 40)), int(rng.integers(1, 6))
+    values = rng.normal(size=(n, m)) * 10.0 ** rng.integers(-3, 4, size=m)
+    if rng.random() < 0.3:
+        values = np.round(values, 1)  # equal values
+    if rng.random() < 0.2:
+        values[:, 0] = values[0, 0]  # a task that is constant
+    if rng.random() < 0.2:
+        values = values[rng.integers(0, n, size=n)]  # equal points
+    higher = rng.random(m) < 0.5
+    weights = rng.choice([0.0, 0.5, 1, 3.3, 10], size=m)
+    weights[0] = max(weights[0], 0.1)
+    limits: list[str] = []
+    singles = np.abs(values[rng.integers(0, n, size=2)]) + 0.1
+    for t in range(m):
+        kind = rng.choice(["none", "number", "share"], p=[0.6, 0.25, 0.15])
+        number = float(rng.choice(values[:, t]))
+        share = f"{rng.choice([50, 80, 95, 99.5, 120]):g}%"
+        limits.append({"none": "", "number": repr(number), "share": share}[str(kind)])
+    return {
+        "values": values.tolist(),
+        "higher": higher.tolist(),
+        "weights": weights.tolist(),
+        "limits": limits,
+        "singles": singles.tolist(),
+        "scalarization": str(rng.choice(["sum", "achievement"])),
+    }
+
+
+def python_choice(case: dict[str, Any]) -> dict[str, Any]:
+    """Choose by the rules of the package."""
+    names = [f"t{t}" for t in range(len(case["higher"]))]
+    tasks = {
+        name: Metric(higher, None, None)
+        for name, higher in zip(names, case["higher"], strict=True)
+    }
+    require: dict[str, float | str] = {
+        name: limit if limit.endswith("%") else float(limit)
+        for name, limit in zip(names, case["limits"], strict=True)
+        if limit
+    }
+    select = SelectSpec(
+        prefer=dict(zip(names, case["weights"], strict=True)),
+        scalarization=case["scalarization"],
+        require=require or None,
+    )
+    anchors = {
+        f"single {i}": dict(zip(names, row, strict=True))
+        for i, row in enumerate(case["singles"])
+    }
+    signs = np.where(case["higher"], 1.0, -1.0)
+    utilities = np.array(case["values"]) * signs
+    limits = find_limits(select, tasks, anchors)
+    try:
+        index = choose(select, tasks, utilities, anchors)
+        return {"index": index, "limits": [limits.get(n) for n in names], "out": False}
+    except DesignError as error:
+        (nearest,) = re.findall(r"at point (\d+), the nearest", str(error))
+        return {
+            "index": int(nearest),
+            "limits": [limits.get(n) for n in names],
+            "out": True,
+        }
+
+
+CHOOSE_ALL = """(cases) => cases.map((c) => {
+  const content = {
+    tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
+    points: c.values.map((row) => ({predicted: row.map((v) => [v, null])})),
+    anchors: c.singles.map((row) => ({
+      label: "single", kind: "model", measured: row.map((v) => [v, null])})),
+  };
+  const limits = c.limits.map((text, t) => choosing.readLimit(text, content, t).limit);
+  const found = choosing.choose(content,
+    {weights: c.weights, limits, scalarization: c.scalarization});
+  return {index: found.index, limits, out: found.missing !== null};
+})"""
+
+
+def test_the_page_chooses_as_the_package_does(
+    open_report: Callable[..., Watched],
+) -> None:
+    rng = np.random.default_rng(0)
+    cases = [random_case(rng) for _ in range(800)]
+
+    found = open_report("two").page.evaluate(CHOOSE_ALL, cases)
+
+    expected = [python_choice(case) for case in cases]
+    assert found == expected
+    outcomes = {
+        (e["out"], c["scalarization"]) for e, c in zip(expected, cases, strict=True)
+    }
+    assert len(outcomes) == 4  # both scalarizations, within reach and out of it
+
+
+@pytest.mark.parametrize("name", ["two", "three"])
+def test_sliders_and_limits_move_the_point_and_its_recipe(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path], name: str
+) -> None:
+    run = reported(name)
+    watched = open_report(name)
+    page = watched.page
+    front = json.loads((run / "front.json").read_text())
+    tasks = list(front["tasks"])
+    assert_shows(page, run, front["selected"])
+    page.click("#reset")
+    for t in range(len(tasks)):
+        page.fill(f"#limit-{t}", "")
+    rng = np.random.default_rng(1)
+    chosen = set()
+    for step in range(12):
+        weights = [round(w, 1) for w in rng.uniform(0.1, 10, size=len(tasks)) ** 2 / 10]
+        slide(page, dict(enumerate(weights)))
+        choice: dict[str, Any] = {"prefer": dict(zip(tasks, weights, strict=True))}
+        page.fill("#limit-0", "")
+        if step % 2:
+            point = front["points"][int(rng.integers(len(front["points"])))]
+            limit = point["predicted"][tasks[0]]["value"]
+            page.fill("#limit-0", repr(limit))
+            choice["require"] = {tasks[0]: limit}
+        if step % 3 == 0:
+            page.check("input[value=achievement]")
+            choice["scalarization"] = "achievement"
+        else:
+            page.check("input[value=sum]")
+        expected = select_point(run, **choice).index
+        assert_shows(page, run, expected)
+        chosen.add(expected)
+    assert len(chosen) > 4
+    watched.settle()
+    assert watched.problems == watched.fetched == []
+
+
+def test_buttons_number_and_a_click_choose_too(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path]
+) -> None:
+    run = reported("two")
+    page = open_report("two").page
+    selected = shown_point(page)
+
+    page.click("#knee")
+    assert_shows(page, run, select_point(run, knee=True).index)
+    page.fill("#index", "0")
+    page.press("#index", "Enter")
+    assert_shows(page, run, 0)
+    page.fill("#index", "999")
+    page.press("#index", "Enter")
+    assert_shows(page, run, 0)
+
+    place = page.evaluate(
+        """() => {
+          const chart = document.getElementById("front-chart");
+          const trace = chart.data.find((d) => d.name === "front, predicted");
+          const {xaxis, yaxis} = chart._fullLayout;
+          const box = chart.getBoundingClientRect();
+          return [box.x + xaxis._offset + xaxis.d2p(trace.x[9]),
+                  box.y + yaxis._offset + yaxis.d2p(trace.y[9]), trace.customdata[9]];
+        }"""
+    )
+    page.mouse.click(place[0], place[1])
+    page.wait_for_timeout(500)  # plotly waits for a second click
+    assert_shows(page, run, place[2])
+
+    page.click("#reset")
+    assert_shows(page, run, selected)
+
+
+def test_says_how_far_limits_are_out_of_reach(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path]
+) -> None:
+    run = reported("two")
+    page = open_report("two").page
+    with pytest.raises(DesignError, match="at point") as caught:
+        select_point(run, prefer={"math": 1, "code_loss": 1}, require={"math": 0.99})
+
+    page.fill("#limit-0", "0.99")
+
+    (nearest, value, short) = re.findall(
+        r"at point (\d+), the nearest, math is ([\d.]+), ([\d.]+) short",
+        str(caught.value),
+    )[0]
+    said = page.text_content("#verdict-on-limits") or ""
+    assert f"Nearest is point {nearest}: math is {value}, {short} short" in said
+    assert_shows(page, run, int(nearest))
+
+    page.fill("#limit-0", "half")
+    assert "write a number, or a share" in (page.text_content("#wrong-0") or "")
+    assert page.text_content("#verdict-on-limits") == ""
+
+    page.fill("#limit-0", "")
+    slide(page, {0: 0, 1: 0})
+    assert "No task counts" in (page.text_content("#verdict-on-limits") or "")
+
+
+def test_limits_grey_what_they_exclude(open_report: Callable[..., Watched]) -> None:
+    page = open_report("two").page
+    kept_points = f"{trace('front, predicted')}.x.length"
+    all_points = page.evaluate(kept_points)
+
+    page.fill("#limit-0", "90%")
+
+    kept = page.evaluate(kept_points)
+    left = page.evaluate(f"{trace('outside the limits')}.x.length")
+    assert 0 < kept < all_points
+    assert kept + left == all_points
+    assert f"{kept} of {all_points} points" in (
+        page.text_content("#verdict-on-limits") or ""
+    )
+
+
+def test_the_copy_buttons_copy(
+    browser: Browser, reported: Callable[[str], Path]
+) -> None:
+    path = reported("two") / "report.html"
+    access = ["clipboard-read", "clipboard-write"]
+    with watched_page(browser, path, permissions=access) as watched:
+        page = watched.page
+        for button, source in (("copy-recipe", "recipe"), ("copy-command", "command")):
+            page.click(f"#{button}")
+            page.wait_for_function(
+                "(id) => document.getElementById(id).textContent === 'Copied'",
+                arg=button,
+            )
+            copied = page.evaluate("navigator.clipboard.readText()")
+            assert copied == page.text_content(f"#{source}")
+            assert copied.strip()
+
+
+# --- looking -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three", "failing", "nested"])
+def test_every_report_fits_two_widths_and_is_quiet(
+    open_report: Callable[..., Watched], name: str
+) -> None:
+    watched = open_report(name)
+    assert_fits(watched.page, 1280)
+
+    watched.page.set_viewport_size({"width": 400, "height": 900})
+    watched.settle()
+    assert_fits(watched.page, 400)
+
+    n_tasks = watched.page.evaluate(
+        "JSON.parse(document.getElementById('content').textContent).tasks.length"
+    )
+    for section in ("surrogate-charts", "fit-charts"):
+        drawn = watched.page.locator(f"#{section} .chart .main-svg:first-child")
+        assert drawn.count() == n_tasks
+    assert watched.page.locator("#all-tasks").is_visible() == (n_tasks > 1)
+    assert watched.problems == watched.fetched == []
+
+
+def test_a_report_opened_on_a_phone_fits_and_is_quiet(
+    open_report: Callable[..., Watched],
+) -> None:
+    watched = open_report("three", width=400)
+
+    assert_fits(watched.page, 400)
+    assert watched.problems == watched.fetched == []
+
+
+def assert_fits(page: Page, width: int) -> None:
+    """Check that nothing is wider than the page, and no text too small to read."""
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    too_wide = """() => [...document.querySelectorAll(
+        "main > *, .card, .chart, svg.main-svg")]
+      .filter((e) => e.getBoundingClientRect().right > innerWidth)
+      .map((e) => e.outerHTML.slice(0, 80))"""
+    charts_follow = f"() => ({too_wide})().length === 0"
+    with contextlib.suppress(TimeoutError):
+        page.wait_for_function(charts_follow, timeout=5000)
+    assert page.evaluate(too_wide) == []
+    too_small = """() => [...document.querySelectorAll("main *")]
+      .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+      .filter((e) => parseFloat(getComputedStyle(e).fontSize) < 11)
+      .map((e) => e.outerHTML.slice(0, 80))"""
+    assert page.evaluate(too_small) == []
+
+
+def test_all_is_marked_in_the_front(open_report: Callable[..., Watched]) -> None:
+    page = open_report("three").page
+
+    traces = page.evaluate(
+        """document.getElementById("front-chart").data.map((d) =>
+          ({name: d.name, n: d.x.length, text: d.text ?? [],
+            bars: d.error_x ? d.error_x.array.filter((e) => e > 0).length : 0}))"""
+    )
+
+    found = {trace["name"]: trace for trace in traces}
+    assert found["base model"]["text"] == ["base"]
+    assert found["single models"]["text"] == ["a", "b", "c"]
+    assert found["uniform soup"]["text"] == ["soup"]
+    checked = found["front, measured"]["n"] + found["outside the limits, measured"]["n"]
+    assert checked >= 3
+    assert found["front, measured"]["bars"] == found["front, measured"]["n"]
+    assert found["single models"]["bars"] == 3
+
+
+def test_two_tasks_of_many_are_chosen_and_three_are_shown_in_space(
+    open_report: Callable[..., Watched],
+) -> None:
+    watched = open_report("three")
+    page = watched.page
+    front = "document.getElementById('front-chart')"
+
+    page.select_option("#axis-y", label="chat")
+    title = page.evaluate(f"{front}.layout.yaxis.title.text")
+    assert title == "chat, higher is better"
+    assert watched.problems == []
+
+    page.click("#space")
+    page.wait_for_function(f"{front}.data[0].type === 'scatter3d'")
+    assert page.evaluate(f"{front}.data[0].z.length") > 5
+    slide(page, {0: 9})
+    page.click("#space")
+    page.wait_for_function(f"{front}.data[0].type === 'scatter'")
+    # Software that draws without a graphics card says that it is slow, and no more.
+    slow = ("GPU stall", "willReadFrequently")
+    assert [p for p in watched.problems if not any(s in p for s in slow)] == []
+
+
+def test_slices_follow_the_point(open_report: Callable[..., Watched]) -> None:
+    page = open_report("three").page
+    line = f"{trace('predicted', '#surrogate-charts .chart')}.y"
+    before = page.evaluate(line)
+
+    page.fill("#index", "0" if shown_point(page) else "1")
+    page.press("#index", "Enter")
+    page.wait_for_timeout(300)
+    assert page.evaluate(line) == before  # out of view
+    page.locator("#surrogate-charts").scroll_into_view_if_needed()
+    page.wait_for_function(f"(before) => {line}[3] !== before[3]", arg=before)
+
+
+def test_dark_where_the_system_is_dark(
+    browser: Browser, reported: Callable[[str], Path]
+) -> None:
+    path = reported("two") / "report.html"
+    with watched_page(browser, path, color_scheme="dark") as watched:
+        background = watched.page.evaluate(
+            "getComputedStyle(document.body).backgroundColor"
+        )
+        text = watched.page.evaluate(
+            "document.getElementById('front-chart').layout.font.color"
+        )
+        assert max(map(int, re.findall(r"\d+", background)[:3])) < 60
+        assert text == "#e8ebed"
+        assert watched.problems == []
+
+
+# --- harm ----------------------------------------------------------------------------
+
+EVIL = [
+    '<img src=x onerror="window.harmed=1">',
+    "</script><script>window.harmed=2</script>",
+    "$\\href{javascript:window.harmed=3}{x}$ %{x} {{y}}",
+    "<a href='javascript:window.harmed=4'>\"quoted\" & 'so'</a> 😀",
+    "<b>x</b><i>&lt;&#36;",
+]
+
+
+@pytest.fixture(scope="module")
+def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
+    """A page whose every name and sentence is markup."""
+    run = read_run_folder(reported("three"))
+    content = report_content(run, predict_surfaces(run))
+    names = itertools.cycle(EVIL)
+    for field in ("tasks", "coefficients"):
+        for part in content[field]:
+            part["name"] = next(names)
+    for task in content["tasks"]:
+        task["unit"] = next(names)
+    for merge in (*content["anchors"], *content["merges"]):
+        merge["label"] = next(names)
+    for merge in content["merges"]:
+        merge["roles"] = [next(names)]
+        merge["errors"][0] = next(names)
+    for point in content["points"]:
+        point["recipe"] = next(names)
+    surfaces = content["surfaces"]
+    surfaces["axes"] = [next(names) for _ in surfaces["axes"]]
+    content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], verdicts=EVIL)
+    content["facts"].update(method=EVIL[0], surrogate=EVIL[1])
+    page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
+    page.write_text(report_page(content), encoding="utf-8")
+    return page
+
+
+def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None:
+    with watched_page(browser, evil_page) as watched:
+        page = watched.page
+        for box in page.evaluate(
+            """[...document.querySelectorAll(".chart .nsewdrag")].map((e) => {
+              const r = e.getBoundingClientRect();
+              return [r.x + scrollX + r.width / 2, r.y + scrollY + r.height / 2]; })"""
+        ):
+            page.evaluate("([x, y]) => scrollTo(0, y - 300)", box)
+            page.mouse.move(box[0], 300)
+            page.wait_for_timeout(30)
+        page.click("#space")
+        page.wait_for_timeout(800)
+
+        assert page.evaluate("window.harmed") is None
+        for tag in ("img", "b > *", "main a", "main script", "iframe", "object"):
+            assert page.locator(tag).count() == 0, tag
+        assert page.title() == f"{EVIL[0]}: mergekit-map report"
+        assert page.text_content("h1") == EVIL[0]
+        assert page.text_content("#lead") == EVIL[2]
+        shown = page.locator("#verdicts li").all_text_contents()
+        assert shown == EVIL
+        assert (
+            page.evaluate("document.querySelector('#axis-x').options[1].text")
+            == EVIL[1]
+        )
+        assert watched.fetched == []
+        slow = ("GPU stall", "willReadFrequently")
+        assert [p for p in watched.problems if not any(s in p for s in slow)] == []
+
+
+def test_labels_in_charts_are_shown_letter_by_letter(
+    browser: Browser, evil_page: Path
+) -> None:
+    with watched_page(browser, evil_page) as watched:
+        words = watched.page.evaluate(
+            """[...document.querySelectorAll("#front-chart text")]
+              .map((e) => e.textContent)"""
+        )
+        # Long names are cut in the middle.
+        for part in (EVIL[4], "<img src=x…", "$\\href{jav…"):
+            assert any(part in word for word in words), part
+
+
+@pytest.fixture
+def server(
+    reported: Callable[[str], Path],
+) -> Iterator[tuple[str, list[str]]]:
+    """Serve the folder of a run; gives its address and what was asked for."""
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments: Any) -> None:
+            asked.append(arguments[1])
+
+    handler = functools.partial(Handler, directory=str(reported("two")))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}", asked
+        http.shutdown()
+        thread.join()
+
+
+def test_the_policy_lets_nothing_else_run_or_be_fetched(
+    browser: Browser, server: tuple[str, list[str]]
+) -> None:
+    address, asked = server
+    page = browser.new_page()
+    page.goto(f"{address}/report.html")
+    page.wait_for_selector("#fit-charts .main-svg")
+
+    stopped = page.evaluate(
+        """async () => {
+          const stopped = [];
+          addEventListener("securitypolicyviolation",
+            (e) => stopped.push(e.effectiveDirective));
+          const script = document.createElement("script");
+          script.textContent = "window.harmed = 1";
+          document.body.append(script);
+          document.body.append(Object.assign(new Image(), {src: "/front.png"}));
+          await fetch("/front.json").catch(() => null);
+          await new Promise((done) => setTimeout(done, 300));
+          return [...stopped, window.harmed ?? null];
+        }"""
+    )
+
+    page.close()
+    assert sorted(stopped[:-1]) == ["connect-src", "img-src", "script-src-elem"]
+    assert stopped[-1] is None
+    assert asked == ["GET /report.html HTTP/1.1"]
