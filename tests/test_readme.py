@@ -1,4 +1,4 @@
-"""The README is true: its commands exist, its examples are accepted, its tables fresh."""
+"""The README is true: commands exist, examples are accepted, tables are fresh."""
 
 from __future__ import annotations
 
