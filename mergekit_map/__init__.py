@@ -11,23 +11,37 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from mergekit_map.comparing import compare_runs
     from mergekit_map.errors import MapError
+    from mergekit_map.importing import read_imported
+    from mergekit_map.inspecting import inspect_config, probe_config
     from mergekit_map.measurement import Measurement, Metric
+    from mergekit_map.migrating.evolve import migrate_evolve
     from mergekit_map.pipeline import search_front
     from mergekit_map.project import Project, load_project
+    from mergekit_map.publish.report import write_report
+    from mergekit_map.schema import config_schema
     from mergekit_map.selection import Selection, select_point
     from mergekit_map.shipping import merge_point
 
+# name -> module that holds it
 _HOMES = {
     "MapError": "errors",
     "Measurement": "measurement",
     "Metric": "measurement",
     "Project": "project",
+    "Selection": "selection",
+    "compare_runs": "comparing",
+    "config_schema": "schema",
+    "inspect_config": "inspecting",
     "load_project": "project",
     "merge_point": "shipping",
+    "migrate_evolve": "migrating.evolve",
+    "probe_config": "inspecting",
+    "read_imported": "importing",
     "search_front": "pipeline",
-    "Selection": "selection",
     "select_point": "selection",
+    "write_report": "publish.report",
 }
 
 __all__ = [
@@ -36,10 +50,17 @@ __all__ = [
     "Metric",
     "Project",
     "Selection",
+    "compare_runs",
+    "config_schema",
+    "inspect_config",
     "load_project",
     "merge_point",
+    "migrate_evolve",
+    "probe_config",
+    "read_imported",
     "search_front",
     "select_point",
+    "write_report",
 ]
 
 
