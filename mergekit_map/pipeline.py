@@ -191,7 +191,9 @@ def _write_results(
     recipes: Recipes,
     run: Path,
 ) -> None:
-    front["reason"] = selection_reason(front, project.spec.select, front["selected"])
+    select = project.spec.select
+    front["select"] = select.model_dump(exclude_unset=True)
+    front["reason"] = selection_reason(front, select, front["selected"])
     front["verdicts"] = verdicts(front)
     count = len(front["points"])
     for index, point in enumerate(front["points"]):

@@ -82,6 +82,7 @@ def select_point(
     front = read_json(run / "front.json", "front")
     if select.model_fields_set:
         front["selected"], front["reason"] = _choose(front, select)
+        front["select"] = select.model_dump(exclude_unset=True)
     front["verdicts"] = verdicts(front)
     point = front["points"][front["selected"]]
     path = run / point["recipe"]

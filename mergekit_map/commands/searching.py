@@ -47,6 +47,7 @@ def search(
     _search(config, run, merge_options, import_file)
     click.echo(
         f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
+        f"Look at it with: mergekit-map report {shlex.quote(str(run))}\n"
         f"Choose with: mergekit-map select {shlex.quote(str(run))} --prefer TASK=WEIGHT"
     )
 

@@ -17,17 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map import __version__
-from mergekit_map.config import parse_map_block
-from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.config import parse_select
+from mergekit_map.errors import ArtifactError
+from mergekit_map.frontfile import Front
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.run_folder import RunFolder
 from mergekit_map.publish.surfaces import Surfaces, locate
-from mergekit_map.selection import selection_reason
 from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import preference
 from mergekit_map.study.results import plain
 from mergekit_map.verdicts import verdicts
-from mergekit_map.yamlfile import read_yaml
 
 FloatArray = NDArray[np.float64]
 
@@ -57,7 +56,7 @@ def report_content(run: RunFolder, surfaces: Surfaces) -> dict[str, Any]:
         "anchors": [_anchor(front, anchor) for anchor in front["anchors"]],
         "selected": front["selected"],
         "reason": front["reason"],
-        "start": _start(run),
+        "start": _start(front),
         "verdicts": verdicts(front),
         "surfaces": _surfaces(run, surfaces),
         "merges": measured_merges(run),
@@ -128,18 +127,10 @@ def _reading(reading: Mapping[str, Any]) -> list[Any] | None:
     return [reading["value"], reading["stderr"]] if known else None
 
 
-def _start(run: RunFolder) -> dict[str, Any] | None:
-    """Give what ``map.select`` asks for, where that is what chose the point."""
-    front = run.front
-    try:
-        spec, _ = parse_map_block(read_yaml(run.path / "config.yml"))
-        if spec is None or spec.tasks.keys() != front["tasks"].keys():
-            return None
-        select = spec.select
-        reason = selection_reason(front, select, front["selected"])
-    except ConfigError:  # the file is not what it was, and only the sliders need it
-        return None
-    if select.index is not None or reason != front["reason"]:
+def _start(front: Front) -> dict[str, Any] | None:
+    """Give the preference and limits that chose the point; None for an index."""
+    select = parse_select(front["select"])
+    if select.index is not None:
         return None
     prefer = preference(SelectSpec() if select.knee else select, front["tasks"])
     limits = select.require or {}

@@ -1,10 +1,12 @@
-"""Take the pictures of the report that the README shows, in a real browser.
+"""Take the pictures that the README shows, those of the report in a real browser.
 
     mergekit-map demo --out mergekit-map-demo
-    python tests/pictures/make_report_pictures.py mergekit-map-demo/run docs
+    mergekit-map search two.yml two     # demo.yml with code_loss and math_loss alone
+    python tests/pictures/make_report_pictures.py mergekit-map-demo/run two docs
 
 writes ``docs/report-1280.png`` and ``docs/report-400.png``: the page at both widths,
-from its top to the chart of all tasks. The home directory is written as ``~``.
+from its top to the chart of all tasks, with the home directory as ``~``; and
+``docs/front.png``, the front of two tasks.
 """
 
 from __future__ import annotations
@@ -30,10 +32,12 @@ LAST = "#all-tasks"  # the part of the page that a picture ends with
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="the folder of a finished search")
+    parser.add_argument("two", type=Path, help="that of one of two tasks")
     parser.add_argument("out", type=Path, help="where the pictures go")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    shutil.copy(arguments.two / "front.png", out / "front.png")
     run = arguments.run.resolve()
     with tempfile.TemporaryDirectory() as folder:
         page = report_without_paths(run, Path(folder))

@@ -260,7 +260,7 @@ def test_what_was_measured_after_the_search_is_shown(
     assert content["points"][open_ones[1]]["measured"] == [None, None]
 
 
-def test_the_sliders_start_where_the_configuration_chose(
+def test_the_sliders_start_where_the_point_was_chosen(
     finished_run: Make, tmp_path: Path
 ) -> None:
     two, three = (content_of(finished_run(name)) for name in ("two", "three"))
@@ -273,6 +273,14 @@ def test_the_sliders_start_where_the_configuration_chose(
     assert three["start"]["limits"] == ["70%", "", ""]
 
     run = copied(finished_run("two"), tmp_path)
+    first, second = two["tasks"][0]["name"], two["tasks"][1]["name"]
+    select_point(run, prefer={first: 1, second: 3}, scalarization="achievement")
+    assert content_of(run)["start"] == {
+        "weights": [1.0, 3.0],
+        "limits": ["", ""],
+        "scalarization": "achievement",
+    }
+
     select_point(run, index=0)
     content = content_of(run)
     assert content["start"] is None
@@ -281,18 +289,6 @@ def test_the_sliders_start_where_the_configuration_chose(
         content["reason"]
         == f"Point 0 of {len(content['points'])}, chosen by its index."
     )
-
-
-def test_a_changed_configuration_only_leaves_the_sliders_in_the_middle(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = copied(finished_run("two"), tmp_path)
-    (run / "config.yml").write_text("merge_method: [")
-
-    content = content_of(run)
-
-    assert content["start"] is None
-    assert content["points"] == content_of(finished_run("two"))["points"]
 
 
 @pytest.mark.slow
