@@ -129,7 +129,7 @@ def _reading(reading: Mapping[str, Any]) -> list[Any] | None:
 
 def _start(front: Front) -> dict[str, Any] | None:
     """Give the preference and limits that chose the point; None for an index."""
-    select = parse_select(front["select"])
+    select = parse_select(front.get("select", {}))
     if select.index is not None:
         return None
     prefer = preference(SelectSpec() if select.knee else select, front["tasks"])
