@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from mergekit.scripts import multimerge, run_yaml
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
-from mergekit_map.search.front import compute_front
 
 NAMES = "abcd"
 TASKS = ("like_a", "like_b", "like_cd")
@@ -41,16 +38,6 @@ def like_b(model, tokenizer):
 def like_cd(model, tokenizer):
     return away(model, "like_cd")
 """
-
-
-@contextmanager
-def fronts_of_few_points() -> Iterator[None]:
-    """Find fronts of few points, which takes less long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
-        few = functools.partial(compute_front, n_points=10)
-        patch.setattr("mergekit_map.study.fitting.compute_front", few)
-        yield
 
 
 def four_models(

@@ -16,12 +16,12 @@ from nested_runs import (
     assert_same_weights,
     finished,
     four_models,
-    fronts_of_few_points,
     nested_config,
     read,
     run_mergekit,
     stock,
 )
+from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 

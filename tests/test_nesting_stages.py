@@ -18,7 +18,6 @@ from nested_runs import (
     assert_same_weights,
     finished,
     four_models,
-    fronts_of_few_points,
     invoke,
     lines,
     nested_config,
@@ -27,6 +26,7 @@ from nested_runs import (
     write,
     write_tasks,
 )
+from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main

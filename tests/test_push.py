@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import pty
@@ -22,10 +21,10 @@ import torch
 import yaml
 from hub_server import TOKEN, Hub, Repository, go_online, serve
 from huggingface_hub import ModelCard
+from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
-from mergekit_map.search.front import compute_front
 
 REPO = "me/merged"
 LOCAL = ("base", "a", "b")
@@ -61,11 +60,8 @@ class Merged:
 def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Merged:
     """A front of a few points, and a checkpoint in several files."""
     folder = tmp_path_factory.mktemp("merged")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, fronts_of_few_points():
         patch.chdir(folder)
-        patch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
-        few = functools.partial(compute_front, n_points=10)
-        patch.setattr("mergekit_map.study.fitting.compute_front", few)
         write_config(folder, family)
         invoke("search", "config.yml", "run")
         record_a_failure(folder / "run", family)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ import click.testing
 import pytest
 import torch
 import yaml
+from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
-from mergekit_map.search.front import compute_front
 
 # Tasks measure how far the output layer is from that of a model.
 TASK_MODULE = """
@@ -85,20 +84,17 @@ SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
 @pytest.fixture(scope="session")
 def finished_run(
     family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Path]]:
+) -> Callable[[str], Path]:
     """Make the run folder of a search by its name, once."""
     made: dict[str, Path] = {}
 
     def make(name: str) -> Path:
         if name not in made:
-            made[name] = _search(name, family, tmp_path_factory.mktemp(name))
+            with fronts_of_few_points(24):
+                made[name] = _search(name, family, tmp_path_factory.mktemp(name))
         return made[name]
 
-    with pytest.MonkeyPatch.context() as patch:  # fronts of few points, quickly found
-        patch.setattr("mergekit_map.search.front.N_GENERATIONS", 8)
-        few = functools.partial(compute_front, n_points=24)
-        patch.setattr("mergekit_map.study.fitting.compute_front", few)
-        yield make
+    return make
 
 
 def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +14,7 @@ import click.testing
 import pytest
 import torch
 import transformers
+from quick_fronts import fronts_of_few_points
 from recipe_files import RECIPES
 from recipe_images import (
     CLASSES,
@@ -40,7 +40,6 @@ from recipe_models import (
 from safetensors.torch import save_file
 
 from mergekit_map.cli import main
-from mergekit_map.search.front import compute_front
 from mergekit_map.specs import PythonTask
 from mergekit_map.tasks.function import load_function
 
@@ -48,14 +47,12 @@ QUICK = {"evaluations": 15, "remeasure": 2}
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory of its own, fronts of few points, no shared cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
-    few = functools.partial(compute_front, n_points=10)
-    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", few)
-    return tmp_path
+    with fronts_of_few_points():
+        yield tmp_path
 
 
 def load_script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import peft
 import pytest
 import transformers
+from quick_fronts import fronts_of_few_points
 from recipe_files import RECIPES
 from recipe_models import (
     assert_same_bits,
@@ -25,18 +25,15 @@ from recipe_models import (
     stock_merge,
 )
 
-from mergekit_map.search.front import compute_front
-
 MakeModel = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A working directory of its own, and fronts of few points."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
-    few = functools.partial(compute_front, n_points=10)
-    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", few)
+    with fronts_of_few_points():
+        yield
 
 
 def check_run(result: click.testing.Result, out: str, merges: int, tasks: int) -> None:

@@ -7,7 +7,7 @@ import importlib
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 import yaml
 from huggingface_hub.utils import validate_repo_id
 from lm_eval.tasks import TaskManager
+from quick_fronts import fronts_of_few_points
 from recipe_bases import count_parameters
 from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
 
@@ -28,7 +29,6 @@ from mergekit_map.merging.entries import check_merge, referenced_models
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.schema import config_schema
-from mergekit_map.search.front import compute_front
 from mergekit_map.specs import LmEvalTask, MapSpec, PerplexityTask, PythonTask
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.log import open_log
@@ -272,10 +272,9 @@ def check_nested_count(study: Study, stated: str, folder: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def quick_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = functools.partial(compute_front, n_points=31)
-    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", quick)
-    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
+def quick_fronts() -> Iterator[None]:
+    with fronts_of_few_points(31):
+        yield
 
 
 @ALL
