@@ -278,6 +278,29 @@ def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
     assert len(notices) == 2
 
 
+def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
+    tmp_path: Path,
+) -> None:
+    # The corner of the box, which is best for "near", is imported a little wrong.
+    corner = dict(zip("xy", IDEAL["near"], strict=True))
+    study = replace(
+        study_of(remeasure=3),
+        bounds={"x": (0.0, corner["x"]), "y": (corner["y"], 1.0)},
+        anchors={"corner": corner},
+    )
+    row = {**corner, "near": bowl(corner, "near") + 1e-3, "far": bowl(corner, "far")}
+    file = write_csv(tmp_path / "measured.csv", [row])
+
+    result, _ = run(study, tmp_path / "run", Bowls(), file)
+
+    front = front_content(study, result, logged(tmp_path / "run"))
+    (point,) = (p for p in front["points"] if p["coefficients"] == corner)
+    assert point["measured"]["near"]["value"] == bowl(corner, "near")
+    # What was fitted stays what it was, so that going on changes nothing.
+    again, _ = run(study, tmp_path / "run", Bowls())
+    assert again.front == result.front
+
+
 def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
     rows = random_rows(5)
     run(study_of(), tmp_path / "run", Bowls(), write_csv(tmp_path / "1.csv", rows))
@@ -287,8 +310,8 @@ def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
         study_of(), tmp_path / "run", Bowls(), write_csv(tmp_path / "2.csv", rows)
     )
 
-    assert "1 measurements of 1 merges" in notices[0]
-    assert "1 of them replace an earlier import" in notices[0]
+    assert "1 measurement of 1 merge " in notices[0]
+    assert "of an earlier import they replace 1" in notices[0]
     imported = [e for e in logged(tmp_path / "run") if e.role == "imported"]
     assert len(imported) == 2 * 5 + 1
     assert imported[-1].value == 3.0
@@ -334,8 +357,9 @@ def test_an_anchor_may_lie_outside_the_bounds(tmp_path: Path) -> None:
         add_imported(study, log, imported, notices.append)
 
     assert notices == [
-        "1 measurements of 1 merges imported, taken for merges of this configuration: "
-        "they count as evaluations and are not measured again"
+        "1 measurement of 1 merge imported, taken for merges of this configuration: "
+        "they count as evaluations and are not measured again, but for points of the "
+        "front"
     ]
 
 

@@ -53,10 +53,15 @@ def _summary(fresh: Sequence[Evaluation], given: int, replaced: int) -> str:
         return f"of the {given} measurements to import none is new"
     merges = len({e.key[0] for e in fresh})
     text = (
-        f"{len(fresh)} measurements of {merges} merges imported, taken for merges of "
-        "this configuration: they count as evaluations and are not measured again"
+        f"{len(fresh)} measurement{_s(len(fresh))} of {merges} merge{_s(merges)} "
+        "imported, taken for merges of this configuration: they count as evaluations "
+        "and are not measured again, but for points of the front"
     )
-    return f"{text}; {replaced} of them replace an earlier import" if replaced else text
+    return f"{text}; of an earlier import they replace {replaced}" if replaced else text
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _contradictions(

@@ -32,12 +32,15 @@ def measure(
 ) -> None:
     """Measure every task at every candidate, unless the log has it already.
 
+    What is shown as a point of the front was measured here: an import will not do.
+
     Raises:
         EvaluationError: a task failed on the first merge, or gave no number on the
             first few, so that it will hardly do better on the others.
     """
     measured = [e for e in matching(study, log) if e.error is None]
     done = {e.key for e in measured}
+    here = {e.key for e in measured if e.role != "imported"}
     complete = {e.key for e in measured if not _lacks_gradient(study, e)}
     values = {task: _values_of(study, log, task) for task in study.tasks}
     missing = [
@@ -46,7 +49,7 @@ def measure(
         for task in study.tasks
         # Only what is fitted has a use for derivatives.
         if evaluation_key(coefficients, task)
-        not in (done if role in ASSESSING else complete)
+        not in (here if role == "front" else done if role in ASSESSING else complete)
     ]
     total = len(candidates) * len(study.tasks)
     for index, (role, coefficients, task) in enumerate(missing):

@@ -68,10 +68,16 @@ def _usable(
     Measurements that assess a search stay out, unless a round asks for them: predicted
     front points are what the prediction is held against, and would make the front
     depend on how often a search was continued; opponents are what it is compared with.
+    Where an import was fitted it stays fitted, though a front point confirmed it since.
     """
     asked = {evaluation_key(c, "")[0] for planned in rounds for _, c in planned}
     known = matching(study, log)
-    return [e for e in known if e.role not in ASSESSING or e.key[0] in asked]
+    imported = {e.key for e in known if e.role == "imported"}
+    return [
+        e
+        for e in known
+        if e.role not in ASSESSING or (e.key[0] in asked and e.key not in imported)
+    ]
 
 
 def _latest(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
