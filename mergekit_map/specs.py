@@ -221,8 +221,11 @@ def share_of(limit: float | str) -> float | None:
     return float(limit.rstrip("%")) / 100 if isinstance(limit, str) else None
 
 
+_SHARE = r"^\d*[1-9]\d*(\.\d+)?%$|^\d*\.\d*[1-9]\d*%$"  # above 0%
+
+
 def _number_or_share(limit: Any) -> Any:
-    if isinstance(limit, str) and re.fullmatch(r"(?=.*[1-9])\d*\.?\d+%", limit):
+    if isinstance(limit, str) and re.fullmatch(_SHARE, limit):
         return limit
     if type(limit) in {int, float} and math.isfinite(limit):
         return limit
@@ -232,7 +235,9 @@ def _number_or_share(limit: Any) -> Any:
     )
 
 
-Limit = Annotated[float | str, BeforeValidator(_number_or_share)]
+Limit = Annotated[
+    float | Annotated[str, Field(pattern=_SHARE)], BeforeValidator(_number_or_share)
+]
 
 
 class SelectSpec(_Strict):

@@ -52,6 +52,8 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
     "a misspelt option of a task": (["map", "tasks", "math", "limti"], 5),
     "a task that is no file name": (["map", "tasks", "a/b"], {"lm_eval": "x"}),
     "no tasks": (["map", "tasks"], {}),
+    "a limit in words": (["map", "select", "require", "math"], "lots"),
+    "a share of nothing": (["map", "select", "require", "math"], "0.0%"),
 }
 
 
