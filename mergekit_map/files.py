@@ -12,8 +12,8 @@ from pathlib import Path
 from mergekit_map.errors import ArtifactError
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file beside its place and rename it.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8, beside its place and rename it.
 
     Raises:
         ArtifactError: the folder cannot be written.
@@ -21,7 +21,8 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
+        data = content if isinstance(content, bytes) else content.encode("utf-8")
+        partial.write_bytes(data)
         os.replace(partial, path)
     except OSError as error:
         raise _unwritable(path, error) from None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-_FRONT = "#1f6fb4"
-_MEASURED = "#d1495b"
-_ANCHOR = "#555555"
-_CHOSEN = "#e6a100"
+from mergekit_map.publish.pictures import (
+    ANCHOR,
+    CHOSEN,
+    MEASURED,
+    PREDICTED,
+    write_png,
+)
 
 
 def plot_front(front: Mapping[str, Any], path: Path) -> None:
@@ -23,7 +24,6 @@ def plot_front(front: Mapping[str, Any], path: Path) -> None:
     tasks = list(front["tasks"])
     size = max(1, len(tasks) - 1)
     figure = Figure(figsize=(1.5 + 4.2 * size, 1.2 + 3.8 * size), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     axes = figure.subplots(size, size, squeeze=False)
     if len(tasks) == 1:
         _draw_one(axes[0, 0], front, tasks[0])
@@ -37,9 +37,7 @@ def plot_front(front: Mapping[str, Any], path: Path) -> None:
     figure.legend(
         handles, labels, loc="outside upper left", ncols=columns, frameon=False
     )
-    partial = path.with_name(f".{path.name}.partial")
-    canvas.print_png(partial)  # type: ignore[no-untyped-call]
-    os.replace(partial, path)
+    write_png(figure, path)
 
 
 def _draw_pair(axes: Axes, front: Mapping[str, Any], x: str, y: str) -> None:
@@ -48,13 +46,13 @@ def _draw_pair(axes: Axes, front: Mapping[str, Any], x: str, y: str) -> None:
         _readings(points, "predicted", x, "value"),
         _readings(points, "predicted", y, "value"),
         s=12,
-        color=_FRONT,
+        color=PREDICTED,
         label="front, predicted",
         zorder=2,
     )
     measured = [p for p in points if _is_measured(p, x, y)]
     # Errors of the measured points alone: those of a whole front hide it.
-    for kind, color in (("predicted", _FRONT), ("measured", _MEASURED)):
+    for kind, color in (("predicted", PREDICTED), ("measured", MEASURED)):
         axes.errorbar(
             _readings(measured, kind, x, "value"),
             _readings(measured, kind, y, "value"),
@@ -70,21 +68,19 @@ def _draw_pair(axes: Axes, front: Mapping[str, Any], x: str, y: str) -> None:
         axes.plot(
             [point[kind][x]["value"] for kind in ("predicted", "measured")],
             [point[kind][y]["value"] for kind in ("predicted", "measured")],
-            color=_MEASURED,
+            color=MEASURED,
             linewidth=0.7,
             zorder=1,
         )
-    _scatter(axes, measured, x, y, marker="o", color=_MEASURED, label="front, measured")
+    _scatter(axes, measured, x, y, marker="o", color=MEASURED, label="front, measured")
     anchors = [p for p in front["anchors"] if _is_measured(p, x, y)]
-    _scatter(axes, anchors, x, y, marker="^", color=_ANCHOR, label="anchors, measured")
+    _scatter(axes, anchors, x, y, marker="^", color=ANCHOR, label="anchors, measured")
     for anchor in anchors:
         place = (anchor["measured"][x]["value"], anchor["measured"][y]["value"])
         _annotate(axes, anchor["label"], place)
     chosen = [points[front["selected"]]]
     if _is_measured(chosen[0], x, y):
-        _scatter(
-            axes, chosen, x, y, marker="*", color=_CHOSEN, label="chosen, measured"
-        )
+        _scatter(axes, chosen, x, y, marker="*", color=CHOSEN, label="chosen, measured")
     axes.set_xlabel(_axis_label(front, x))
     axes.set_ylabel(_axis_label(front, y))
     axes.grid(alpha=0.25)
@@ -94,7 +90,7 @@ def _draw_one(axes: Axes, front: Mapping[str, Any], task: str) -> None:
     """Draw a front of one task: a point per merge, in a row."""
     rows = [*front["anchors"], *front["points"]]
     labels = [*(a["label"] for a in front["anchors"]), "best"]
-    for kind, color in (("predicted", _FRONT), ("measured", _MEASURED)):
+    for kind, color in (("predicted", PREDICTED), ("measured", MEASURED)):
         shown = [
             (i, r) for i, r in enumerate(rows) if r[kind][task]["value"] is not None
         ]
@@ -151,7 +147,7 @@ def _annotate(axes: Axes, label: str, place: tuple[float, float]) -> None:
         xytext=(5, 5),
         textcoords="offset points",
         fontsize=8,
-        color=_ANCHOR,
+        color=ANCHOR,
         parse_math=False,
     )
 

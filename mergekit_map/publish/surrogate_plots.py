@@ -7,29 +7,25 @@ slices through the chosen point.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from mergekit_map.publish.pictures import CHOSEN, MEASURED, PREDICTED, write_png
+
 FloatArray = NDArray[np.float64]
 
-_PREDICTED = "#1f6fb4"
-_MEASURED = "#d1495b"
-_CHOSEN = "#e6a100"
 _COLUMNS = 4  # panels side by side, at most
 
 
 def plot_surrogates(content: Mapping[str, Any], path: Path) -> None:
     """Draw the surrogates of what ``report_content`` gives to a PNG."""
     figure = Figure(layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     draw = {"curve": _draw_curve, "contour": _draw_contour}
     kind = content["surfaces"]["kind"]
     if kind in draw:
@@ -39,9 +35,7 @@ def plot_surrogates(content: Mapping[str, Any], path: Path) -> None:
             axes.set_title(_title(content["tasks"][t]), fontsize=10, parse_math=False)
     else:
         _draw_slices(figure, content)
-    partial = path.with_name(f".{path.name}.partial")
-    canvas.print_png(partial)  # type: ignore[no-untyped-call]
-    os.replace(partial, path)
+    write_png(figure, path)
 
 
 def _panel_per_task(figure: Figure, count: int) -> list[Axes]:
@@ -65,7 +59,7 @@ def _draw_curve(axes: Axes, content: Mapping[str, Any], t: int) -> None:
         yerr=[merge["measured"][t][1] or 0.0 for merge in merges],
         fmt="D",
         markersize=5,
-        color=_MEASURED,
+        color=MEASURED,
     )
     index = content["selected"]
     chosen = content["points"][index]["predicted"][t][0]
@@ -126,9 +120,7 @@ def _draw_slices(figure: Figure, content: Mapping[str, Any]) -> None:
             place = surfaces["points"][index][k]
             if point["measured"][t] is not None:
                 value, stderr = point["measured"][t]
-                axes.errorbar(
-                    place, value, yerr=stderr or 0.0, fmt="D", color=_MEASURED
-                )
+                axes.errorbar(place, value, yerr=stderr or 0.0, fmt="D", color=MEASURED)
             _ring(axes, place, point["predicted"][t][0])
             axes.grid(alpha=0.25)
             if t == rows - 1:
@@ -145,9 +137,9 @@ def _draw_line(
     middle = np.array(value)
     error = np.array(stderr, dtype=np.float64)  # null is NaN, and leaves a gap
     axes.fill_between(
-        x, middle - error, middle + error, color=_PREDICTED, alpha=0.2, linewidth=0
+        x, middle - error, middle + error, color=PREDICTED, alpha=0.2, linewidth=0
     )
-    axes.plot(x, middle, color=_PREDICTED)
+    axes.plot(x, middle, color=PREDICTED)
 
 
 def _ring(axes: Axes, x: float, y: float) -> None:
@@ -157,7 +149,7 @@ def _ring(axes: Axes, x: float, y: float) -> None:
         s=200,
         marker="o",
         facecolor="none",
-        edgecolor=_CHOSEN,
+        edgecolor=CHOSEN,
         linewidth=2.5,
         zorder=4,
     )

@@ -1,0 +1,27 @@
+"""What all pictures share: the colours of what is shown, and how a PNG is written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from mergekit_map.files import write_atomically
+
+PREDICTED = "#1f6fb4"
+MEASURED = "#d1495b"
+ANCHOR = "#555555"
+CHOSEN = "#e6a100"
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    """Draw a figure to a PNG, which appears whole.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)  # type: ignore[no-untyped-call]
+    write_atomically(path, buffer.getvalue())
