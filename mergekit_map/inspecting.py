@@ -21,6 +21,7 @@ from mergekit_map.merging.preflight import (
     Inspection,
     inspect_models,
 )
+from mergekit_map.merging.space import SOUP
 from mergekit_map.merging.vectors import Figures
 from mergekit_map.nesting import nests_checkpoints
 from mergekit_map.project import Draft, Project, finish_draft, load_project, read_draft
@@ -82,7 +83,7 @@ def probe_config(
     """
     project = load_project(config, options, directory)
     study = project.outline()
-    soup, seconds = study.anchors["soup"], {}
+    soup, seconds = study.anchors[SOUP], {}
     with ExitStack() as stack:
         opened = merges_as_asked(project)(project)
         prepare, load = _timed(lambda: stack.enter_context(opened))
@@ -100,8 +101,9 @@ def probe_config(
                 raise EvaluationError(
                     f"task {task!r} cannot be measured at the soup: {text}"
                 ) from error
-    ahead = forecast(study)
-    loads = len(study.bounds) if nests_checkpoints(project) else 1
+    apart = nests_checkpoints(project)
+    ahead = forecast(study, checkpoints=apart)
+    loads = len(study.bounds) if apart else 1
     merges = (ahead.searched + ahead.front) * merge
     measurements = ahead.expected * sum(seconds.values()) / len(seconds)
     return {
@@ -176,7 +178,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> dict[str, Any]:
         "merge": spec.merge,
         "coefficients": list(study.bounds),
         "tasks": list(study.tasks),
-        **asdict(forecast(study)),
+        **asdict(forecast(study, checkpoints=nests_checkpoints(project))),
         "memory": [asdict(need) for need in memory],
         "disk": [asdict(need) for need in disk],
         "shortages": [asdict(n) for ns in (memory, disk) for n in shortages(ns)],

@@ -24,7 +24,7 @@ def show_inspection(content: Mapping[str, Any]) -> None:
     console = Console()
     if content["models"]:
         console.print(_models(content))
-        _print(console, _what_was_read(content["weights"]))
+        _print(console, _what_was_read(content))
     if content["pairs"]:
         console.print(_pairs(content["pairs"]))
     for problem in content["problems"]:
@@ -86,8 +86,8 @@ def _models(content: Mapping[str, Any]) -> Table:
     return table
 
 
-def _what_was_read(weights: Mapping[str, Any]) -> str:
-    texts = []
+def _what_was_read(content: Mapping[str, Any]) -> str:
+    texts, weights = [], content["weights"]
     if weights["read"]:
         n_read, total = (
             _short(weights[key], _DECIMAL) for key in ("read", "parameters")
@@ -97,6 +97,7 @@ def _what_was_read(weights: Mapping[str, Any]) -> str:
             if weights["exact"]
             else f"Read were {n_read} of {total} parameters, in evenly spread rows."
         )
+    if any(model["norm_ratio"] is not None for model in content["models"]):
         texts.append(
             "The norm ratio is |task vector| / |model|, both L1: 0.01 to 0.02 in the "
             "paper."
@@ -105,7 +106,7 @@ def _what_was_read(weights: Mapping[str, Any]) -> str:
         names = ", ".join(weights["on_the_hub"])
         texts.append(
             f"Weights that are not here were not read ({names}): download them for "
-            "norm ratios, cosines and what else only weights can tell."
+            "all that only weights can tell."
         )
     return " ".join(texts) + "\n"
 
@@ -118,7 +119,7 @@ def _pairs(pairs: Sequence[Mapping[str, Any]]) -> Table:
     table = _table(title)
     table.add_column("pair", overflow="fold")
     table.add_column("cosine", justify="right", no_wrap=True)
-    table.add_column("opposite signs", justify="right", no_wrap=True)
+    table.add_column("sign conflicts", justify="right", no_wrap=True)
     for pair in shown:
         cosine, conflicts = pair["cosine"], pair["sign_conflicts"]
         cells = (

@@ -320,6 +320,24 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "tokenizer.json is not JSON",
     ),
+    "added tokens without a name": (
+        edit_json("tokenizer.json", added_tokens=[{"id": 1}]),
+        "tokenizer",
+        "error",
+        "tokenizer.json is damaged at 'added_tokens.0.content'",
+    ),
+    "vocabulary damaged": (
+        edit_json("tokenizer.json", model="x"),
+        "tokenizer",
+        "error",
+        "tokenizer.json is damaged at 'model'",
+    ),
+    "chat template damaged": (
+        lambda model: (model / "chat_template.jinja").write_bytes(b"\xff") and None,
+        "tokenizer",
+        "error",
+        "chat_template.jinja is no text",
+    ),
     "tokenizer gone": (
         remove("tokenizer.json", "tokenizer_config.json"),
         "tokenizer-missing",
@@ -627,6 +645,24 @@ ADAPTERS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "its adapter says rank 8",
     ),
+    "pattern that is none": (
+        edit_json("adapter_config.json", rank_pattern={"[": 3}),
+        "adapter",
+        "error",
+        "is no regular expression",
+    ),
+    "list of patterns": (
+        edit_json("adapter_config.json", alpha_pattern=[1]),
+        "adapter",
+        "error",
+        "adapter_config.json is damaged at 'alpha_pattern'",
+    ),
+    "alpha in words": (
+        edit_json("adapter_config.json", lora_alpha="much"),
+        "adapter",
+        "error",
+        "adapter_config.json is damaged at 'lora_alpha'",
+    ),
     "prompts": (
         edit_json("adapter_config.json", peft_type="PROMPT_TUNING"),
         "adapter-kind",
@@ -680,6 +716,70 @@ def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -
         assert words in by_name[f"base+{name}"][0]["cause"]
 
 
+def test_an_adapter_without_alpha_has_that_of_peft(base: Path, tmp_path: Path) -> None:
+    models = [make_adapter(base, tmp_path / name, 1) for name in "ab"]  # alpha is 8
+    edit_json("adapter_config.json", lora_alpha="gone")(models[1])
+
+    content = inspected(configure(base, [f"{base}+{model}" for model in models]))
+
+    ratios = [model["norm_ratio"] for model in content["models"][1:]]
+    assert ratios[0] == ratios[1] > 0
+
+
+def test_a_whole_model_behind_a_plus_is_told_what_to_do(
+    base: Path, tmp_path: Path
+) -> None:
+    whole = tuned(base, tmp_path / "a", 1)
+
+    content = inspected(configure(base, [f"{base}+{whole}"]))
+
+    (finding,) = content["models"][1]["findings"]
+    assert finding["code"] == "adapter-whole"
+    assert "list the model as one of its own" in finding["advice"]
+
+
+def test_findings_have_one_order_whatever_the_hashes(
+    base: Path, tmp_path: Path
+) -> None:
+    model = tuned(base, tmp_path / "a", 1)
+    for name in ("normalizer", "pre-tokenizer", "token merges"):
+        SEEDS[name][0](model)
+
+    content = inspected(configure(base, [str(model)]))
+
+    codes = [code for code, _ in found(content)["a"]]
+    assert codes == [
+        f"tokenizer-{n}" for n in ("merges", "normalizer", "pre_tokenizer")
+    ]
+
+
+def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    edit_tensors(lambda tensors: noise(tensors, 0.015, 77))(Path(models[1]))
+    edit_tensors(make_zero)(Path(models[1]))
+    shutil.copy(Path(models[0], "model.safetensors"), models[2])
+    edit_tensors(make_nan)(Path(models[3]))
+    config = configure(base, models, merge_method="linear")
+    del config["base_model"]
+
+    content = inspected(config)
+
+    assert found(content) == {
+        "a": [],
+        "b": [],
+        "c": [("same-weights", "error")],
+        "d": [("weights-not-finite", "error")],
+    }
+    assert content["pairs"] == []
+    assert {model["norm_ratio"] for model in content["models"]} == {None}
+    config["models"] = config["models"][:2]
+    memory = inspected(config)["plan"]["memory"]
+    assert memory[0]["what"] == "2 models and the one under evaluation"
+    shown = inspect(config).stdout
+    for word in ("task vector", "cosine", "sign conflicts", "bounds"):
+        assert word not in shown
+
+
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
     config = configure(base, models, dtype="bfloat16", merge_method="ties")
@@ -708,14 +808,34 @@ def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
 
     plan = inspected(config)["plan"]
 
-    # Base, soup and four models; then three pairs of 20 merges; then the front.
-    assert plan["searched"] == 6 + 3 * 20
-    assert plan["measurements"] == 6 + 60 + 5
-    assert plan["expected"] == 6 + 40 + 5  # two levels, with the task in one pair each
+    # Base, soup and four models; then three pairs of 20 merges, and what is chosen of
+    # the first two; then the front.
+    assert plan["searched"] == 6 + 3 * 20 + 2
+    # The pair that does not own the only task is measured on it all the same.
+    assert plan["measurements"] == plan["expected"] == 6 + 60 + 2 + 5
     copy = 4 * 35680
     needs = {need["what"]: need["n_bytes"] for need in plan["disk"]}
     assert needs["2 merges on the way"] == 2 * copy
     assert plan["memory"][0]["n_bytes"] == 6 * copy
+
+
+def test_nested_sums_know_the_corners_of_their_pairs(
+    base: Path, tmp_path: Path
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    config = configure(base, models)
+    texts = config["map"]["tasks"]
+    config["map"]["tasks"] = {name: texts["text"] for name in ("one", "two", "three")}
+    config["map"]["search"] = {"strategy": "nested", "evaluations": 10}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and four models; then pairs whose base and two sides are known.
+    assert plan["searched"] == 6 + 3 * 7 + 2
+    assert plan["measurements"] == 3 * (29 + plan["front"])
+    # A task is owned by a first pair with 1/2; none of three by it with 1/8.
+    shares = 8 * 3 * (1 / 2 + 1 / 8) * 2 + 7 * 3
+    assert plan["expected"] == 3 * (6 + plan["front"]) + shares
 
 
 def test_a_plan_that_does_not_fit_is_a_warning(

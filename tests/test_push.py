@@ -322,6 +322,29 @@ def test_many_files_of_a_folder_are_shown_as_one_row(
     assert not hub.repositories
 
 
+def test_many_files_that_are_removed_are_shown_as_one_row(hub: Hub) -> None:
+    stale = [f"mergekit-map/recipes/{number}.yml" for number in range(100)]
+    hub.repositories[REPO] = Repository(True, dict.fromkeys(stale, b"old"))
+
+    output = invoke("push", "out", REPO, "--license", "mit", code=2)
+
+    assert "mergekit-map/recipes/*.yml (100 files)" in output
+    assert "removed: not of this merge" in output
+    assert "recipes/7.yml" not in output
+
+
+def test_local_models_are_listed_with_what_to_type(hub: Hub) -> None:
+    output = invoke("push", "out", REPO, "--license", "mit", code=2)
+
+    assert "base_model" in output
+    for name in LOCAL:
+        assert f"  --parent {name}=owner/name\n" in output
+    parents = [f"--parent={name}=me/{name}" for name in LOCAL]
+    output = invoke("push", "out", REPO, *parents, "--license", "mit", code=2)
+    assert "owner/name" not in output
+    assert not hub.repositories
+
+
 @pytest.mark.parametrize(
     "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "My own!"]]
 )

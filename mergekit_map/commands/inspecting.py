@@ -26,8 +26,9 @@ def inspect(merge_options: MergeOptions, config: Path, **flags: bool) -> None:
 
     Says for every model what stands against merging it, how long its task vector is,
     and how task vectors lie to one another; then how many merges a search evaluates,
-    and what memory and disk it wants. Only configurations, headers and some rows of
-    the weights are read, and nothing is downloaded but configurations and headers. The
+    and what memory and disk it wants. No model is loaded: some rows of the weights
+    that are here are read, and of models on the Hub only configurations, headers and
+    tokenizers are downloaded, but adapters and the datasets of the tasks whole. The
     exit code is 0 where the models can be merged, warnings or not, and 2 otherwise.
 
     Example: mergekit-map inspect merge.yml --probe

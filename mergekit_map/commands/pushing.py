@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from rich.text import Text
 from mergekit_map.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mergekit_map.publish.artefact import PublicFile
     from mergekit_map.publish.licences import Licence, Licences
     from mergekit_map.publish.plan import Plan
 
@@ -157,7 +157,9 @@ def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
 
 def _read_licence(text: str) -> str:
     if not _LICENCE.fullmatch(text.strip()):
-        raise click.UsageError(f"{text!r} is no identifier of the Hub")
+        raise click.UsageError(
+            f"{text!r} is no identifier of the Hub, such as apache-2.0"
+        )
     return text.strip()
 
 
@@ -168,21 +170,24 @@ def _show(plan: Plan) -> None:
     table.add_column("file", overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("")
-    for name, files in _grouped(plan.files).items():
+    by_path = {file.path: file for file in plan.files}
+    for name, paths in _grouped(list(by_path)).items():
+        files = [by_path[path] for path in paths]
         size = _bytes(sum(file.size for file in files))
         replaced = any(file.rewritten for file in files)
         note = "local paths replaced" if replaced else ""
         if name == "README.md":
             note = "completed for the Hub"
         table.add_row(*map(Text, (name, size, note)))
-    for path in plan.removed:
-        table.add_row(Text(path), "", "removed there: of another merge")
+    for name in _grouped(plan.removed):
+        table.add_row(Text(name), "", "removed: not of this merge")
     console.print(table)
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     lines = [
         f"{len(plan.files)} files, {_bytes(plan.size)}, to {plan.target.url}",
         _visibility(plan),
         f"Licence: {plan.licence}; of the parents: {', '.join(parents)}",
+        *_unnamed(plan),
         *([f"{plan.kept} other files of the repository stay."] if plan.kept else []),
         *(f"The Hub warns: {warning}" for warning in plan.warnings),
     ]
@@ -190,20 +195,28 @@ def _show(plan: Plan) -> None:
         console.print(Text() + line, soft_wrap=True)
 
 
-def _grouped(files: Sequence[PublicFile]) -> dict[str, list[PublicFile]]:
+def _unnamed(plan: Plan) -> list[str]:
+    """Say which parents the card cannot name, and what to type for them."""
+    if not plan.unnamed:
+        return []
+    typed = [f"  --parent {shlex.quote(model)}=owner/name" for model in plan.unnamed]
+    return ["Not in base_model, as no Hub id is known; if there is one, add:", *typed]
+
+
+def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
     """Put many files of a kind in one folder, such as recipes, into one row."""
     kinds = Counter(_kind(file) for file in files)
-    groups: dict[str, list[PublicFile]] = {}
+    groups: dict[str, list[str]] = {}
     for file in files:
         kind = _kind(file)
         many = not kind.startswith("*") and kinds[kind] > _MOST_ROWS
-        name = f"{kind} ({kinds[kind]} files)" if many else file.path
+        name = f"{kind} ({kinds[kind]} files)" if many else file
         groups.setdefault(name, []).append(file)
     return groups
 
 
-def _kind(file: PublicFile) -> str:
-    path = PurePosixPath(file.path)
+def _kind(file: str) -> str:
+    path = PurePosixPath(file)
     return str(path.with_name(f"*{path.suffix}"))
 
 

@@ -114,5 +114,5 @@ def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> list[Finding]
     texts = [f"{key} is {pairs[key][0]!r} here and {pairs[key][1]!r}" for key in keys]
     grave = any(not key.startswith(_HARMLESS_TOKENS) for key in keys)
     cause = f"its special tokens are others: {', '.join(texts)} in {base.name}"
-    advice = "the merge has those of the base model; see that it begins and ends texts"
+    advice = f"the merge has those of {base.name}; see that it begins and ends texts"
     return [Finding("special-tokens", "warning" if grave else "note", cause, advice)]

@@ -57,7 +57,10 @@ def memory_needs(
     if spec.merge == "memory":
         n = len(models)
         vectors = "1 task vector" if n == 2 else f"{n - 1} task vectors"
-        what = f"{vectors}, the base model and the one under evaluation"
+        held = f"{vectors}, the base model"
+        if space.template.get("base_model") is None:
+            held = f"{n} models"
+        what = f"{held} and the one under evaluation"
         size = n * merged + shipped
         if spec.search.gradients and _elects_signs(space):
             what, size = f"{what}, its gradient", size + merged

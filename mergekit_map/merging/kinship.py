@@ -30,15 +30,19 @@ def judge_weights(
     figures: Figures,
     names: Mapping[str, str],
     same_files: Callable[[str, str], bool],
+    *,
+    has_base: bool,
 ) -> dict[str, list[Finding]]:
     """List what the figures say against each model.
 
     Args:
-        weights: Of all models by reference, the base model first.
+        weights: Of all models by reference, the base model first, or any.
         figures: Of the same models.
         names: What they are called in messages.
         same_files: Tells whether two models have the same files. Asked where no
             difference was read, and not all was read.
+        has_base: Whether the first model is a base model. Without one there are no
+            task vectors, and models are only compared for equality.
     """
     base = next(iter(weights))
     found: dict[str, list[Finding]] = {reference: [] for reference in weights}
@@ -54,6 +58,8 @@ def judge_weights(
         if figure.changed == 0:
             found[model].append(equal(base, model))
             continue
+        if not has_base:
+            continue
         found[model] += _zeroed(figure, names[base])
         if figure.estranged_share > _MOST:
             strange = figure.estranged
@@ -67,7 +73,7 @@ def judge_weights(
             continue
         if pair.equal:
             found[other].append(equal(one, other))
-        elif pair.cosine is not None and pair.cosine > _ALIKE:
+        elif has_base and pair.cosine is not None and pair.cosine > _ALIKE:
             found[other].append(_alike(names[one], names[base], pair.cosine))
     return found
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from mergekit_map.merging.findings import Finding, some
 from mergekit_map.merging.headers import TensorHeader
-from mergekit_map.merging.models import ModelFiles
+from mergekit_map.merging.models import ModelFiles, damaged
 
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
@@ -34,11 +35,38 @@ _MORE = (
 )
 
 
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(_module_pattern(pattern))
+    except re.error as error:
+        raise ValueError(f"is no regular expression ({error})") from None
+    return pattern
+
+
+def _module_pattern(pattern: str) -> str:
+    """Match what peft does: modules whose name ends so."""
+    return rf"(.*\.)?({pattern})"
+
+
+_Pattern = Annotated[str, AfterValidator(_compiles)]
+
+
+class _LoraSettings(BaseModel):
+    """What is computed with; the defaults are those of peft."""
+
+    model_config = ConfigDict(strict=True)
+
+    r: Annotated[int, Field(gt=0)] = 8
+    lora_alpha: float = 8
+    rank_pattern: dict[_Pattern, int] | None = None
+    alpha_pattern: dict[_Pattern, float] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """The matrices of an adapter, by the tensor of the model that they change."""
 
-    settings: Mapping[str, Any]  # adapter_config.json
+    settings: Mapping[str, Any]  # adapter_config.json, defaults filled in
     matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B, ...
     whole: Mapping[str, TensorHeader]  # tensors that it puts in the place of others
 
@@ -58,8 +86,9 @@ def read_adapter(files: ModelFiles) -> Adapter:
     """Read the header of an adapter.
 
     Raises:
-        MergeError: its weights are missing, damaged or pickled.
+        MergeError: its weights are missing, damaged or pickled, or its settings wrong.
     """
+    settings = _read_settings(files)
     matrices: dict[str, dict[str, TensorHeader]] = {}
     whole = {}
     for name, header in files.headers().items():
@@ -68,7 +97,17 @@ def read_adapter(files: ModelFiles) -> Adapter:
             matrices.setdefault(f"{match[1]}.weight", {})[match[2]] = header
         else:
             whole[name] = header
-    return Adapter(files.config, matrices, whole)
+    return Adapter(settings, matrices, whole)
+
+
+def _read_settings(files: ModelFiles) -> Mapping[str, Any]:
+    if files.config.get("peft_type", "LORA") != "LORA":
+        return files.config
+    try:
+        checked = _LoraSettings.model_validate(files.config)
+    except ValidationError as error:
+        raise damaged(files.folder / "adapter_config.json", error) from None
+    return {**files.config, **checked.model_dump()}
 
 
 def check_adapter(
@@ -137,7 +176,7 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
     if not {"lora_A", "lora_B"} <= matrices.keys():
         return None
     a, b = matrices["lora_A"].shape, matrices["lora_B"].shape
-    if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
+    if len(a) != 2 or len(b) != 2 or not a[0] == b[1] > 0:
         return None
     return (a[1], b[0]) if adapter.settings.get("fan_in_fan_out") else (b[0], a[1])
 
@@ -156,7 +195,7 @@ def _of_module(
     """Look a setting up as peft does: the first pattern that ends the module's name."""
     module = tensor.removesuffix(".weight")
     for pattern, value in (settings.get(patterns) or {}).items():
-        if re.fullmatch(rf"(.*\.)?({pattern})", module):
+        if re.fullmatch(_module_pattern(pattern), module):
             return value
     return settings.get(default)
 

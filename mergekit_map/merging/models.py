@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-from huggingface_hub.errors import (
-    HfHubHTTPError,
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HFValidationError,
+    HTTPError,  # of httpx or httpx2, whichever it uses
     NotASafetensorsRepoError,
     SafetensorsParsingError,
 )
+from pydantic import ValidationError
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.headers import TensorHeader, parse_headers, read_headers
@@ -87,7 +88,10 @@ class ModelFiles:
                 f"{self.folder} has pickled weights (*.bin), which can run code when "
                 "loaded; convert it with save_pretrained first"
             )
-        raise MergeError(f"{self.folder} holds no weights ({names[0]})")
+        raise MergeError(
+            f"{self.folder} holds no weights ({names[0]}); download or save the model "
+            "again"
+        )
 
 
 def _read_index(folder: Path) -> Mapping[str, str]:
@@ -98,6 +102,11 @@ def _read_index(folder: Path) -> Mapping[str, str]:
     weight_map = read_json_file(path).get("weight_map")
     if not isinstance(weight_map, dict):
         raise MergeError(f"{path} has no weight_map; download the model again")
+    if not all(isinstance(name, str) for name in weight_map.values()):
+        raise MergeError(
+            f"the weight_map of {path} must map tensors to names of files; download "
+            "the model again"
+        )
     return weight_map
 
 
@@ -114,6 +123,17 @@ def read_json_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise MergeError(f"{path} holds no JSON object; download it again")
     return content
+
+
+def damaged(path: Path, error: ValidationError) -> MergeError:
+    """Say what is wrong first in a file of JSON that is not as it must be."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    wrong = first["msg"].removeprefix("Value error, ")
+    return MergeError(
+        f"{path} is damaged at {place!r}: {wrong}, got {first['input']!r:.80}; "
+        "download it again"
+    )
 
 
 def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
@@ -161,10 +181,10 @@ def _download(path: str, revision: str | None, patterns: list[str]) -> Path:
             f"there is no folder {path!r}, and it is not the id of a Hub repository; "
             "check the path (relative paths start at the working directory)"
         ) from None
-    except (HfHubHTTPError, OSError) as error:
+    except (HTTPError, OSError) as error:
         raise MergeError(
             f"there is no folder {path!r}, and the Hub gives no repository of that "
-            f"name: {str(error).splitlines()[0]}; check the name, your network and "
+            f"name: {_reason(error)}; check the name, your network and "
             "HF_HUB_OFFLINE"
         ) from None
     return Path(folder)
@@ -178,10 +198,10 @@ def _fetch_headers(path: str, revision: str | None) -> dict[str, TensorHeader]:
         raise MergeError(
             f"{path} holds no weights as safetensors; convert it with save_pretrained"
         ) from None
-    except (HfHubHTTPError, SafetensorsParsingError, OSError) as error:
+    except (HTTPError, SafetensorsParsingError, OSError) as error:
         raise MergeError(
             f"the weights of {path} are not here, and the Hub does not give their "
-            f"headers: {str(error).splitlines()[0]}; check your network and "
+            f"headers: {_reason(error)}; check your network and "
             "HF_HUB_OFFLINE"
         ) from None
     headers: dict[str, TensorHeader] = {}
@@ -189,6 +209,11 @@ def _fetch_headers(path: str, revision: str | None) -> dict[str, TensorHeader]:
         tensors = {key: vars(tensor) for key, tensor in file.tensors.items()}
         headers.update(parse_headers(tensors, Path(path, name), 0, here=False))
     return headers
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()  # none, for some that timed out
+    return lines[0] if lines else type(error).__name__
 
 
 def absolute_references(merge: Mapping[str, Any], directory: Path) -> dict[str, Any]:

@@ -106,7 +106,8 @@ def inspect_models(
         for reference, key in places.items()
     )
     models = [_check_base(base), *(_compare(m, base, merge, options) for m in others)]
-    figures, judged = _measure(models)
+    has_base = merge.get("base_model") is not None
+    figures, judged = _measure(models, has_base=has_base)
     models = [_with(model, judged.get(model.reference, ())) for model in models]
     return Inspection(tuple(models), figures)
 
@@ -136,7 +137,8 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> InspectedM
         files = find_model(lora)
         if not files.is_adapter:
             cause = f"{lora} behind the '+' is a whole model, not an adapter"
-            return _with(model, [Finding("adapter-whole", "error", cause)])
+            advice = "write a LoRA adapter there, or list the model as one of its own"
+            return _with(model, [Finding("adapter-whole", "error", cause, advice)])
         adapter = read_adapter(files)
     except MergeError as error:
         return _with(model, [Finding("adapter", "error", str(error))])
@@ -176,7 +178,7 @@ def _compare(
 
 
 def _measure(
-    models: Sequence[InspectedModel],
+    models: Sequence[InspectedModel], *, has_base: bool
 ) -> tuple[Figures | None, Mapping[str, list[Finding]]]:
     """Read weights, as many as can be had here, and judge them."""
     base, facts = models[0], models[0].facts
@@ -201,7 +203,17 @@ def _measure(
         },
     )
     names = {model.reference: model.name for model in models}
-    return figures, judge_weights(known, figures, names, _have_same_files)
+    judged = judge_weights(known, figures, names, _have_same_files, has_base=has_base)
+    return figures if has_base else _without_vectors(figures), judged
+
+
+def _without_vectors(figures: Figures) -> Figures:
+    """Leave out what is said of task vectors, where there is no base model."""
+    models = {
+        model: replace(figure, norm_ratio=None)
+        for model, figure in figures.models.items()
+    }
+    return replace(figures, models=models, pairs={})
 
 
 def _have_same_files(one: str, other: str) -> bool:

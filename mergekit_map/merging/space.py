@@ -32,7 +32,9 @@ _RATIO_METHODS = {
     "nuslerp": None,
 }
 # Labels of anchors that are no single model.
-_ANCHORS = _BASE, _SOUP = "base", "soup"
+SOUP = "soup"
+_BASE = "base"
+_ANCHORS = (_BASE, SOUP)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class MergeSpace:
             anchors.append(Anchor(zero, self._uniform("", 0.0)))
         anchors += [Anchor(model, self._uniform(model, 1.0)) for model in models]
         soup = {c.name: 1.0 / shares for c in self.coefficients}
-        return (*anchors, Anchor(_SOUP, soup))
+        return (*anchors, Anchor(SOUP, soup))
 
     def _uniform(self, model: str, weight: float) -> dict[str, float]:
         return {c.name: weight * (c.model == model) for c in self.coefficients}

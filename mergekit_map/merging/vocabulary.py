@@ -9,10 +9,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mergekit_map.errors import MergeError
 from mergekit_map.merging.findings import Finding, some
-from mergekit_map.merging.models import read_json_file
+from mergekit_map.merging.models import damaged, read_json_file
 
 # Any of them is enough for transformers to load a tokenizer.
 _FILES = (
@@ -40,6 +43,30 @@ _SWITCHES = ("add_bos_token", "add_eos_token")
 _LITTLE_IN_COMMON = 0.5
 
 
+class _AddedToken(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    content: str
+    id: int
+
+
+class _Vocabulary(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    # Ids of tokens, or tokens in the order of their ids, each with its score.
+    vocab: (
+        dict[str, int] | list[Annotated[list[str | float], Field(min_length=1)]] | None
+    ) = None
+    merges: list[str | list[str]] | None = None
+
+
+class _TokenizerFile(BaseModel):
+    """What is read of a tokenizer.json and must be so."""
+
+    model: _Vocabulary | None = None
+    added_tokens: list[_AddedToken] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
     """What the files of a tokenizer say."""
@@ -63,7 +90,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     settings = _optional(folder / "tokenizer_config.json")
     names = {**_optional(folder / "special_tokens_map.json"), **settings}
     special = {key: _text(names.get(key)) for key in _SPECIAL}
-    content = _optional(folder / "tokenizer.json")
+    content = _tokenizer_json(folder / "tokenizer.json")
     special["around a text"] = _surrounding(content.get("post_processor"))
     model = folder / "tokenizer.model"
     return Tokenizer(
@@ -219,7 +246,7 @@ def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> list[Finding
 
 
 def _compare_sections(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Finding]:
-    for section in mine.sections.keys() & base.sections.keys():
+    for section in sorted(mine.sections.keys() & base.sections.keys()):
         if mine.sections[section] != base.sections[section]:
             cause = (
                 f"its tokenizer {_SECTIONS[section]} otherwise than that of {name} "
@@ -239,6 +266,15 @@ def _compare_chat(mine: Tokenizer, base: Tokenizer, name: str) -> Iterator[Findi
 
 def _optional(path: Path) -> dict[str, Any]:
     return read_json_file(path) if path.is_file() else {}
+
+
+def _tokenizer_json(path: Path) -> dict[str, Any]:
+    content = _optional(path)
+    try:
+        _TokenizerFile.model_validate(content)
+    except ValidationError as error:
+        raise damaged(path, error) from None
+    return content
 
 
 def _text(token: Any) -> Any:
@@ -284,19 +320,27 @@ def _plain(part: Any) -> Any:
     }
 
 
-def _surrounding(processor: Any) -> list[str]:
+def _surrounding(processor: Any) -> list[Any]:
     """List the special tokens that are put around one text."""
     if not isinstance(processor, dict):
         return []
-    parts = processor.get("processors") or ()
-    pieces = processor.get("single") or ()
+    parts, pieces = (_list(processor.get(key)) for key in ("processors", "single"))
     inner = [token for part in parts for token in _surrounding(part)]
-    return inner + [p["SpecialToken"]["id"] for p in pieces if "SpecialToken" in p]
+    special = [p.get("SpecialToken") for p in pieces if isinstance(p, dict)]
+    return inner + [token.get("id") for token in special if isinstance(token, dict)]
+
+
+def _list(part: Any) -> list[Any]:
+    return part if isinstance(part, list) else []
 
 
 def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (ValueError, OSError) as error:
+            text = f"{path} is no text: {error}; download it again"
+            raise MergeError(text) from None
     template = settings.get("chat_template")
     return None if template is None else str(template)

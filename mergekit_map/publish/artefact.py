@@ -1,7 +1,9 @@
 """The files of a checkpoint and of a run folder as they may be shown to everybody.
 
 Files that hold paths of this machine are rewritten in memory; all others are taken
-from where they lie, so that weights are never copied.
+from where they lie, so that weights are never copied. Of a checkpoint only the names of
+models are rewritten: any other text, such as a chat template, is part of what was
+measured.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -52,7 +54,11 @@ VOCABULARIES = {
     "added_tokens.json",
     "tokenizer.model",
 }
+# Keys of a checkpoint's JSON that say where a model came from, and nothing else.
+_ORIGINS = {"_name_or_path", "name_or_path", "base_model_name_or_path"}
 _COMMAND = "# Merge it with: "  # how recipes introduce it
+
+_Rewrite: TypeAlias = Callable[[str, PublicNames, Path], str]
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
         ArtifactError: a file cannot be read.
     """
     return [
-        _public(path, path.relative_to(folder).as_posix(), names)
+        _public(path, path.relative_to(folder).as_posix(), names, _OF_A_CHECKPOINT)
         for path in _visible(folder, folder.rglob("*"))
     ]
 
@@ -95,7 +101,9 @@ def run_files(run: Path, names: PublicNames) -> list[PublicFile]:
     """
     found = {path for pattern in _OF_A_RUN for path in run.glob(pattern)}
     files = [
-        _public(path, f"{RUN_FOLDER}/{path.relative_to(run).as_posix()}", names)
+        _public(
+            path, f"{RUN_FOLDER}/{path.relative_to(run).as_posix()}", names, _REWRITERS
+        )
         for path in _visible(run, found)
     ]
     # What is drawn cannot be rewritten, and names a model as the front does.
@@ -119,9 +127,11 @@ def _is_drawn(file: PublicFile, folders: set[str]) -> bool:
     return path.suffix == ".png" and str(path.parent) in folders
 
 
-def _public(path: Path, target: str, names: PublicNames) -> PublicFile:
+def _public(
+    path: Path, target: str, names: PublicNames, rewriters: Mapping[str, _Rewrite]
+) -> PublicFile:
     """Rewrite a file if it holds what is not for everybody."""
-    rewrite = _REWRITERS.get(path.suffix)
+    rewrite = rewriters.get(path.suffix)
     if rewrite is None or path.name in VOCABULARIES:
         return PublicFile(target, path)
     try:
@@ -136,7 +146,27 @@ def _public(path: Path, target: str, names: PublicNames) -> PublicFile:
 
 def _public_json(text: str, names: PublicNames, _: Path) -> str:
     content = json.loads(text)
-    public = names.content(content)
+    return _json_like(text, content, names.content(content))
+
+
+def _public_origins(text: str, names: PublicNames, _: Path) -> str:
+    content = json.loads(text)
+    return _json_like(text, content, _with_origins(content, names))
+
+
+def _with_origins(part: Any, names: PublicNames) -> Any:
+    if isinstance(part, Mapping):
+        return {
+            key: names.reference(value)
+            if key in _ORIGINS and isinstance(value, str) and is_local(value)
+            else _with_origins(value, names)
+            for key, value in part.items()
+        }
+    return [_with_origins(v, names) for v in part] if isinstance(part, list) else part
+
+
+def _json_like(text: str, content: Any, public: Any) -> str:
+    """Write JSON as it was written, if it has to be written anew."""
     if public == content:
         return text
     indent = re.match(r"[\[{]\n( +)", text)
@@ -192,7 +222,7 @@ def _public_text(text: str, names: PublicNames, _: Path) -> str:
     return names.text(text)
 
 
-_REWRITERS = {
+_REWRITERS: Mapping[str, _Rewrite] = {
     ".json": _public_json,
     ".jsonl": _public_lines,
     ".yml": _public_yaml,
@@ -201,3 +231,4 @@ _REWRITERS = {
     ".html": _public_text,
     ".md": _public_text,
 }
+_OF_A_CHECKPOINT: Mapping[str, _Rewrite] = {**_REWRITERS, ".json": _public_origins}

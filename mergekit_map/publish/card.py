@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from huggingface_hub import ModelCardData
 
+from mergekit_map.errors import ArtifactError
 from mergekit_map.frontfile import Front
 from mergekit_map.publish.card_text import (
     MODELS,
@@ -48,18 +49,23 @@ class MergeRecord:
 
 
 def write_card(folder: Path, record: MergeRecord) -> None:
-    """Write ``README.md`` and its picture into the folder of a checkpoint."""
+    """Write ``README.md`` and its picture into the folder of a checkpoint.
+
+    Raises:
+        ArtifactError: its ``config.json`` cannot be read.
+    """
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
     front = names.content(record.front)
     point = front["points"][front["selected"]]
-    results = eval_results(record.tasks, point["measured"])
+    pipeline_tag = _pipeline_tag(folder)
+    results = eval_results(record.tasks, point["measured"], pipeline_tag)
     licence = common_licence(parent_licences(configs, names, cached_licence))
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
         base_model_relation="merge",
         library_name="transformers",
-        pipeline_tag=_pipeline_tag(folder),
+        pipeline_tag=pipeline_tag,
         tags=["mergekit", "merge", "mergekit-map"],
         model_name=record.name if results else None,
         eval_results=results or None,
@@ -83,7 +89,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 def _introduction(front: Front) -> str:
     count = max(about["fit"]["n"] for about in front["tasks"].values())
     return (
-        "A merge of language models, made with "
+        "A merge of models, made with "
         "[mergekit](https://github.com/arcee-ai/mergekit). Its weights were found with "
         "mergekit-map, by the method MAP "
         f"([ICLR 2025](https://arxiv.org/abs/2406.07529)): a surrogate of each task, "
@@ -93,7 +99,10 @@ def _introduction(front: Front) -> str:
 
 
 def _pipeline_tag(folder: Path) -> str | None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    names = config.get("architectures") or ()
+    path = folder / "config.json"
+    try:
+        names = json.loads(path.read_text(encoding="utf-8")).get("architectures") or ()
+    except (OSError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}; merge again") from None
     causal = any(str(name).endswith(_CAUSAL) for name in names)
     return "text-generation" if causal else None

@@ -6,6 +6,7 @@ it is shown as it is written and is neither markup nor the end of a table or blo
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import shlex
 import urllib.parse
@@ -54,8 +55,8 @@ def measured_section(front: Front) -> str:
         row.append(_best_single(front, task))
         rows.append(row + ([_cell(base["measured"][task])] if base else []))
     note = (
-        "Predictions come from surrogates fitted to other merges, measurements are of "
-        "this checkpoint; ± is one standard error. The best single model may be "
+        "Predictions come from surrogates fitted to evaluated merges, the measurements "
+        "are of this checkpoint; ± is one standard error. The best single model may be "
         "another one for each task."
     )
     verdicts = "\n".join(f"- {escaped(text)}" for text in front["verdicts"])
@@ -98,7 +99,8 @@ def recipe_section(configs: Configs, names: PublicNames) -> str:
 def reproduce_section(command: str) -> str:
     """Say how to make the same checkpoint again."""
     words = [Path(w).name if is_local(w) else w for w in shlex.split(command)]
-    commands = f"pip install mergekit-map\n{shlex.join(words)}\n"
+    version = importlib.metadata.version("mergekit")
+    commands = f"pip install mergekit=={version}\n{shlex.join(words)}\n"
     text = (
         f"`{RECIPE_FILE}` is the recipe above. On the same kind of device, and with "
         "local models in folders of their names, this writes the same tensors, bit for "
@@ -110,14 +112,14 @@ def reproduce_section(command: str) -> str:
 def search_section() -> str:
     """Say what can be done with the folder of the search, where it goes along."""
     commands = (
-        "pip install mergekit-map\n"
         f"mergekit-map select {RUN_FOLDER} --knee  # another point of the front\n"
         f"mergekit-map search {RUN_FOLDER}/config.yml again  # all of it once more\n"
     )
     return (
         f"`{RUN_FOLDER}/` holds the search: its configuration, every measurement, the "
-        "surrogates, the front, and a recipe for each of its points. Choosing another "
-        "point costs nothing; own texts that were measured on are not included.\n\n"
+        "surrogates, the front, and a recipe for each of its points. With mergekit-map "
+        "choosing another point costs nothing; own texts that were measured on are not "
+        "included.\n\n"
         f"{fenced(commands, 'sh')}"
     )
 

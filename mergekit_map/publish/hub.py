@@ -94,6 +94,22 @@ def find_target(api: HfApi, repo: str) -> Target:
     return Target(repo_id, url, bool(info.private), names, info.sha)
 
 
+def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
+    """Fetch a small file of a repository; None where it has none.
+
+    Raises:
+        HubError: the Hub cannot be reached or refuses.
+    """
+    if path not in target.files:
+        return None
+    url = f"{target.url}/resolve/{target.commit or 'main'}/{path}"
+    with told(api, target.repo_id):
+        headers = {"authorization": f"Bearer {api.token}"}
+        answer = get_session().get(url, headers=headers)
+        hf_raise_for_status(answer)
+        return bytes(answer.content)
+
+
 def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
     """Ask the Hub for the licence of a repository; None where it does not say.
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.artefact import VOCABULARIES, PublicFile
+from mergekit_map.publish.card_text import RUN_FOLDER
 from mergekit_map.publish.references import PATH_END, PATH_START, spellings
 
 _SHOWN = 10  # findings; who has more has the same one many times
@@ -20,6 +21,17 @@ _SHOWN = 10  # findings; who has more has the same one many times
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 _TOKEN_LENGTH = 8  # of one in use, below which any file may hold it by chance
 _ABSOLUTE = re.compile(rb"(?<![\w.~/:-])(?:/[\w.+@-]+){2,}")
+# The home directory of somebody, on any machine.
+_HOMES = r"(?<![\w.~/:-])/(?:home|Users)/[\w.-]+/[\w.+@-]+"
+# What a model reads or is set by may tell of folders such as /root, as prompts do.
+_READ_BY_MODELS = VOCABULARIES | {
+    "chat_template.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+}
 # Folders that every machine has.
 _COMMON = ("/bin", "/dev", "/etc", "/lib", "/opt", "/proc", "/sbin", "/sys", "/usr")
 
@@ -33,6 +45,7 @@ class Private:
     token: str | None
     models: Sequence[str]  # absolute paths of local models, and of input and output
     places: Sequence[str]  # folders of this machine: the home directory, for one
+    home: str = "/"
 
     @cached_property
     def token_pattern(self) -> re.Pattern[bytes]:
@@ -50,6 +63,12 @@ class Private:
     def narrow_pattern(self) -> re.Pattern[bytes]:
         """Match the long ones: a token of a vocabulary may be ``/root``."""
         return _paths(*self.models)
+
+    @cached_property
+    def personal_pattern(self) -> re.Pattern[bytes]:
+        """Match the long ones, and what tells of a person."""
+        known = _paths(*self.models, self.home).pattern
+        return re.compile(known + b"|" + _HOMES.encode())
 
 
 def refuse_leaks(files: Iterable[PublicFile], private: Private) -> None:
@@ -78,12 +97,20 @@ def _leaks(file: PublicFile, private: Private) -> Iterator[tuple[int, str]]:
             return
         for match in private.token_pattern.finditer(data):
             yield _line(data, match), "an access token of the Hub"
-        vocabulary = PurePosixPath(file.path).name in VOCABULARIES
-        pattern = private.narrow_pattern if vocabulary else private.pattern
+        pattern = _pattern(PurePosixPath(file.path), private)
         for match in pattern.finditer(data):
             yield _line(data, match), f"the local path {_shown(match)}"
-        if not vocabulary:
+        if pattern is private.pattern:
             yield from _other_paths(data, pattern)
+
+
+def _pattern(path: PurePosixPath, private: Private) -> re.Pattern[bytes]:
+    """Choose what is looked for: a checkpoint is no text of ours to change."""
+    if path.parts[0] == RUN_FOLDER:
+        return private.pattern
+    if path.name in _READ_BY_MODELS or path.suffix == ".jinja":
+        return private.narrow_pattern
+    return private.personal_pattern if path.suffix == ".json" else private.pattern
 
 
 def _other_paths(data: _Bytes, known: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:

@@ -12,15 +12,18 @@ from huggingface_hub import EvalResult
 
 from mergekit_map.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 
-_TASK_TYPE = "text-generation"
+_UNKNOWN = "other"  # a type of task
 
 
 def eval_results(
-    tasks: Mapping[str, TaskSpec], measured: Mapping[str, Mapping[str, Any]]
+    tasks: Mapping[str, TaskSpec],
+    measured: Mapping[str, Mapping[str, Any]],
+    pipeline_tag: str | None,
 ) -> list[EvalResult]:
     """List what has a measured value; files of one's own go by their name alone."""
+    task_type = pipeline_tag or _UNKNOWN
     results = [
-        _result(name, spec, measured[name]["value"])
+        replace(_result(name, spec, measured[name]["value"]), task_type=task_type)
         for name, spec in tasks.items()
         if name in measured and measured[name]["value"] is not None
     ]
@@ -40,7 +43,7 @@ def _result(name: str, spec: TaskSpec, value: float) -> EvalResult:
             return _benchmark(name, spec, value)
         case PythonTask():
             return EvalResult(
-                task_type=_TASK_TYPE,
+                task_type=_UNKNOWN,
                 task_name=name,
                 dataset_type="python",
                 dataset_name=spec.python,
@@ -53,7 +56,7 @@ def _loss(name: str, spec: PerplexityTask, value: float) -> EvalResult:
     text = spec.perplexity
     own = Path(text.file).name if text.file else None
     return EvalResult(
-        task_type=_TASK_TYPE,
+        task_type=_UNKNOWN,
         task_name=name,
         dataset_type=text.dataset or "own-text",
         dataset_name=own or str(text.dataset),
@@ -72,7 +75,7 @@ def _benchmark(name: str, spec: LmEvalTask, value: float) -> EvalResult:
     dataset = path.stem if path.suffix in {".yaml", ".yml"} else spec.lm_eval
     args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
     return EvalResult(
-        task_type=_TASK_TYPE,
+        task_type=_UNKNOWN,
         task_name=name,
         dataset_type=dataset,
         dataset_name=dataset,

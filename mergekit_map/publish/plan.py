@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,13 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.publish.artefact import PublicFile, checkpoint_files, run_files
 from mergekit_map.publish.card_text import RECIPE_FILE, RUN_FOLDER
-from mergekit_map.publish.hub import Target, check_card, find_target, hub_licence
+from mergekit_map.publish.hub import (
+    Target,
+    check_card,
+    find_target,
+    hub_file,
+    hub_licence,
+)
 from mergekit_map.publish.leaks import Private, refuse_leaks
 from mergekit_map.publish.licences import (
     Licence,
@@ -28,13 +35,33 @@ from mergekit_map.publish.licences import (
     read_licence,
 )
 from mergekit_map.publish.published import Publication, published_card, read_card
-from mergekit_map.publish.references import PublicNames, models_of, public_names
+from mergekit_map.publish.references import (
+    PublicNames,
+    models_of,
+    parts_of,
+    public_names,
+)
 from mergekit_map.study.results import read_json
 
 _CARD = "README.md"
-# Left by another checkpoint these would be loaded in the place of the new one, or
-# describe the search for another merge.
-_OUTDATED = ("*.safetensors", "*.safetensors.index.json", f"{RUN_FOLDER}/*")
+# Left by another checkpoint these would be loaded with the new one, or in its place.
+_OUTDATED = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model.bin.index.json",
+    "adapter_config.json",
+    "adapter_model.*",
+    "added_tokens.json",
+    "chat_template.*",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.*",
+    "tokenizer_config.json",
+    "vocab.*",
+)
+_OUTDATED_FOLDERS = ("additional_chat_templates",)
 
 # Asks for the licence of a merge whose parents differ.
 AskLicence = Callable[[Licences], Licence]
@@ -60,6 +87,7 @@ class Plan:
     removed: Sequence[str]  # of the repository
     licence: Licence
     licences: Licences  # of the parents, by public name
+    unnamed: Sequence[str]  # local parents that the card cannot link to
     warnings: Sequence[str]  # of the Hub, on the card
 
     @property
@@ -104,26 +132,29 @@ def plan_push(
     visibility = _visibility(target, wishes)
     licences = parent_licences(configs, names, lambda hub_id: hub_licence(api, hub_id))
     licence = _licence(wishes, card, licences, ask)
+    paths = {file.path for file in files}
+    searched = run is None and _is_same_merge(api, target, files)
     publication = Publication(
         name=target.repo_id.rpartition("/")[2],
         licence=licence,
         configs=configs,
         names=names,
         renamed=bool(wishes.parents),
-        with_search=run is not None,
+        with_search=run is not None or searched,
     )
     text = published_card(card, publication)
     finished = PublicFile(_CARD, text.encode())
     refuse_leaks([finished], private)
     warnings = check_card(api, text)
-    paths = {file.path for file in files}
+    stale = _OUTDATED_FOLDERS if searched else (*_OUTDATED_FOLDERS, RUN_FOLDER)
     return Plan(
         target=target,
         private=visibility,
         files=[finished, *(file for file in files if file.path != _CARD)],
-        removed=sorted(f for f in target.files - paths if _is_outdated(f)),
+        removed=sorted(f for f in target.files - paths if _is_outdated(f, stale)),
         licence=licence,
         licences=licences,
+        unnamed=_unnamed(configs, names),
         warnings=warnings,
     )
 
@@ -178,15 +209,19 @@ def _public_names(
 
 
 def _places(folder: Path, run: Path | None) -> list[Path]:
-    own = [folder.resolve()] if run is None else [folder.resolve(), run.resolve()]
-    return [*own, Path.cwd(), Path.home(), Path(HF_HUB_CACHE)]
+    return [*_own(folder, run), Path.cwd(), Path.home(), Path(HF_HUB_CACHE)]
+
+
+def _own(folder: Path, run: Path | None) -> list[Path]:
+    return [folder.resolve()] if run is None else [folder.resolve(), run.resolve()]
 
 
 def _private(folder: Path, run: Path | None, names: PublicNames, api: HfApi) -> Private:
     return Private(
         token=api.token if isinstance(api.token, str) else None,
-        models=[*names.folders, *names.hub_ids],
+        models=[*names.folders, *names.hub_ids, *map(str, _own(folder, run))],
         places=[*map(str, _places(folder, run)), names.directory],
+        home=str(Path.home()),
     )
 
 
@@ -198,6 +233,11 @@ def _visibility(target: Target, wishes: Wishes) -> bool:
         raise ConfigError(
             f"{target.url} is there already and everybody can see it, but a private "
             "one was asked for; make it private in its settings, or name another one"
+        )
+    if target.private and wishes.private is False:
+        raise ConfigError(
+            f"{target.url} is there already and only its owners see it, but a public "
+            "one was asked for; make it public in its settings, or name another one"
         )
     return target.private
 
@@ -211,6 +251,33 @@ def _licence(
     return known or ask(licences)
 
 
-def _is_outdated(path: str) -> bool:
-    at_top = "/" not in path or path.startswith(f"{RUN_FOLDER}/")
-    return at_top and any(fnmatch.fnmatch(path, pattern) for pattern in _OUTDATED)
+def _is_same_merge(api: HfApi, target: Target, files: Sequence[PublicFile]) -> bool:
+    """Tell whether a repository has the search for the merge that is pushed."""
+    if not any(path.startswith(f"{RUN_FOLDER}/") for path in target.files):
+        return False
+    (recipe,) = (file.content for file in files if file.path == RECIPE_FILE)
+    new = recipe if isinstance(recipe, bytes) else recipe.read_bytes()
+    old = hub_file(api, target, RECIPE_FILE)
+    try:
+        return old is not None and _parsed(old) == _parsed(new)
+    except (ValueError, yaml.YAMLError):
+        return False
+
+
+def _parsed(recipe: bytes) -> list[Any]:
+    return list(yaml.safe_load_all(recipe.decode()))
+
+
+def _is_outdated(path: str, folders: Sequence[str]) -> bool:
+    folder, inside, _ = path.partition("/")
+    if inside:
+        return folder in folders
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in _OUTDATED)
+
+
+def _unnamed(configs: Sequence[Mapping[str, Any]], names: PublicNames) -> list[str]:
+    """List parents without a Hub id as --parent takes them, by path where it must."""
+    local = [p.partition("@")[0] for p in parts_of(configs) if not names.hub_id(p)]
+    paths = list(dict.fromkeys(local))
+    called = Counter(Path(path).name for path in {*names.folders, *names.hub_ids})
+    return [p if called[Path(p).name] > 1 else Path(p).name for p in paths]

@@ -123,7 +123,7 @@ def public_names(
         directory: Where relative paths of configurations start.
 
     Raises:
-        ConfigError: ``parents`` has a model that is none of these.
+        ConfigError: ``parents`` has a model that is none of these, or may be several.
     """
     paths = [part.partition("@")[0] for r in references for part in r.split("+")]
     local = list(dict.fromkeys(path for path in paths if is_local(path)))
@@ -147,7 +147,12 @@ def _answers(local: Sequence[str], parents: Mapping[str, str]) -> dict[str, str]
             names = {Path(path).name for path in local}
             known = nearest(given, names) if names else "all models are of the Hub"
             raise ConfigError(f"--parent: no local model is called {given!r}; {known}")
-        answers.update(dict.fromkeys(found, hub_id))
+        if len(found) > 1 and full not in found:
+            raise ConfigError(
+                f"--parent: {given!r} may be any of {', '.join(found)}; give the path "
+                f"of the one that is {hub_id}"
+            )
+        answers[full if full in found else found[0]] = hub_id
     return answers
 
 

@@ -95,7 +95,7 @@ def _check_size(n: int, n_anchors: int) -> None:
     if n < n_anchors:
         raise DesignError(
             f"{n_anchors} anchors are always evaluated, but only {n} evaluations were "
-            f"asked for; allow at least {n_anchors - n} more, or leave anchors out"
+            f"asked for; allow at least {n_anchors - n} more"
         )
 
 

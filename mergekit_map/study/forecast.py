@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +23,20 @@ class Forecast:
     expected: int  # of these, where what is measured depends on what was
 
 
-def forecast(study: Study) -> Forecast:
+def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     """Count what a study without problems measures.
+
+    Args:
+        study: The study.
+        checkpoints: Whether nested search merges checkpoints, each pair in a search of
+            its own, as it does with methods that are not linear.
 
     Raises:
         DesignError: fewer evaluations than anchors, or than a surrogate needs.
     """
     front = study.search.remeasure + 1  # the chosen one, if it is not among the others
     if study.search.strategy == "nested":
-        return _forecast_pairs(study, front)
+        return _forecast_pairs(study, front, checkpoints=checkpoints)
     searched = len(next_round(study, [], []))
     if study.search.strategy == "bayesian":
         searched = study.search.evaluations or searched + 2 * N_ROUND
@@ -44,31 +47,52 @@ def forecast(study: Study) -> Forecast:
     return Forecast(searched, front, total, total)
 
 
-def _forecast_pairs(study: Study, front: int) -> Forecast:
+def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     """Count those of nested MAP, whose pairs are measured on the tasks that they own.
 
-    Who owns a task is known when the single models are measured. Until then, tasks are
-    expected to be spread over the models, and each to be measured in every pair that
-    its owner becomes part of; by default the pairs are a balanced tree.
+    Who owns a task is known when the single models are measured. Until then, each is
+    expected to be owned by any model; by default the pairs are a balanced tree.
     """
     n, n_tasks = len(study.bounds), len(study.tasks)
     anchors = len(first_candidates(study))
     pair = study.search.evaluations or EVALUATIONS
-    order = study.search.order
-    depth = math.log2(n) if order is None else statistics.mean(_depths(order))
+    if not checkpoints:
+        pair -= _known_corners(study)
+    order = _balanced(n) if study.search.order is None else study.search.order
+    *inner, last = _sizes(order)
+    # What is chosen of an inner pair is measured, too.
+    parts = [(size, pair + 1) for size in inner] + [(last, pair)]
+    searched = anchors + sum(merges for _, merges in parts)
     always = (anchors + front) * n_tasks
-    return Forecast(
-        searched=anchors + (n - 1) * pair,
-        front=front,
-        measurements=always + (n - 1) * pair * n_tasks,
-        expected=always + math.ceil(pair * n_tasks * depth),
-    )
+    part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
+    most = (searched + front) * n_tasks
+    return Forecast(searched, front, most, min(most, always + math.ceil(part)))
 
 
-def _depths(order: Any, depth: int = 0) -> Iterator[int]:
-    """List how many merges each model goes through."""
-    if isinstance(order, list):
-        for part in order:
-            yield from _depths(part, depth + 1)
-    else:
-        yield depth
+def _known_corners(study: Study) -> int:
+    """Count what is known of a pair: its two groups, the base, the soup of two."""
+    known = [set(merge.values()) for merge in study.anchors.values()]
+    return 2 + ({0.0} in known) + ({0.5} in known)
+
+
+def _expected_tasks(share: float, n_tasks: int) -> float:
+    """Expect so many tasks for a pair of a share of the models.
+
+    A pair is measured on the tasks that its models own, or on all if they own none.
+    """
+    return n_tasks * (share + (1 - share) ** n_tasks)
+
+
+def _balanced(n: int) -> Any:
+    return [_balanced(n // 2), _balanced(n - n // 2)] if n > 1 else ""
+
+
+def _sizes(order: Any) -> list[int]:
+    """Count the models of every pair of an order, the inner ones first."""
+    if not isinstance(order, list):
+        return []
+    return [*(size for part in order for size in _sizes(part)), _count(order)]
+
+
+def _count(order: Any) -> int:
+    return sum(map(_count, order)) if isinstance(order, list) else 1

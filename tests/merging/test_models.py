@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,54 @@ def test_local_paths_become_absolute_and_hub_ids_stay(tmp_path: Path) -> None:
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MergeError, match=r"holds no config\.json"):
         find_model(str(tmp_path))
+
+
+def ask_no_hub(reference: str, cache: Path) -> str:
+    """Look for a model in a process whose Hub refuses connections."""
+    program = (
+        "from mergekit_map.errors import MergeError\n"
+        "from mergekit_map.merging.models import find_model\n"
+        "try:\n"
+        f"    find_model({reference!r}, weights=False)\n"
+        "except MergeError as error:\n"
+        "    print(error)\n"
+    )
+    online = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    environment = {**os.environ, **online, "HF_HUB_CACHE": str(cache)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_hub_that_does_not_answer_is_an_error(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    # Of the one nothing is here, of the other its configuration.
+    cached = tmp_path / "models--me--near"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0" * 40)
+    (cached / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    shutil.copy(family["a"] / "config.json", cached / "snapshots" / ("0" * 40))
+
+    nothing, weights = (ask_no_hub(name, tmp_path) for name in ("me/far", "me/near"))
+
+    assert "the Hub gives no repository of that name" in nothing
+    assert "the Hub does not give their headers: " in weights
+    assert "refused" in weights
+
+
+def test_an_index_of_no_file_names_is_refused(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    model = shutil.copytree(family["a"], tmp_path / "model")
+    index = model / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": 1, "b": "x"}}')
+
+    with pytest.raises(MergeError, match="must map tensors to names of files"):
+        find_model(str(model)).headers()
 
 
 def test_reads_shapes_and_rows_without_loading(family: dict[str, Path]) -> None:

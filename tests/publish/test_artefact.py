@@ -75,6 +75,37 @@ def test_only_files_that_hold_paths_are_rewritten(
     }
 
 
+def test_a_text_that_models_are_prompted_with_stays_to_the_letter(
+    tmp_path: Path, names: PublicNames
+) -> None:
+    template = f"Write to {HOME}/out and {TUNED}/notes.txt"
+    tokenizer = {"chat_template": template, "name_or_path": TUNED}
+    put(tmp_path, "tokenizer_config.json", json.dumps(tokenizer))
+    put(tmp_path, "processor_config.json", json.dumps({"chat_template": template}))
+    put(tmp_path, "chat_template.jinja", template)
+
+    files = checkpoint_files(tmp_path, names)
+
+    assert [f.path for f in files if f.rewritten] == ["tokenizer_config.json"]
+    public = json.loads(texts(files)["tokenizer_config.json"])
+    assert public == {"chat_template": template, "name_or_path": "tuned"}
+
+
+def test_paths_of_parents_are_named_at_any_depth_of_a_configuration(
+    tmp_path: Path, names: PublicNames
+) -> None:
+    parts = [{"base_model_name_or_path": f"{HOME}/elsewhere/lora"}]
+    config = {"text_config": {"_name_or_path": BASE}, "parts": parts}
+    put(tmp_path, "config.json", json.dumps(config))
+
+    public = json.loads(texts(checkpoint_files(tmp_path, names))["config.json"])
+
+    assert public == {
+        "text_config": {"_name_or_path": "base"},
+        "parts": [{"base_model_name_or_path": "lora"}],
+    }
+
+
 def test_a_recipe_keeps_its_numbers_and_says_how_to_merge_it_here(
     tmp_path: Path, names: PublicNames
 ) -> None:

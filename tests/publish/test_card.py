@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from collections.abc import Mapping
@@ -79,6 +80,19 @@ def test_only_causal_models_generate_text(tmp_path: Path) -> None:
     card = written(tmp_path, record(), "LlamaForSequenceClassification")
 
     assert "pipeline_tag" not in card.data.to_dict()
+    assert {r.task_type for r in card.data.eval_results} == {"other"}
+    assert "language" not in card.text
+
+
+@pytest.mark.parametrize("text", ["{", "[]", None])
+def test_a_checkpoint_without_a_configuration_gets_no_card(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+
+    with pytest.raises(ArtifactError, match=r"config\.json .*; merge again"):
+        write_card(tmp_path, record())
 
 
 def test_the_model_index_has_what_was_measured(tmp_path: Path) -> None:
@@ -87,6 +101,7 @@ def test_the_model_index_has_what_was_measured(tmp_path: Path) -> None:
     math, code = found["math"], found["code"]
     assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
     assert (math.metric_value, code.metric_value) == (0.71, 2.81)
+    assert math.task_type == code.task_type == "text-generation"
     assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
     assert (code.dataset_name, code.metric_type) == ("code.txt", "loss")
 
@@ -150,7 +165,10 @@ def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> N
     assert "- [x/base](https://huggingface.co/x/base), the base model" in models
     adapter = "[y/two](https://huggingface.co/y/two) + [z/adapter](https://"
     assert adapter in models
-    assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in card.text
+    commands = part(card, "How to reproduce")
+    version = importlib.metadata.version("mergekit")
+    assert f"\npip install mergekit=={version}\nmergekit-yaml merge" in commands
+    assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in commands
 
 
 def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
@@ -287,6 +305,7 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     assert public.text.startswith("\n# repo\n")
     assert "My own words." in public.text
     assert "mergekit-map select mergekit-map --knee" in part(public, "The search")
+    assert "pip install mergekit-map" not in public.text
     assert part(public, "Models") == part(card, "Models")
     again = published(public, HUB_RECIPE, with_search=True)
     assert again.content == public.content

@@ -198,7 +198,24 @@ def test_a_connection_that_drops_once_is_taken_up_again(
 def test_weights_and_search_of_another_merge_are_removed(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
-    stale = ["model.safetensors", "mergekit-map/front.json"]
+    stale = [
+        "added_tokens.json",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "additional_chat_templates/tools.jinja",
+        "chat_template.jinja",
+        "generation_config.json",
+        "mergekit-map/front.json",
+        "merges.txt",
+        "model.safetensors",
+        "pytorch_model-00001-of-00002.bin",
+        "pytorch_model.bin.index.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "vocab.json",
+    ]
     kept = ["model.gguf", "sub/model.safetensors", ".gitattributes"]
     there(hub, *stale, *kept)
 
@@ -210,11 +227,90 @@ def test_weights_and_search_of_another_merge_are_removed(
     assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
 
 
+def test_a_push_without_the_search_keeps_that_of_the_same_merge(
+    folder: Path, hub: Hub, api: HfApi, run: Path
+) -> None:
+    push(planned(folder, api, run), api)
+    before = set(hub.repositories[REPO].files)
+
+    plan = planned(folder, api)
+    push(plan, api)
+
+    assert plan.removed == []
+    assert set(hub.repositories[REPO].files) == before
+    assert "## The search" in card_of(plan).text
+
+
+@pytest.mark.parametrize("recipe", [b"merge_method: ties\n", b"a: [", b"\xff", None])
+def test_the_search_of_another_merge_does_not_stay(
+    folder: Path, hub: Hub, api: HfApi, run: Path, recipe: bytes | None
+) -> None:
+    push(planned(folder, api, run), api)
+    files = hub.repositories[REPO].files
+    searched = sorted(path for path in files if path.startswith("mergekit-map/"))
+    if recipe is None:
+        del files["mergekit_config.yml"]
+    else:
+        files["mergekit_config.yml"] = recipe
+
+    plan = planned(folder, api)
+
+    assert plan.removed == searched
+    assert "## The search" not in card_of(plan).text
+
+
+def test_files_that_the_search_has_no_more_are_removed(
+    folder: Path, hub: Hub, api: HfApi, run: Path
+) -> None:
+    push(planned(folder, api, run), api)
+    hub.repositories[REPO].files["mergekit-map/recipes/007.yml"] = b"old"
+
+    assert planned(folder, api, run).removed == ["mergekit-map/recipes/007.yml"]
+
+
+def test_a_chat_template_goes_to_the_hub_as_it_was_measured(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    template = f"Write to /tmp and {Path.home()}/notes.txt, or {Path.cwd()}/x"
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template})
+    )
+    (folder / "chat_template.jinja").write_text(template)
+
+    push(planned(folder, api), api)
+
+    files = hub.repositories[REPO].files
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        assert files[name] == (folder / name).read_bytes()
+
+
+def test_parents_that_the_card_cannot_name_are_known(
+    folder: Path, api: HfApi, merged: Path
+) -> None:
+    assert planned(folder, api).unnamed == ["one"]
+    assert planned(folder, api, parents={"one": "me/one"}).unnamed == []
+
+    twin = merged.parent / "other" / "one"
+    models = [str(merged.parent / "models" / "one"), str(twin)]
+    recipe = {"models": [{"model": model} for model in models]}
+    (folder / "mergekit_config.yml").write_text(yaml.safe_dump(recipe))
+    assert planned(folder, api).unnamed == models
+
+
+def test_a_private_repository_is_not_taken_for_a_public_one(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    there(hub, private=True)
+
+    with pytest.raises(ConfigError, match="only its owners see it, but a public one"):
+        planned(folder, api, private=False)
+
+
 @pytest.mark.parametrize("wish", [None, False])
 def test_a_repository_stays_as_visible_as_it_is(
     folder: Path, hub: Hub, api: HfApi, wish: bool | None
 ) -> None:
-    for private in (True, False):
+    for private in (True, False) if wish is None else (wish,):
         there(hub, private=private)
         assert planned(folder, api, private=wish).private is private
 

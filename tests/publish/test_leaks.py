@@ -15,7 +15,7 @@ from mergekit_map.publish.leaks import Private, refuse_leaks
 
 TOKEN = "api_org_secretsecret"
 MODEL, HOME = "/home/jane/models/bäse", "/home/jane"
-PRIVATE = Private(TOKEN, [MODEL], [HOME, "/"])
+PRIVATE = Private(TOKEN, [MODEL], [HOME, "/"], HOME)
 
 
 def check(text: str, path: str = "README.md") -> None:
@@ -67,6 +67,34 @@ def test_a_vocabulary_may_have_tokens_like_a_home_directory() -> None:
     check(json.dumps({HOME: 1}), "tokenizer.json")
     with pytest.raises(ArtifactError, match=r"tokenizer\.json:1: the local path"):
         check(json.dumps({MODEL: 1}), "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "additional_chat_templates/tools.jinja",
+        "generation_config.json",
+    ],
+)
+def test_a_chat_template_may_tell_of_any_folder_but_that_of_a_model(
+    path: str, tmp_path: Path
+) -> None:
+    check(f"Write to {HOME}/out and {tmp_path}", path)
+    with pytest.raises(ArtifactError, match="the local path"):
+        check(f"see {MODEL}/notes", path)
+    with pytest.raises(ArtifactError, match="an access token"):
+        check(f"{TOKEN}", path)
+
+
+def test_a_configuration_may_hold_a_path_that_tells_of_nobody(tmp_path: Path) -> None:
+    check(json.dumps({"path": f"{tmp_path}"}), "config.json")
+    for path in (HOME, "/home/joe/models/x", "/Users/joe/x"):
+        with pytest.raises(ArtifactError, match=r"config\.json:1: the local path"):
+            check(json.dumps({"path": path}), "config.json")
+    with pytest.raises(ArtifactError, match="the local path"):
+        check(json.dumps({"path": f"{tmp_path}"}), "mergekit-map/front.json")
 
 
 def test_the_header_of_weights_is_read_and_their_numbers_are_not(

@@ -60,6 +60,17 @@ def test_an_answer_on_an_unknown_model_names_the_known_ones() -> None:
         public_names(["x/one"], {"one": "me/one"})
 
 
+def test_a_name_that_several_models_have_is_asked_for_as_a_path() -> None:
+    models = ["/data/m/base", "/old/base"]
+
+    with pytest.raises(ConfigError, match=r"'base' .*/data/m/base, /old/base.* path"):
+        public_names(models, {"base": "me/base"})
+
+    names = public_names(models, {"/old/base": "me/base"})
+    assert names.reference("/old/base") == "me/base"
+    assert names.reference("/data/m/base") == "base"
+
+
 def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None:
     there = public_names(["/data/m/base"], {"base": "me/base"}, directory="/data")
 
