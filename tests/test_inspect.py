@@ -754,8 +754,9 @@ def test_findings_have_one_order_whatever_the_hashes(
 
 
 def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcde")]
     edit_tensors(lambda tensors: noise(tensors, 0.015, 77))(Path(models[1]))
+    edit_tensors(lambda tensors: noise(tensors, 5.0, 78))(Path(models[4]))
     edit_tensors(make_zero)(Path(models[1]))
     shutil.copy(Path(models[0], "model.safetensors"), models[2])
     edit_tensors(make_nan)(Path(models[3]))
@@ -766,9 +767,10 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
 
     assert found(content) == {
         "a": [],
-        "b": [],
+        "b": [("weights-zero", "warning")],
         "c": [("same-weights", "error")],
         "d": [("weights-not-finite", "error")],
+        "e": [("unrelated", "error")],
     }
     assert content["pairs"] == []
     assert {model["norm_ratio"] for model in content["models"]} == {None}

@@ -42,7 +42,7 @@ def judge_weights(
         same_files: Tells whether two models have the same files. Asked where no
             difference was read, and not all was read.
         has_base: Whether the first model is a base model. Without one there are no
-            task vectors, and models are only compared for equality.
+            task vectors whose length or direction could be judged.
     """
     base = next(iter(weights))
     found: dict[str, list[Finding]] = {reference: [] for reference in weights}
@@ -58,14 +58,12 @@ def judge_weights(
         if figure.changed == 0:
             found[model].append(equal(base, model))
             continue
-        if not has_base:
-            continue
         found[model] += _zeroed(figure, names[base])
         if figure.estranged_share > _MOST:
             strange = figure.estranged
             moved = _moved_rows(weights[base], weights[model], strange)
             found[model].append(_unrelated(figure, names[base], moved))
-        else:
+        elif has_base:
             found[model] += _far_away(figure, names[base])
     for (one, other), pair in figures.pairs.items():
         changed = figures.models[one].changed and figures.models[other].changed
@@ -109,7 +107,7 @@ def _equal(other: str, counts: tuple[int, int], *, sure: bool) -> Finding:
 def _unrelated(figure: VectorFigures, base: str, moved: str | None) -> Finding:
     if moved is not None:
         cause = f"its hidden units are in another order: the rows of {moved} are those "
-        advice = "bring them into the order of the base model before merging"
+        advice = "bring them into one order before merging"
         return Finding("permuted", "error", f"{cause}of {base}, moved", advice)
     cause = f"its weights differ from those of {base} by {figure.norm_ratio:.1f} times "
     text = f"{cause}their norm, so it is not a fine-tune of the same model"
