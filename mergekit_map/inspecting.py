@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.anchors import SOUP
 from mergekit_map.errors import EvaluationError
 from mergekit_map.evaluating import merges_as_asked
 from mergekit_map.merging.findings import has_errors
@@ -21,7 +22,6 @@ from mergekit_map.merging.preflight import (
     Inspection,
     inspect_models,
 )
-from mergekit_map.merging.space import SOUP
 from mergekit_map.merging.vectors import Figures
 from mergekit_map.nesting import nests_checkpoints
 from mergekit_map.project import Draft, Project, finish_draft, load_project, read_draft

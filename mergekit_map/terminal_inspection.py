@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.magnitudes import bytes_in_words, count_in_words
+
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _MOST_PAIRS = 10  # in the table; where there are more, those that are most alike
 _WHERE = {"cpu": "host memory"}  # other devices by their names
-_DECIMAL = ("", "k", "M", "B", "T")
-_BYTES = ("B", "kB", "MB", "GB", "TB")
 
 
 def show_inspection(content: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ def _models(content: Mapping[str, Any]) -> Table:
         ratio, changed = model["norm_ratio"], model["changed"]
         cells = (
             model["name"],
-            _short(model["parameters"], _DECIMAL) if model["parameters"] else "-",
+            count_in_words(model["parameters"]) if model["parameters"] else "-",
             model["dtype"] or "-",
             "-" if ratio is None else f"{ratio:.4f}",
             "-" if changed is None else f"{100 * changed:.1f} %",
@@ -89,9 +89,7 @@ def _models(content: Mapping[str, Any]) -> Table:
 def _what_was_read(content: Mapping[str, Any]) -> str:
     texts, weights = [], content["weights"]
     if weights["read"]:
-        n_read, total = (
-            _short(weights[key], _DECIMAL) for key in ("read", "parameters")
-        )
+        n_read, total = (count_in_words(weights[key]) for key in ("read", "parameters"))
         texts.append(
             f"All {total} parameters were read."
             if weights["exact"]
@@ -159,13 +157,13 @@ def _show_plan(console: Console, plan: Mapping[str, Any]) -> None:
     for heading in ("needs", "free now"):
         table.add_column(heading, justify="right", no_wrap=True)
     for need in (*plan["memory"], *plan["disk"]):
-        free = "-" if need["free"] is None else _short(need["free"], _BYTES)
+        free = "-" if need["free"] is None else bytes_in_words(need["free"])
         where = _WHERE.get(need["where"], need["where"])
-        cells = (need["what"], where, _short(need["n_bytes"], _BYTES), free)
+        cells = (need["what"], where, bytes_in_words(need["n_bytes"]), free)
         table.add_row(*map(Text, cells))
     console.print(table)
     for need in plan["shortages"]:
-        wanted, free = (_short(need[key], _BYTES) for key in ("n_bytes", "free"))
+        wanted, free = (bytes_in_words(need[key]) for key in ("n_bytes", "free"))
         _print(
             console,
             f"warning: {_WHERE.get(need['where'], need['where'])} has {free} free, and "
@@ -186,14 +184,6 @@ def _print(console: Console, text: str, style: str = "") -> None:
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _short(number: float, units: Sequence[str]) -> str:
-    """Write a number with three digits and the unit that makes it short."""
-    power = 0
-    while number >= 999.5 and power < len(units) - 1:
-        number, power = number / 1000, power + 1
-    return f"{number:.3g} {units[power]}".rstrip()
 
 
 def _time(seconds: float) -> str:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.errors import ConfigError
+from mergekit_map.magnitudes import bytes_in_words
 
 if TYPE_CHECKING:
     from mergekit_map.publish.licences import Licence, Licences
@@ -173,7 +174,7 @@ def _show(plan: Plan) -> None:
     by_path = {file.path: file for file in plan.files}
     for name, paths in _grouped(list(by_path)).items():
         files = [by_path[path] for path in paths]
-        size = _bytes(sum(file.size for file in files))
+        size = bytes_in_words(sum(file.size for file in files))
         replaced = any(file.rewritten for file in files)
         note = "local paths replaced" if replaced else ""
         if name == "README.md":
@@ -184,7 +185,7 @@ def _show(plan: Plan) -> None:
     console.print(table)
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
     lines = [
-        f"{len(plan.files)} files, {_bytes(plan.size)}, to {plan.target.url}",
+        f"{len(plan.files)} files, {bytes_in_words(plan.size)}, to {plan.target.url}",
         _visibility(plan),
         f"Licence: {plan.licence}; of the parents: {', '.join(parents)}",
         *_unnamed(plan),
@@ -243,11 +244,3 @@ def _ask() -> None:
     if not click.confirm("Upload?"):
         click.echo("Nothing was uploaded.")
         raise SystemExit(1)
-
-
-def _bytes(count: int) -> str:
-    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1000
-        units.pop(0)
-    return f"{count} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

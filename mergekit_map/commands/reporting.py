@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.selecting import FOLDER
+from mergekit_map.magnitudes import bytes_in_words
 
 
 @click.command()
@@ -31,7 +32,7 @@ def report(run: Path, page: Path | None) -> None:
     from mergekit_map.publish.report import write_report
 
     written = write_report(run, page)
-    size = written.page.stat().st_size / 1e6
-    click.echo(f"{written.page} ({size:.1f} MB): open it in a browser")
+    size = bytes_in_words(written.page.stat().st_size)
+    click.echo(f"{written.page} ({size}): open it in a browser")
     for picture in written.pictures:
         click.echo(picture)

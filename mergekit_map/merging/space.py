@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mergekit_map.anchors import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.config import Problem
 from mergekit_map.errors import nearest
 from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
@@ -31,10 +32,6 @@ _RATIO_METHODS = {
     "multislerp": "normalize_weights",
     "nuslerp": None,
 }
-# Labels of anchors that are no single model.
-SOUP = "soup"
-_BASE = "base"
-_ANCHORS = (_BASE, SOUP)
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class MergeSpace:
         shares = len(models) + bool(self.remainder)
         anchors = []
         if self.remainder or self.template.get("base_model") is not None:
-            zero = self.remainder_model or _BASE
+            zero = self.remainder_model or BASE
             anchors.append(Anchor(zero, self._uniform("", 0.0)))
         anchors += [Anchor(model, self._uniform(model, 1.0)) for model in models]
         soup = {c.name: 1.0 / shares for c in self.coefficients}
@@ -189,13 +186,13 @@ def _short_names(models: list[str]) -> dict[str, str]:
         others = [
             m.split("+")[-1].split("@")[0].rstrip("/") for m in distinct if m != model
         ]
-        depth = 2 if parts[-1] in _ANCHORS else 1
+        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
         while depth < len(parts) and any(
             other.split("/")[-depth:] == parts[-depth:] for other in others
         ):
             depth += 1
         name = "/".join(parts[-depth:])
-        names[model] = f"{name}-model" if name in _ANCHORS else name
+        names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
     if len(set(names.values())) < len(names):
         return {model: model for model in distinct}
     return names

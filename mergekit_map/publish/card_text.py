@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from mergekit_map.anchors import BASE, NO_SINGLE_MODEL
 from mergekit_map.frontfile import Front, in_words, metrics, utilities
 from mergekit_map.publish.references import PublicNames, is_local, models_of
 
@@ -28,7 +29,6 @@ RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a reposito
 MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
 
 # Labels that merging.space gives to the anchors that are no single model.
-_NO_SINGLE_MODEL = {"base", "soup"}
 
 Configs = Sequence[Mapping[str, Any]]
 
@@ -47,7 +47,7 @@ def measured_section(front: Front) -> str:
     """Hold predicted against measured, the best single model and the base model."""
     point = front["points"][front["selected"]]
     anchors = {anchor["label"]: anchor for anchor in front["anchors"]}
-    base = anchors.get("base")
+    base = anchors.get(BASE)
     header = ["task", "predicted", "measured", "best single model"]
     rows = []
     for task in front["tasks"]:
@@ -61,7 +61,7 @@ def measured_section(front: Front) -> str:
     )
     verdicts = "\n".join(f"- {escaped(text)}" for text in front["verdicts"])
     return "\n\n".join(
-        [_table(header + (["base"] if base else []), rows), note, verdicts]
+        [_table(header + ([BASE] if base else []), rows), note, verdicts]
     )
 
 
@@ -167,7 +167,7 @@ def _task(front: Front, task: str) -> str:
 
 
 def _best_single(front: Front, task: str) -> str:
-    singles = [a for a in front["anchors"] if a["label"] not in _NO_SINGLE_MODEL]
+    singles = [a for a in front["anchors"] if a["label"] not in NO_SINGLE_MODEL]
     column = list(metrics(front)).index(task)
     values = utilities(front, singles, "measured")[:, column]
     if np.isnan(values).all():

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map import __version__
+from mergekit_map.anchors import NO_SINGLE_MODEL
 from mergekit_map.config import parse_select
 from mergekit_map.errors import ArtifactError
 from mergekit_map.frontfile import Front
@@ -31,8 +32,6 @@ from mergekit_map.verdicts import verdicts
 FloatArray = NDArray[np.float64]
 
 _DIGITS = 5  # of the grids: a picture shows no more
-# Labels that merging.space gives to the anchors that are no single model.
-_KINDS = {"base": "base", "soup": "soup"}
 
 
 def report_content(run: RunFolder, surfaces: Surfaces) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _point(run: RunFolder, point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _anchor(front: Mapping[str, Any], anchor: Mapping[str, Any]) -> dict[str, Any]:
     label = anchor["label"]
-    kind = _KINDS.get(label, "model")
+    kind = label if label in NO_SINGLE_MODEL else "model"
     return {"label": label, "kind": kind, **_readings(front, anchor)}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from mergekit_map.anchors import NO_SINGLE_MODEL
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.measurement import Metric
 from mergekit_map.search.selection import (
@@ -24,7 +25,6 @@ FloatArray = NDArray[np.float64]
 Readings = Mapping[str, Mapping[str, float]]
 
 # Labels that merging.space gives to the anchors that are no single model.
-_NO_SINGLE_MODEL = {"base", "soup"}
 
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
 
@@ -122,7 +122,7 @@ def _best_single_model(task: str, metric: Metric, anchors: Readings) -> float:
     values = [
         readings[task]
         for label, readings in anchors.items()
-        if label not in _NO_SINGLE_MODEL and task in readings
+        if label not in NO_SINGLE_MODEL and task in readings
     ]
     if not values:
         raise ConfigError(

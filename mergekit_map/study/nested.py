@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from mergekit_map.anchors import SOUP
 from mergekit_map.search.selection import spread
 from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import Readings, choose, measured_anchors
@@ -135,7 +136,7 @@ def pair_study(study: Study, pair: Pair, *, last: bool) -> Study:
         },
         one: (1.0, 0.0),
         other: (0.0, 1.0),
-        "soup": (0.5, 0.5),
+        SOUP: (0.5, 0.5),
     }
     changes = {
         "strategy": "map",

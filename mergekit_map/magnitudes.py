@@ -1,0 +1,25 @@
+"""Large numbers as people read them: three digits and a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_COUNTS = ("", "k", "M", "B", "T")
+_BYTES = ("B", "kB", "MB", "GB", "TB")
+
+
+def count_in_words(number: float) -> str:
+    """Write a number of things: ``795 k``, ``8.03 B``."""
+    return _short(number, _COUNTS)
+
+
+def bytes_in_words(number: float) -> str:
+    """Write a number of bytes: ``3.18 MB``."""
+    return _short(number, _BYTES)
+
+
+def _short(number: float, units: Sequence[str]) -> str:
+    power = 0
+    while number >= 999.5 and power < len(units) - 1:
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {units[power]}".rstrip()
