@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def run(
     """
     refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
-    _search(config, run_folder, merge_options)
+    again = ["run", str(config), str(out), "--run-folder", str(run_folder)]
+    _search(config, run_folder, merge_options, again=again)
     _merge(run_folder, out, select_point(run_folder), merge_options)
 
 
@@ -132,7 +134,11 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
 
 
 def _search(
-    config: Path, run: Path, options: MergeOptions, import_file: Path | None = None
+    config: Path,
+    run: Path,
+    options: MergeOptions,
+    import_file: Path | None = None,
+    again: Sequence[str] = (),
 ) -> None:
     from mergekit_map.importing import read_imported
     from mergekit_map.pipeline import search_front
@@ -144,7 +150,8 @@ def _search(
         with TerminalReporter() as reporter:
             front = search_front(project, run, reporter, imported)
     except KeyboardInterrupt:
-        words = shlex.join(["mergekit-map", "search", str(config), str(run)])
+        again = again or ["search", str(config), str(run)]
+        words = shlex.join(["mergekit-map", *again])
         click.echo(
             f"\nstopped; all finished measurements are kept. Go on with: {words}"
         )

@@ -128,7 +128,7 @@ def _unknown_keys(
         return []  # of the wrong type, which mergekit's own validation reports
     problems = [
         Problem((*key, name), f"unknown key {name!r}; {nearest(str(name), fields)}")
-        for fields in [model.model_fields]
+        for fields in [[*model.model_fields, *(["map"] if key == () else [])]]
         for name in part
         if name not in fields and not (key == () and name == "map")
     ]
