@@ -210,7 +210,7 @@ def _not_measured(front: Front, merge: _Merge) -> list[str]:
 
 
 def _says_dominates(front: Front, merge: _Merge, other: _Merge) -> str:
-    """Say where one merge is ahead of another by more than noise."""
+    """Say where one merge is ahead of another, by more than the noise that is known."""
     rows = [merge.content, other.content]
     (y, y_other) = utilities(front, rows, "measured")
     (stderr, stderr_other) = standard_errors(front, rows, "measured")
@@ -218,15 +218,20 @@ def _says_dominates(front: Front, merge: _Merge, other: _Merge) -> str:
     ahead = dominates(
         y[:, None], stderr[:, None], y_other[:, None], stderr_other[:, None]
     )
+    unknown = np.isnan(stderr) & np.isnan(stderr_other)
     texts = []
-    for (task, metric), told in zip(metrics(front).items(), ahead, strict=True):
+    for (task, metric), told, blind in zip(
+        metrics(front).items(), ahead, unknown, strict=True
+    ):
         values = [in_words(row["measured"][task]) for row in rows]
         text = f"{values[0]} against {values[1]} {metric.unit}".rstrip()
         lower = "" if metric.higher_is_better else ", lower is better"
-        texts += [f"{task} ({text}{lower})"] if told else []
+        noise = "; standard errors unknown" if blind else ""
+        texts += [f"{task} ({text}{lower}{noise})"] if told else []
+    by = "" if unknown[ahead].any() else " by more than noise"
     return (
-        f"As measured, {merge.name} dominates {other.name}: ahead by more than noise "
-        f"on {listed(texts)}, behind on none."
+        f"As measured, {merge.name} dominates {other.name}: ahead{by} on "
+        f"{listed(texts)}, behind on none."
     )
 
 

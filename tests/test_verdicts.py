@@ -174,6 +174,22 @@ def test_a_measured_merge_that_dominates_the_chosen_point_is_named() -> None:
     ]
 
 
+def test_noise_that_is_not_known_is_not_claimed_to_be_exceeded() -> None:
+    points = [(row, NOT_MEASURED) for row in ROWS]
+    rows = [((0.5, 0.5), [(0.5, None), (2.0, None)])]
+    front = make_front(points, {"base": [(0.5, None), (2.5, None)]}, rows)
+
+    assert about(front, "dominates base") == [
+        "As measured, the merge with a=0.5, b=0.5 dominates base: ahead on code (2 "
+        "against 2.5 nats/token, lower is better; standard errors unknown), behind on "
+        "none."
+    ]
+    # An import without a standard error, by less than the noise of the other.
+    rows = [((0.5, 0.5), [(0.5, None), (2.46, None)])]
+    front = make_front(points, {"base": [(0.5, 0.1), (2.5, 0.04)]}, rows)
+    assert about(front, "base") == ["No measured merge dominates base."]
+
+
 def test_predictions_that_miss_are_told() -> None:
     rows = [*TRADING]
     rows[1] = (rows[1][0], [(0.55, 0.02), (2.41, 0.04)])

@@ -86,7 +86,8 @@ def dominates(
 
     Args:
         Y: (k, m) measured metrics; a row with NaN dominates nothing.
-        stderr: (k, m) their standard errors; what is unknown explains no difference.
+        stderr: (k, m) their standard errors, NaN where unknown; where neither side's
+            is known, nothing explains a difference.
         other: (m,), or (k, m) one per row, what they are held against; with NaN it is
             dominated by none.
         other_stderr: as other.
@@ -102,12 +103,13 @@ def dominates(
 
 
 def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Combine two standard errors as if independent.
+    """Combine two standard errors as if independent; NaN where neither is known.
 
+    Where one is known, the difference has at least the noise of that one.
     Two merges measured on the same items err together, so that their difference is
     known better than this says: where it finds a difference, there is one. Predictions
     of one surrogate may err together or against one another; the front does not carry
     their covariance.
     """
-    combined: FloatArray = np.hypot(first, second)
-    return combined
+    known = np.hypot(np.nan_to_num(first), np.nan_to_num(second))
+    return np.where(np.isnan(first) & np.isnan(second), np.nan, known)

@@ -122,7 +122,8 @@ def test_wrong_arrays_are_programming_mistakes() -> None:
         ([1.0, 1.2], [0.1, 0.1], False),
         ([0.999, 2.0], [0.1, 0.1], False),  # worse on one task, if only by noise
         ([1.0, 1.0], [0.0, 0.0], False),
-        ([1.1, 1.1], [NAN, NAN], True),  # nothing explains the difference
+        ([1.3, 1.3], [NAN, NAN], True),  # 0.3 > 2 * 0.1, the noise that is known
+        ([1.1, 1.1], [NAN, NAN], False),
         ([NAN, 9.0], [0.1, 0.1], False),
     ],
 )
@@ -134,6 +135,12 @@ def test_dominating_is_never_worse_and_once_better_beyond_noise(
     found = dominates(np.array([row]), np.array([stderr]), other, other_stderr)
 
     assert found.tolist() == [expected]
+
+
+def test_where_no_noise_is_known_nothing_explains_a_difference() -> None:
+    unknown = np.array([NAN, NAN])
+
+    assert dominates(np.array([[1.0, 1.1]]), unknown[None], np.ones(2), unknown).all()
 
 
 def test_nothing_dominates_what_was_not_measured() -> None:
