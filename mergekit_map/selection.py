@@ -83,6 +83,11 @@ def select_point(
     if select.model_fields_set:
         front["selected"], front["reason"] = _choose(front, select)
         front["select"] = select.model_dump(exclude_unset=True)
+    return _keep(run, front)
+
+
+def _keep(run: Path, front: dict[str, Any]) -> Selection:
+    """Write the chosen recipe, and the front that says which it is."""
     front["verdicts"] = verdicts(front)
     point = front["points"][front["selected"]]
     path = run / point["recipe"]

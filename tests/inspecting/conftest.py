@@ -1,0 +1,16 @@
+"""A base model to inspect, with a text to measure in the working directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def base(
+    family: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("hello world, one plus two\n" * 40)
+    return family["base"]

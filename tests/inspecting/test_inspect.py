@@ -1,0 +1,189 @@
+"""One run names every cause against a merge, and a good pair has none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from inspect_seeds import (
+    SEEDS,
+    MakeModel,
+    configure,
+    cut_short,
+    edit_config,
+    edit_json,
+    edit_tensors,
+    edit_tokenizer,
+    found,
+    inspect,
+    inspected,
+    make_adapter,
+    make_nan,
+    make_zero,
+    noise,
+    remove,
+    swap_tokens,
+    tuned,
+)
+from safetensors.torch import load_file
+
+
+def test_one_run_names_the_cause_of_every_incompatibility(
+    base: Path, make_model: MakeModel, tmp_path: Path
+) -> None:
+    models, expected = {}, {"base": []}
+    for seed, (name, (edit, code, severity, _)) in enumerate(SEEDS.items()):
+        models[name] = str(tuned(base, tmp_path / name, seed))
+        edit(Path(models[name]))
+        expected[name] = [(code, severity)]
+    larger = make_model("larger", 5, base, extra_tokens=("<x>",), noise=0.0005)
+    for name, folder, code in (
+        ("smaller", make_model("smaller", 5, hidden_size=16), "size"),
+        ("larger", larger, "added-tokens"),
+        ("copy", shutil.copytree(base, tmp_path / "copy"), "same-weights"),
+        ("adapter", make_adapter(base, tmp_path / "adapter", 3), "adapter-alone"),
+    ):
+        models[name], expected[name] = str(folder), [(code, "error")]
+
+    content = inspected(configure(base, list(models.values())))
+
+    assert len(content["models"]) == len(SEEDS) + 5
+    assert found(content) == expected
+    by_name = {model["name"]: model["findings"] for model in content["models"]}
+    for name, (_, _, _, words) in SEEDS.items():
+        assert words in by_name[name][0]["cause"]
+    assert not content["mergeable"]
+    assert content["problems"] == []
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties", "dare_linear"])
+def test_a_good_pair_is_silent(base: Path, tmp_path: Path, method: str) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+
+    content = inspected(configure(base, models, merge_method=method))
+
+    assert content["mergeable"]
+    assert found(content) == {"base": [], "a": [], "b": []}
+    assert content["problems"] == []
+    assert content["plan"]["shortages"] == []
+
+
+def test_what_older_versions_wrote_is_no_difference(base: Path, tmp_path: Path) -> None:
+    folder = tuned(base, tmp_path / "old", 1)
+
+    def as_they_did(model: Path) -> None:
+        config = json.loads((model / "config.json").read_text())
+        for key in ("rope_parameters", "head_dim", "dtype", "pad_token_id"):
+            config.pop(key, None)
+        old = {"rope_theta": 10000.0, "rope_scaling": None, "torch_dtype": "float32"}
+        content = {
+            **config,
+            **old,
+            "transformers_version": "4.35.2",
+            "_name_or_path": "x",
+        }
+        (model / "config.json").write_text(json.dumps(content))
+        edit_tokenizer(lambda t: t["pre_tokenizer"].pop("use_regex"))(model)
+        bos = {"content": "<s>", "lstrip": False, "normalized": False}
+        edit_json("tokenizer_config.json", bos_token=bos)(model)
+        (model / "model.safetensors").rename(model / "model-00001-of-00001.safetensors")
+        names = load_file(model / "model-00001-of-00001.safetensors")
+        index = dict.fromkeys(names, "model-00001-of-00001.safetensors")
+        content = {"metadata": {}, "weight_map": index}
+        (model / "model.safetensors.index.json").write_text(json.dumps(content))
+        (model / "consolidated.safetensors").write_bytes(b"of other programs")
+
+    as_they_did(folder)
+    models = [str(folder), str(tuned(base, tmp_path / "b", 2))]
+
+    assert found(inspected(configure(base, models))) == {"base": [], "old": [], "b": []}
+
+
+def test_independent_causes_of_one_model_are_all_named(
+    base: Path, tmp_path: Path
+) -> None:
+    model = tuned(base, tmp_path / "bad", 1)
+    edit_config(rope_theta=1e6, rope_parameters=None, hidden_act="gelu")(model)
+    edit_tokenizer(swap_tokens)(model)
+    edit_tensors(make_nan)(model)
+
+    content = inspected(configure(base, [str(model)]))
+
+    assert [code for code, _ in found(content)["bad"]] == [
+        "activation",
+        "rope-theta",
+        "vocabulary",
+        "weights-not-finite",
+    ]
+
+
+def test_a_bad_base_does_not_hide_what_is_wrong_with_the_others(
+    base: Path, tmp_path: Path
+) -> None:
+    broken = tuned(base, tmp_path / "broken", 1)
+    (broken / "config.json").unlink()
+    model = tuned(base, tmp_path / "a", 2)
+    cut_short(model)
+
+    content = inspected(configure(broken, [str(model)]))
+
+    assert found(content) == {
+        "broken": [("model", "error")],
+        "a": [("weights", "error")],
+    }
+
+
+def test_a_base_without_a_tokenizer_is_an_error(base: Path, tmp_path: Path) -> None:
+    bare = tuned(base, tmp_path / "bare", 1)
+    remove("tokenizer.json", "tokenizer_config.json")(bare)
+    model = tuned(base, tmp_path / "a", 2)
+
+    content = inspected(configure(bare, [str(model)]))
+
+    assert found(content)["bare"] == [("tokenizer-missing", "error")]
+
+
+def test_findings_have_one_order_whatever_the_hashes(
+    base: Path, tmp_path: Path
+) -> None:
+    model = tuned(base, tmp_path / "a", 1)
+    for name in ("normalizer", "pre-tokenizer", "token merges"):
+        SEEDS[name][0](model)
+
+    content = inspected(configure(base, [str(model)]))
+
+    codes = [code for code, _ in found(content)["a"]]
+    assert codes == [
+        f"tokenizer-{n}" for n in ("merges", "normalizer", "pre_tokenizer")
+    ]
+
+
+def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcde")]
+    edit_tensors(lambda tensors: noise(tensors, 0.015, 77))(Path(models[1]))
+    edit_tensors(lambda tensors: noise(tensors, 5.0, 78))(Path(models[4]))
+    edit_tensors(make_zero)(Path(models[1]))
+    shutil.copy(Path(models[0], "model.safetensors"), models[2])
+    edit_tensors(make_nan)(Path(models[3]))
+    config = configure(base, models, merge_method="linear")
+    del config["base_model"]
+
+    content = inspected(config)
+
+    assert found(content) == {
+        "a": [],
+        "b": [("weights-zero", "warning")],
+        "c": [("same-weights", "error")],
+        "d": [("weights-not-finite", "error")],
+        "e": [("unrelated", "error")],
+    }
+    assert content["pairs"] == []
+    assert {model["norm_ratio"] for model in content["models"]} == {None}
+    config["models"] = config["models"][:2]
+    memory = inspected(config)["plan"]["memory"]
+    assert memory[0]["what"] == "2 models and the one under evaluation"
+    shown = inspect(config).stdout
+    for word in ("task vector", "cosine", "sign conflicts", "bounds"):
+        assert word not in shown

@@ -1,0 +1,153 @@
+"""What ``inspect`` says of LoRA adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from inspect_seeds import (
+    Edit,
+    configure,
+    edit_json,
+    found,
+    inspected,
+    make_adapter,
+    remove,
+    tuned,
+)
+from safetensors.torch import load_file, save_file
+
+
+def test_adapters_are_looked_into(base: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1)
+
+    content = inspected(configure(base, [f"{base}+{adapter}"]))
+
+    assert found(content) == {"base": [], "base+adapter": []}
+    figures = content["models"][1]
+    # Rank 4 in two of seven matrices of each layer.
+    assert 0 < figures["norm_ratio"] < 0.01
+    assert figures["changed"] == pytest.approx(6144 / 35680, abs=0.01)
+    assert figures["read"] == figures["compared"] == 35680
+
+
+ADAPTERS: dict[str, tuple[Edit, str, str, str]] = {
+    "another base": (
+        edit_json("adapter_config.json", base_model_name_or_path="org/other-7b"),
+        "adapter-base",
+        "warning",
+        "its adapter was trained on org/other-7b",
+    ),
+    "other modules": (
+        lambda folder: change_adapter(folder, lambda n, t: (n.replace("q_", "x_"), t)),
+        "adapter-modules",
+        "error",
+        "changes 2 tensors that",
+    ),
+    "other shapes": (
+        lambda folder: change_adapter(
+            folder, lambda n, t: (n, t[:, :16] if "q_proj.lora_A" in n else t)
+        ),
+        "adapter-shapes",
+        "error",
+        "has shape [32, 16], and",
+    ),
+    "other rank": (
+        edit_json("adapter_config.json", r=8),
+        "adapter-rank",
+        "error",
+        "its adapter says rank 8",
+    ),
+    "pattern that is none": (
+        edit_json("adapter_config.json", rank_pattern={"[": 3}),
+        "adapter",
+        "error",
+        "is no regular expression",
+    ),
+    "list of patterns": (
+        edit_json("adapter_config.json", alpha_pattern=[1]),
+        "adapter",
+        "error",
+        "adapter_config.json is damaged at 'alpha_pattern'",
+    ),
+    "alpha in words": (
+        edit_json("adapter_config.json", lora_alpha="much"),
+        "adapter",
+        "error",
+        "adapter_config.json is damaged at 'lora_alpha'",
+    ),
+    "prompts": (
+        edit_json("adapter_config.json", peft_type="PROMPT_TUNING"),
+        "adapter-kind",
+        "error",
+        "changes no weights",
+    ),
+    "another kind": (
+        edit_json("adapter_config.json", peft_type="LOHA"),
+        "adapter-unknown",
+        "note",
+        "peft_type: LOHA",
+    ),
+    "no weights": (
+        remove("adapter_model.safetensors"),
+        "adapter",
+        "error",
+        "holds no weights",
+    ),
+    "untrained": (
+        lambda folder: change_adapter(
+            folder, lambda n, t: (n, t * 0 if "lora_B" in n else t)
+        ),
+        "same-weights",
+        "error",
+        "it has the same content as base",
+    ),
+}
+
+
+def change_adapter(
+    folder: Path, change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]]
+) -> None:
+    path = folder / "adapter_model.safetensors"
+    changed = dict(change(name, tensor) for name, tensor in load_file(path).items())
+    save_file({name: tensor.contiguous() for name, tensor in changed.items()}, path)
+
+
+def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -> None:
+    models, expected = [], {"base": []}
+    for seed, (name, (edit, code, severity, _)) in enumerate(ADAPTERS.items()):
+        folder = make_adapter(base, tmp_path / name, seed)
+        edit(folder)
+        models.append(f"{base}+{folder}")
+        expected[f"base+{name}"] = [(code, severity)]
+
+    content = inspected(configure(base, models))
+
+    assert found(content) == expected
+    by_name = {model["name"]: model["findings"] for model in content["models"]}
+    for name, (_, _, _, words) in ADAPTERS.items():
+        assert words in by_name[f"base+{name}"][0]["cause"]
+
+
+def test_an_adapter_without_alpha_has_that_of_peft(base: Path, tmp_path: Path) -> None:
+    models = [make_adapter(base, tmp_path / name, 1) for name in "ab"]  # alpha is 8
+    edit_json("adapter_config.json", lora_alpha="gone")(models[1])
+
+    content = inspected(configure(base, [f"{base}+{model}" for model in models]))
+
+    ratios = [model["norm_ratio"] for model in content["models"][1:]]
+    assert ratios[0] == ratios[1] > 0
+
+
+def test_a_whole_model_behind_a_plus_is_told_what_to_do(
+    base: Path, tmp_path: Path
+) -> None:
+    whole = tuned(base, tmp_path / "a", 1)
+
+    content = inspected(configure(base, [f"{base}+{whole}"]))
+
+    (finding,) = content["models"][1]["findings"]
+    assert finding["code"] == "adapter-whole"
+    assert "list the model as one of its own" in finding["advice"]
