@@ -14,9 +14,9 @@ from mergekit_map.evaluating import (
     MergeEvaluator,
     Opener,
     merges_as_asked,
-    samples_folder,
 )
 from mergekit_map.project import Project
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.study.contest import MeasureMerges, Merges, read_utilities
 from mergekit_map.study.log import EvaluationLog, Role
 from mergekit_map.study.measuring import measure
@@ -48,7 +48,7 @@ class Bench:
         search = project.spec.search.model_copy(update={"gradients": False})
         project = replace(project, spec=replace(project.spec, search=search))
         study = study or project.study()
-        folder = samples_folder(self.run, study)
+        folder = RunFolder(self.run).samples(study.merge)
         open_models = opener or merges_as_asked(project)
         with MergeEvaluator(lambda: open_models(project), folder) as evaluate:
 

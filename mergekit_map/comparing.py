@@ -8,7 +8,7 @@ search that goes on later does not fit any of it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,20 @@ from numpy.typing import NDArray
 from mergekit_map.baselines import Terms, count_baselines, measure_baselines
 from mergekit_map.bench import Bench
 from mergekit_map.errors import ConfigError
+from mergekit_map.files import write_json
 from mergekit_map.finished import finished_project
-from mergekit_map.frontfile import Front, metrics, utilities
 from mergekit_map.merging.baselines import fine_tuned_models
 from mergekit_map.nesting import nests_checkpoints
 from mergekit_map.pipeline import Reporter
 from mergekit_map.project import Project
 from mergekit_map.publish.comparison import comparison_tables
 from mergekit_map.publish.tables import Table, write_table
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.indicators import draw_preferences
 from mergekit_map.search.selection import spread
-from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.comparison import (
     DRAWS,
     REPEATS,
@@ -52,7 +55,6 @@ from mergekit_map.study.contest import (
 )
 from mergekit_map.study.log import open_log, read_log
 from mergekit_map.study.measuring import matching
-from mergekit_map.study.results import read_json, write_json
 from mergekit_map.study.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -79,7 +81,7 @@ def compare_runs(
     projects = [_comparable(run, options) for run in runs]
     for project in projects:
         check_contest(project.study(), spec)
-    fronts = [read_json(run / "front.json", "front") for run in runs]
+    fronts = [RunFolder(run).read_front() for run in runs]
     for run, project, front in zip(runs, projects, fronts, strict=True):
         _say_what_it_costs(run, project, front, spec, reporter)
     percent = all(map(_are_shares, fronts))
@@ -132,16 +134,16 @@ def _compare(
     points = _shown(front)
     *merges, steps = _plan(project, front, spec).values()
     total = sum(merges) * len(study.tasks) + steps
-    with open_log(run / "evaluations.jsonl") as log:
+    with open_log(RunFolder(run).log) as log:
         bench = Bench(run, log, reporter.progress, total)
         with bench.open(project) as measure:
-            coefficients = [point["coefficients"] for point in points]
+            coefficients = [point.coefficients for point in points]
             contest = hold_contest(study, coefficients, spec, log, measure)
         terms = _terms(study, contest, spec, percent=percent)
         methods = measure_baselines(bench, project, terms, reporter.notice)
     for name, rival in contest.rivals.items():
         methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
-    methods[OURS] = _as_predicted(contest, utilities(front, points, "predicted"), terms)
+    methods[OURS] = _as_predicted(contest, front.utilities(points, "predicted"), terms)
     return {
         "models": len(fine_tuned_models(project.space)),
         "coefficients": list(study.bounds),
@@ -158,10 +160,10 @@ def _compare(
     }
 
 
-def _shown(front: Front) -> list[Mapping[str, Any]]:
+def _shown(front: Front) -> list[Merge]:
     """List the points that are measured: all, or as many that show the whole front."""
-    predicted = utilities(front, front["points"], "predicted")
-    return [front["points"][i] for i in sorted(spread(predicted, MOST_POINTS))]
+    predicted = front.utilities(front.points, "predicted")
+    return [front.points[i] for i in sorted(spread(predicted, MOST_POINTS))]
 
 
 def _terms(
@@ -187,11 +189,10 @@ def _unseen_r_squared(
     run: Path, study: Study, front: Front, contest: Contest
 ) -> dict[str, Any]:
     """Score the surrogates; those of nested MAP know of no merges but of their pair."""
-    if front.get("groups"):
+    if front.groups:
         return {"tasks": {}, "mean": None, "std": None}
-    content = read_json(run / "surrogates.json", "surrogates")["tasks"]
-    surrogates = {task: Surrogate.from_dict(content[task]) for task in study.tasks}
-    return r_squared_scores(study, contest, surrogates)
+    content = read_record(RunFolder(run).surrogates, Surrogates, "surrogates")
+    return r_squared_scores(study, contest, content.values())
 
 
 def _sums(Y: FloatArray, terms: Terms) -> dict[str, Any]:
@@ -203,7 +204,7 @@ def _plan(project: Project, front: Front, spec: ComparisonSpec) -> dict[str, int
     """Count what is measured, at most, by what it is for; merges, then steps."""
     merges, steps = count_baselines(project, spec.preferences)
     return {
-        "of its front": min(len(front["points"]), MOST_POINTS),
+        "of its front": min(len(front.points), MOST_POINTS),
         "by opponents": len(spec.rivals) * spec.budget,
         "of baselines": merges,
         "steps of AdaMerging": steps,
@@ -221,7 +222,7 @@ def _say_what_it_costs(
     *merges, (what_steps, steps) = _plan(project, front, spec).items()
     total = sum(count for _, count in merges)
     study = project.study()
-    known = matching(study, read_log(run / "evaluations.jsonl"))
+    known = matching(study, read_log(RunFolder(run).log))
     pace = sum(
         statistics.median(e.seconds for e in known if e.task == task)
         for task in study.tasks
@@ -247,5 +248,5 @@ def _are_shares(front: Front) -> bool:
     """Tell whether all metrics can be added up as they are, as the paper's can."""
     return all(
         (m.higher_is_better, m.lower, m.upper) == (True, 0, 1)
-        for m in metrics(front).values()
+        for m in front.metrics.values()
     )

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from mergekit_map.files import write_atomically
+from mergekit_map.files import plain, write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.project import Project
-from mergekit_map.study.results import plain
-from mergekit_map.study.study import Study
 from mergekit_map.tasks.preparing import prepare_tasks
 
 # Merges with the coefficients and gives what measures the result, by task.
@@ -64,11 +62,6 @@ class MergeEvaluator:
         measurement = self._measures[task]()
         _save_samples(self._samples / task, coefficients, measurement)
         return measurement
-
-
-def samples_folder(run: Path, study: Study) -> Path:
-    """Say where a run folder keeps what was measured item by item."""
-    return run / "samples" / study.merge
 
 
 def _save_samples(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mergekit_map.errors import ArtifactError
 
@@ -18,14 +21,37 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         ArtifactError: the folder cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = content if isinstance(content, bytes) else content.encode("utf-8")
-        partial.write_bytes(data)
-        os.replace(partial, path)
+        # Under a name that nobody can have put a link in the place of.
+        handle, partial = tempfile.mkstemp(".partial", f".{path.name}.", path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.chmod(partial, 0o666 & ~_umask())  # mkstemp's are their owner's alone
+            os.replace(partial, path)
+        except BaseException:
+            os.unlink(partial)
+            raise
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with exact numbers; NaN and infinity become null."""
+    write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
 
 
 def refuse_existing(target: Path) -> None:
@@ -59,6 +85,12 @@ def whole_folder(target: Path) -> Iterator[Path]:
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _unwritable(path: Path, error: OSError) -> ArtifactError:

@@ -30,6 +30,20 @@ class Metric:
     unit: str = ""
     differentiable: bool = False  # whether derivatives by coefficients can be had
 
+    @property
+    def sign(self) -> int:
+        """Give what turns a value so that larger is better, and back: 1 or -1."""
+        return 1 if self.higher_is_better else -1
+
+    @property
+    def better(self) -> str:
+        """Say which values are better: higher or lower."""
+        return "higher" if self.higher_is_better else "lower"
+
+    def utility(self, value: float) -> float:
+        """Turn a value so that larger is better."""
+        return self.sign * value
+
 
 class Measure(Protocol):
     """Measure the model that was handed over when this was prepared."""

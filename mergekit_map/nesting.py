@@ -25,10 +25,10 @@ from mergekit_map.merging.recipe import (
 from mergekit_map.merging.space import build_space
 from mergekit_map.merging.staged import by_stage_name, is_linear, pair_merge
 from mergekit_map.project import Project, digest
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
 from mergekit_map.specs import SearchSpec
-from mergekit_map.study.choosing import find_limits, measured_anchors
+from mergekit_map.study.choosing import chosen_as, find_limits, measured_anchors
 from mergekit_map.study.grouping import (
-    Order,
     Pair,
     first_groups,
     merge_groups,
@@ -37,12 +37,11 @@ from mergekit_map.study.grouping import (
 )
 from mergekit_map.study.log import Evaluation
 from mergekit_map.study.nested import pair_study
-from mergekit_map.study.results import measured_point
+from mergekit_map.study.results import measured_at
 from mergekit_map.study.study import Study
 from mergekit_map.yamlfile import read_yaml
 
-# Search a project into a folder; returns what front.json holds.
-Search: TypeAlias = Callable[[Project, Path], Mapping[str, Any]]
+Search: TypeAlias = Callable[[Project, Path], Front]  # into a folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ def nests_checkpoints(project: Project) -> bool:
 
 def search_pairs(
     project: Project, evaluations: Sequence[Evaluation], run: Path, search: Search
-) -> tuple[dict[str, Any], Recipes]:
+) -> tuple[Front, Recipes]:
     """Search pair after pair, merging what is chosen of each but the last.
 
     Args:
@@ -85,8 +84,8 @@ def search_pairs(
         search: Searches one pair.
 
     Returns:
-        What ``front.json`` holds for the last pair, with the anchors of the project,
-        and how its points are written.
+        The front of the last pair, with the anchors of the project, and how its points
+        are written.
     """
     study = project.study()
     singles = read_singles(study, evaluations)
@@ -100,14 +99,13 @@ def search_pairs(
         write_atomically(config, _pair_text(project, small, pair, merged_folder(run)))
         part = pair_project(project, config)
         front = search(part, config.with_suffix(""))
-        chosen = front["points"][front["selected"]]
-        values = {task: chosen["measured"][task]["value"] for task in small.tasks}
+        values = {task: front.chosen.measured[task].value for task in small.tasks}
         known = {task: value for task, value in values.items() if value is not None}
         group = merge_groups(study, singles, pair, name, known)
         if len(groups) == 2:
             recipes = Recipes(part, stages, merged_folder(run) if stages else None)
             return _whole_front(study, evaluations, front, group.order), recipes
-        merge = stock_config(part.space, chosen["coefficients"])
+        merge = stock_config(part.space, front.chosen.coefficients)
         _write_once(part, merge, merged_folder(run) / name)
         stages.append({"name": name, **by_stage_name(merge, merged_folder(run))})
         groups = [*(g for g in groups if g not in pair), group]
@@ -212,28 +210,26 @@ def _write_once(part: Project, config: Mapping[str, Any], place: Path) -> None:
 def _whole_front(
     study: Study,
     evaluations: Sequence[Evaluation],
-    front: Mapping[str, Any],
+    front: Front,
     order: Order,
-) -> dict[str, Any]:
+) -> Front:
     """Put the anchors of all models in the place of those of the last pair.
 
     They have no coefficients there: a single model is no merge of two merges.
     """
-    unknown = {"value": None, "stderr": None}
-    anchors = [
-        {
-            "label": label,
-            "coefficients": dict.fromkeys(front["coefficients"]),
-            "predicted": {task: dict(unknown) for task in study.tasks},
-            "measured": measured_point(study, {"coefficients": c}, evaluations)[
-                "measured"
-            ],
-        }
+    anchors = tuple(
+        Merge(
+            label=label,
+            coefficients={},
+            predicted=dict.fromkeys(study.tasks, UNKNOWN),
+            measured=measured_at(study, c, evaluations),
+        )
         for label, c in study.anchors.items()
-    ]
-    former = [
-        {"coefficients": a["coefficients"], "measured": a["measured"]}
-        for a in front["anchors"]
-    ]
-    merges = [*front["merges"], *former]
-    return {**front, "order": order, "anchors": anchors, "merges": merges}
+    )
+    former = (
+        Merge(coefficients=a.coefficients, measured=a.measured) for a in front.anchors
+    )
+    merges = (*front.merges, *former)
+    update = {"order": order, "anchors": anchors, "merges": merges}
+    whole = front.model_copy(update=update)
+    return chosen_as(whole, whole.selected, study.select)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.evaluating import MergeEvaluator, one_checkpoint, samples_folder
+from mergekit_map.evaluating import MergeEvaluator, one_checkpoint
 from mergekit_map.files import whole_folder
 from mergekit_map.finished import finished_project, refuse_changes
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.nesting import Recipes, merge_stages, nests_checkpoints
-from mergekit_map.pipeline import Reporter, write_front
+from mergekit_map.pipeline import Reporter
 from mergekit_map.project import Project
 from mergekit_map.publish.card import MergeRecord, write_card
+from mergekit_map.publish.plots import save_front
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.selection import Selection
+from mergekit_map.study.choosing import chosen_as
 from mergekit_map.study.log import open_log
 from mergekit_map.study.measuring import measure
-from mergekit_map.study.results import measured_point, read_json
+from mergekit_map.study.results import measured_point
 from mergekit_map.study.study import Candidate
-from mergekit_map.verdicts import verdicts
 
 
 def merge_point(
@@ -31,7 +32,7 @@ def merge_point(
     selection: Selection,
     options: MergeOptions,
     reporter: Reporter,
-) -> tuple[Mapping[str, Any], str]:
+) -> tuple[Merge, str]:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
     What is measured of it goes into the log and the front of the run. Returns the point
@@ -47,9 +48,9 @@ def merge_point(
     with whole_folder(out) as folder:
         if nests_checkpoints(project):
             recipes, place = merge_stages(project, run, selection.recipe, folder)
-            refuse_changes(recipes.project, read_json(place / "manifest.json", "pair"))
+            refuse_changes(recipes.project, RunFolder(place).read_manifest())
         else:
-            config = stock_config(project.space, selection.point["coefficients"])
+            config = stock_config(project.space, selection.point.coefficients)
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
         point = _measure_checkpoint(recipes.project, folder, place, selection, reporter)
@@ -58,19 +59,14 @@ def merge_point(
         tasks = project.spec.tasks
         record = MergeRecord(out.name, selection.recipe, command, front, tasks)
         write_card(folder, record)
-    write_front(front, run)
-    return point, recipes.command(run / "recipe.yml", "OUT")
+    save_front(front, RunFolder(run))
+    return point, recipes.command(RunFolder(run).chosen_recipe, "OUT")
 
 
-def _front_with(
-    point: Mapping[str, Any], selection: Selection, run: Path
-) -> dict[str, Any]:
+def _front_with(point: Merge, selection: Selection, run: Path) -> Front:
     """Give the front as it is known now that a point of it is merged and measured."""
-    front = read_json(run / "front.json", "front")
-    front["points"][selection.index] = point
-    front["selected"], front["reason"] = selection.index, selection.reason
-    front["verdicts"] = verdicts(front)
-    return front
+    front = RunFolder(run).read_front().with_point(selection.index, point)
+    return chosen_as(front, selection.index, selection.front.select)
 
 
 def _measure_checkpoint(
@@ -79,14 +75,14 @@ def _measure_checkpoint(
     run: Path,
     selection: Selection,
     reporter: Reporter,
-) -> Mapping[str, Any]:
+) -> Merge:
     """Measure what was written, on the tasks that are not measured there yet."""
     study = project.study()
-    candidate: Candidate = ("front", selection.point["coefficients"])
+    candidate: Candidate = ("front", selection.point.coefficients)
     with (
-        open_log(run / "evaluations.jsonl") as log,
+        open_log(RunFolder(run).log) as log,
         MergeEvaluator(
-            lambda: one_checkpoint(project, folder), samples_folder(run, study)
+            lambda: one_checkpoint(project, folder), RunFolder(run).samples(study.merge)
         ) as evaluate,
     ):
         measure(study, [candidate], evaluate, log, reporter.progress)

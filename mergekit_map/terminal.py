@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,7 +18,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.selection import Selection
+from mergekit_map.results.front import Front, Merge, Order, Reading
 from mergekit_map.study.study import Progress as Measuring
 
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
@@ -82,10 +80,10 @@ class TerminalReporter:
             self._last_line = now
 
 
-def show_front(front: Mapping[str, Any]) -> None:
+def show_front(front: Front) -> None:
     """Print the measured points of a front, the anchors, the fits and the verdicts."""
     console = Console()
-    count = len(front["points"])
+    count = len(front.points)
     table = Table(
         title=f"Measured merges: anchors, and some of the front's {count}",
         title_justify="left",
@@ -93,76 +91,70 @@ def show_front(front: Mapping[str, Any]) -> None:
         padding=(0, 1, 0, 0),
     )
     table.add_column("merge", no_wrap=True)
-    for name in front["coefficients"]:
+    for name in front.coefficients:
         table.add_column(Text(name), justify="right")
-    for task, about in front["tasks"].items():
-        better = "higher" if about["direction"] == "maximize" else "lower"
-        table.add_column(Text(f"{task}\n({better})"), justify="right", no_wrap=True)
-    for anchor in front["anchors"]:
-        _add_merge(table, front, anchor, anchor["label"], style="")
+    for task, metric in front.metrics.items():
+        heading = Text(f"{task}\n({metric.better})")
+        table.add_column(heading, justify="right", no_wrap=True)
+    for anchor in front.anchors:
+        _add_merge(table, front, anchor, anchor.label or "", style="")
     table.add_section()
-    for index, point in enumerate(front["points"]):
-        if any(m["value"] is not None for m in point["measured"].values()):
-            chosen = index == front["selected"]
+    for index, point in enumerate(front.points):
+        if any(point.is_measured(task) for task in front.tasks):
+            chosen = index == front.selected
             label = f"{index} chosen" if chosen else f"{index}"
             _add_merge(table, front, point, label, style="bold" if chosen else "")
     console.print(table)
-    if front.get("order"):
-        console.print(Text(f"Merged in pairs: {_pairs(front['order'])}"))
-    for task, about in front["tasks"].items():
-        fit = about["fit"]
+    if front.order is not None:
+        console.print(Text(f"Merged in pairs: {_pairs(front.order)}"))
+    for task, about in front.tasks.items():
+        fit = about.fit
         console.print(
             Text(
-                f"{task}: R² {_number(fit['r2'])} on the {fit['n']} fitted merges, "
-                f"{_number(fit['loo_r2'])} left out one by one"
+                f"{task}: R² {_number(fit.r2)} on the {fit.n} fitted merges, "
+                f"{_number(fit.loo_r2)} left out one by one"
             )
         )
     console.print()
-    for sentence in front["verdicts"]:
+    for sentence in front.verdicts:
         console.print(Text(sentence))
 
 
-def _pairs(order: Any) -> str:
-    """Write nested lists of two with braces: ``(math + code) + french``."""
-    if not isinstance(order, list):
-        return str(order)
+def _pairs(order: Order) -> str:
+    """Write nested pairs with braces: ``(math + code) + french``."""
+    if isinstance(order, str):
+        return order
     sides = [_pairs(side) for side in order]
     return " + ".join(f"({s})" if " + " in s else s for s in sides)
 
 
 def _add_merge(
-    table: Table,
-    front: Mapping[str, Any],
-    point: Mapping[str, Any],
-    label: str,
-    style: str,
+    table: Table, front: Front, merge: Merge, label: str, style: str
 ) -> None:
     """Add two rows: what was predicted, and what was measured."""
-    values = [point["coefficients"][name] for name in front["coefficients"]]
+    values = [merge.coefficients.get(name) for name in front.coefficients]
     weights = ["-" if value is None else f"{value:.3f}" for value in values]
-    predicted = [_number(point["predicted"][task]["value"]) for task in front["tasks"]]
-    measured = [_reading(point["measured"][task]) for task in front["tasks"]]
+    readings = merge.readings("predicted")
+    predicted = [_number(readings[task].value) for task in front.tasks]
+    measured = [_reading(merge.measured[task]) for task in front.tasks]
     table.add_row(*map(Text, (label, *weights, *predicted)), style=style)
     empty = [""] * len(weights)
     table.add_row(*map(Text, ("  measured", *empty, *measured)), style=style)
 
 
-def show_point(selection: Selection, point: Mapping[str, Any]) -> None:
+def show_point(front: Front, point: Merge) -> None:
     """Print what was predicted and measured of one point."""
-    for task, about in selection.tasks.items():
-        unit = f" {about['unit']}" if about["unit"] else ""
-        predicted = _reading(point["predicted"][task])
-        measured = _reading(point["measured"][task])
+    for task, about in front.tasks.items():
+        unit = f" {about.unit}" if about.unit else ""
+        predicted = _reading(point.readings("predicted")[task])
+        measured = _reading(point.measured[task])
         Console().print(
             Text(f"  {task}: predicted {predicted}, measured {measured}{unit}")
         )
 
 
-def _reading(reading: Mapping[str, Any]) -> str:
-    if reading["value"] is None:
-        return "-"
-    stderr = reading["stderr"]
-    return _number(reading["value"]) + (f"±{stderr:.1g}" if stderr else "")
+def _reading(reading: Reading) -> str:
+    return str(reading).replace(" ", "")
 
 
 def _number(value: float | None) -> str:

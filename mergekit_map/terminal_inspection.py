@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.magnitudes import bytes_in_words, count_in_words
+from mergekit_map.words import bytes_in_words, count_in_words
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

@@ -1,17 +1,21 @@
-"""Small ``front.json`` contents, made by hand, for the tests of what reads them."""
+"""Small fronts, made by hand, for the tests of what reads them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Reading = tuple[float | None, float | None]  # value, standard error
-Row = Sequence[Reading]  # one per task
+from mergekit_map.results.front import Front, Reading
+
+Pair = tuple[float | None, float | None]  # value, standard error
+Row = Sequence[Pair]  # one per task
 
 NOT_MEASURED: Row = [(None, None), (None, None)]
 MATH = {"direction": "maximize", "range": [0, 1], "unit": ""}
 CODE = {"direction": "minimize", "range": [0, None], "unit": "nats/token"}
-FIT = {"n": 8, "r2": 0.99, "loo_r2": 0.9}
+FIT = {"n": 8, "n_terms": 6, "r2": 0.99, "loo_r2": 0.9}
+FIT |= {"condition": 3.0, "residual_stderr": None}
 
 
 def make_front(
@@ -20,8 +24,9 @@ def make_front(
     merges: Sequence[tuple[tuple[float, float], Row]] = (),
     selected: int = 0,
     tasks: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Put rows of readings, predicted and measured, into the form of ``front.json``.
+    **others: Any,
+) -> Front:
+    """Put rows of readings, predicted and measured, into a front.
 
     The coefficients are called a and b; those of point i are i / 100 and 0.5.
     """
@@ -29,14 +34,14 @@ def make_front(
 
     def read(row: Row) -> dict[str, dict[str, float | None]]:
         return {
-            task: {"value": value, "stderr": stderr}
+            task: Reading.of(value, stderr).model_dump()
             for task, (value, stderr) in zip(tasks, row, strict=True)
         }
 
-    return {
+    content = {
         "version": 1,
         "coefficients": {"a": [0.0, 1.0], "b": [0.0, 1.0]},
-        "tasks": {name: {**about, "fit": FIT} for name, about in tasks.items()},
+        "tasks": {name: {"fit": FIT, **about} for name, about in tasks.items()},
         "selected": selected,
         "reason": "Chosen before.",
         "points": [
@@ -62,3 +67,14 @@ def make_front(
             for (a, b), row in merges
         ],
     }
+    return from_json({**content, **others})
+
+
+def from_json(content: Mapping[str, Any]) -> Front:
+    """Read what was changed as JSON."""
+    return Front.model_validate_json(json.dumps(content))
+
+
+def as_json(front: Front) -> dict[str, Any]:
+    """Give what ``front.json`` holds."""
+    return front.model_dump(mode="json")

@@ -19,10 +19,11 @@ from mergekit_map.cli import main
 from mergekit_map.errors import ConfigError
 from mergekit_map.importing import read_imported
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.front import front_table
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.log import Evaluation, open_log, read_log
-from mergekit_map.study.results import front_content, front_table
+from mergekit_map.study.results import found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study, StudyResult
 
@@ -293,9 +294,9 @@ def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
 
     result, _ = run(study, tmp_path / "run", Bowls(), file)
 
-    front = front_content(study, result, logged(tmp_path / "run"))
-    (point,) = (p for p in front["points"] if p["coefficients"] == corner)
-    assert point["measured"]["near"]["value"] == bowl(corner, "near")
+    front = found_front(study, result, logged(tmp_path / "run"))
+    (point,) = (p for p in front.points if p.coefficients == corner)
+    assert point.measured["near"].value == bowl(corner, "near")
     # What was fitted stays what it was, so that going on changes nothing.
     again, _ = run(study, tmp_path / "run", Bowls())
     assert again.front == result.front
@@ -387,7 +388,7 @@ def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
     study = study_of(remeasure=3)
     with open_log(tmp_path / "evaluations.jsonl") as log:
         result = run_study(study, Bowls(), log, lambda _: None)
-        text = front_table(front_content(study, result, log))
+        text = front_table(found_front(study, result, log))
     (tmp_path / "front.csv").write_text(text)
 
     found = read_imported(tmp_path / "front.csv", study)

@@ -10,13 +10,15 @@ from typing import Any
 import click.testing
 import pytest
 import yaml
-from fronts import NOT_MEASURED, make_front
+from fronts import NOT_MEASURED, as_json, from_json, make_front
 
 from mergekit_map import select_point
 from mergekit_map.cli import main
 from mergekit_map.errors import ConfigError, DesignError
-from mergekit_map.selection import selection_reason
+from mergekit_map.publish.plots import plot_front
+from mergekit_map.results.front import Front
 from mergekit_map.specs import SelectSpec
+from mergekit_map.study.choosing import chosen_as
 
 POINTS = [
     [(0.70, 0.010), (2.80, 0.02)],
@@ -34,7 +36,7 @@ ANCHORS = {
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     front = make_front([(p, NOT_MEASURED) for p in POINTS], ANCHORS, selected=3)
-    write(tmp_path, front)
+    write(tmp_path, as_json(front))
     (tmp_path / "manifest.json").write_text('{"version": 1}')
     (tmp_path / "recipes").mkdir()
     for index in range(len(POINTS)):
@@ -124,7 +126,7 @@ def test_the_options_choose_and_the_recipe_says_why(
 
 def test_the_verdicts_are_written_and_shown(run: Path) -> None:
     front = json.loads((run / "front.json").read_text())
-    assert "verdicts" not in front
+    assert front["verdicts"] == []
 
     result = select(run, "--index", "2")
 
@@ -133,6 +135,19 @@ def test_the_verdicts_are_written_and_shown(run: Path) -> None:
     assert "No measured merge dominates coder." in verdicts
     shown = result.stderr.splitlines()
     assert [line for line in shown if line in verdicts] == verdicts
+
+
+def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
+    write(run, as_json(make_front([(p, p) for p in POINTS], ANCHORS, selected=3)))
+
+    select(run, "--index", "2")
+
+    front = Front.model_validate_json((run / "front.json").read_bytes())
+    drawn = {}
+    for index in (2, 3):
+        plot_front(front.model_copy(update={"selected": index}), tmp_path / "anew.png")
+        drawn[index] = (tmp_path / "anew.png").read_bytes()
+    assert (run / "front.png").read_bytes() == drawn[2] != drawn[3]
 
 
 def test_without_an_option_the_choice_stays(run: Path) -> None:
@@ -154,8 +169,9 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
 
     assert selection.index == 1
-    assert selection.verdicts
-    assert select_point(run, knee=True).reason == "Point 2 of 4, the knee of the front."
+    assert selection.front.verdicts
+    knee = select_point(run, knee=True)
+    assert knee.front.reason == "Point 2 of 4, the knee of the front."
     with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
         select_point(run, prefer={"math": 1}, knee=True)
     with pytest.raises(DesignError, match="no point of the front has math at least 1"):
@@ -215,11 +231,11 @@ def test_a_share_of_a_score_below_zero_is_refused(run: Path) -> None:
 
 def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> None:
     front = json.loads((run / "front.json").read_text())
-    front["anchors"][1]["measured"]["math"]["value"] = float("nan")
+    front["anchors"][1]["measured"]["math"]["value"] = None
 
-    reason = selection_reason(front, SelectSpec(require={"math": "100%"}), 1)
+    chosen = chosen_as(from_json(front), 1, SelectSpec(require={"math": "100%"}))
 
-    assert "math at least 0.3, 100% of the best single model" in reason
+    assert "math at least 0.3, 100% of the best single model" in chosen.reason
 
 
 def test_merge_takes_the_same_options() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from fronts import CODE, MATH, NOT_MEASURED, Row, make_front
+from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
-from mergekit_map.verdicts import verdicts
+from mergekit_map.results.front import Front
+from mergekit_map.results.verdict_words import verdicts_in_words
 
 # Math falls as code, where lower is better, gets better.
 TRADING: list[tuple[Row, Row]] = [
@@ -23,11 +21,15 @@ AGREES = (
 )
 
 
-def about(front: dict[str, Any], word: str) -> list[str]:
+def verdicts(front: Front) -> list[str]:
+    return list(verdicts_in_words(front))
+
+
+def about(front: Front, word: str) -> list[str]:
     return [sentence for sentence in verdicts(front) if word in sentence]
 
 
-def predictions(*rows: Row) -> dict[str, Any]:
+def predictions(*rows: Row) -> Front:
     return make_front([(row, NOT_MEASURED) for row in rows])
 
 
@@ -243,18 +245,19 @@ def test_nan_is_as_good_as_null() -> None:
     rows = [*TRADING[:2], (ROWS[2], [(nan, None), (nan, nan)])]
     for selected in range(3):
         front = make_front(rows, {"x": [(nan, nan), (2.0, nan)]}, selected=selected)
-        null = json.loads(json.dumps(front).replace("NaN", "null"))
-        assert verdicts(front) == verdicts(null)
+        assert "NaN" not in " ".join(verdicts(front))
+        assert all(m.value is None for m in front.points[2].measured.values())
 
 
 def test_a_task_turned_round_in_values_and_direction_changes_the_wording_only() -> None:
     front = make_front(TRADING, {"base": [(0.40, 0.03), (2.90, 0.04)]}, selected=1)
-    turned = json.loads(json.dumps(front))
-    turned["tasks"]["code"]["direction"] = "maximize"
-    for merge in [*turned["points"], *turned["anchors"]]:
+    content = as_json(front)
+    content["tasks"]["code"]["direction"] = "maximize"
+    for merge in [*content["points"], *content["anchors"]]:
         for kind in ("predicted", "measured"):
             if merge[kind]["code"]["value"] is not None:
                 merge[kind]["code"]["value"] *= -1
+    turned = from_json(content)
 
     assert "lower is better" in about(front, "base")[0]
     plain = " ".join(verdicts(front)).replace(", lower is better", "")
@@ -263,8 +266,9 @@ def test_a_task_turned_round_in_values_and_direction_changes_the_wording_only() 
 
 
 def with_fit(**fit: float | None) -> list[str]:
-    front = make_front([(([0.5, 0.01], [1.0, 0.01]), ([0.5, 0.01], [1.0, 0.01]))])
-    front["tasks"]["math"]["fit"] = {"n": 9, "r2": 0.9, **fit}
+    row = ([0.5, 0.01], [1.0, 0.01])
+    tasks = {"math": {**MATH, "fit": {"n": 9, "r2": 0.9, **fit}}, "code": CODE}
+    front = make_front([(row, row)], tasks=tasks)
     return [
         line
         for line in verdicts(front)

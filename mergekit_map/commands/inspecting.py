@@ -33,8 +33,8 @@ def inspect(merge_options: MergeOptions, config: Path, **flags: bool) -> None:
 
     Example: mergekit-map inspect merge.yml --probe
     """
+    from mergekit_map.files import plain
     from mergekit_map.inspecting import inspect_config, probe_config
-    from mergekit_map.study.results import plain
     from mergekit_map.terminal_inspection import (
         show_inspection,
         show_probe,

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.magnitudes import bytes_in_words
+from mergekit_map.words import bytes_in_words
 
 if TYPE_CHECKING:
     from mergekit_map.publish.licences import Licence, Licences

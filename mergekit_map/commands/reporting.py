@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.selecting import FOLDER
-from mergekit_map.magnitudes import bytes_in_words
+from mergekit_map.words import bytes_in_words
 
 
 @click.command()

@@ -165,7 +165,7 @@ def _merge(run: Path, out: Path, selection: Selection, options: MergeOptions) ->
     with TerminalReporter() as reporter:
         point, command = merge_point(run, out, selection, options, reporter)
     click.echo(f"{out} holds point {selection.index} of the front:")
-    show_point(selection, point)
+    show_point(selection.front, point)
     click.echo(f"The same checkpoint with mergekit alone:\n  {command}")
 
 

@@ -101,7 +101,7 @@ def select(run: Path, choice: dict[str, Any]) -> None:
     selection = select_point(run, **choice)
     click.echo(selection.recipe, nl=False)
     click.echo("", err=True)
-    for sentence in selection.verdicts:
+    for sentence in selection.front.verdicts:
         click.echo(sentence, err=True)
     click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
     command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])

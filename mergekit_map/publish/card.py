@@ -11,7 +11,6 @@ import yaml
 from huggingface_hub import ModelCardData
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.frontfile import Front
 from mergekit_map.publish.card_text import (
     MODELS,
     PICTURE,
@@ -32,6 +31,7 @@ from mergekit_map.publish.licences import (
 from mergekit_map.publish.model_index import eval_results
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.references import models_of, public_names
+from mergekit_map.results.front import Front
 from mergekit_map.specs import TaskSpec
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
@@ -44,7 +44,7 @@ class MergeRecord:
     name: str
     recipe: str  # mergekit YAML; a document for each stage
     command: str  # carries it out with mergekit alone
-    front: Front  # as in front.json; the point that was merged is the selected one
+    front: Front  # the point that was merged is the chosen one
     tasks: Mapping[str, TaskSpec]
 
 
@@ -56,10 +56,11 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     """
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
-    front = names.content(record.front)
-    point = front["points"][front["selected"]]
+    front = Front.model_validate_json(
+        json.dumps(names.content(record.front.model_dump(mode="json")))
+    )
     pipeline_tag = _pipeline_tag(folder)
-    results = eval_results(record.tasks, point["measured"], pipeline_tag)
+    results = eval_results(record.tasks, front.chosen.measured, pipeline_tag)
     licence = common_licence(parent_licences(configs, names, cached_licence))
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
@@ -87,14 +88,14 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 
 
 def _introduction(front: Front) -> str:
-    count = max(about["fit"]["n"] for about in front["tasks"].values())
+    count = max(task.fit.n for task in front.tasks.values())
     return (
         "A merge of models, made with "
         "[mergekit](https://github.com/arcee-ai/mergekit). Its weights were found with "
         "mergekit-map, by the method MAP "
         f"([ICLR 2025](https://arxiv.org/abs/2406.07529)): a surrogate of each task, "
         f"fitted to {count} measured merges, predicts the Pareto front below.\n"
-        f"{escaped(front['reason'])}"
+        f"{escaped(front.reason)}"
     )
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import yaml
 
 from mergekit_map.anchors import BASE, NO_SINGLE_MODEL
-from mergekit_map.frontfile import Front, in_words, metrics, utilities
 from mergekit_map.publish.references import PublicNames, is_local, models_of
+from mergekit_map.results.front import Front, Kind, Merge
 
 PICTURE = "front.png"
 RECIPE_FILE = "mergekit_config.yml"
@@ -45,21 +45,19 @@ def models_section(configs: Configs, names: PublicNames) -> str:
 
 def measured_section(front: Front) -> str:
     """Hold predicted against measured, the best single model and the base model."""
-    point = front["points"][front["selected"]]
-    anchors = {anchor["label"]: anchor for anchor in front["anchors"]}
-    base = anchors.get(BASE)
+    base = next((a for a in front.anchors if a.label == BASE), None)
     header = ["task", "predicted", "measured", "best single model"]
     rows = []
-    for task in front["tasks"]:
-        row = [_task(front, task), *(_cell(point[k][task]) for k in _KINDS)]
+    for task in front.tasks:
+        row = [_task(front, task), *(_cell(front.chosen, k, task) for k in _KINDS)]
         row.append(_best_single(front, task))
-        rows.append(row + ([_cell(base["measured"][task])] if base else []))
+        rows.append(row + ([_cell(base, "measured", task)] if base else []))
     note = (
         "Predictions come from surrogates fitted to evaluated merges, the measurements "
         "are of this checkpoint; ± is one standard error. The best single model may be "
         "another one for each task."
     )
-    verdicts = "\n".join(f"- {escaped(text)}" for text in front["verdicts"])
+    verdicts = "\n".join(f"- {escaped(text)}" for text in front.verdicts)
     return "\n\n".join(
         [_table(header + ([BASE] if base else []), rows), note, verdicts]
     )
@@ -67,17 +65,17 @@ def measured_section(front: Front) -> str:
 
 def front_section(front: Front) -> str:
     """Show the front: its picture, what was measured, and all points as predicted."""
-    names, tasks = list(front["coefficients"]), list(front["tasks"])
-    header = ["merge", *names, *(_task(front, task) for task in tasks)]
+    tasks = list(front.tasks)
+    header = ["merge", *front.coefficients, *(_task(front, task) for task in tasks)]
     measured = [
-        _merge_row(anchor["label"], anchor, front, "measured")
-        for anchor in front["anchors"]
+        _merge_row(anchor.label or "", anchor, front, "measured")
+        for anchor in front.anchors
     ]
     predicted = []
-    for index, point in enumerate(front["points"]):
-        label = f"{index} (this one)" if index == front["selected"] else str(index)
+    for index, point in enumerate(front.points):
+        label = f"{index} (this one)" if index == front.selected else str(index)
         predicted.append(_merge_row(label, point, front, "predicted"))
-        if any(point["measured"][task]["value"] is not None for task in tasks):
+        if any(point.is_measured(task) for task in tasks):
             measured.append(_merge_row(label, point, front, "measured"))
     return "\n\n".join(
         [
@@ -150,7 +148,7 @@ def yaml_text(configs: Iterable[Any]) -> str:
     return text
 
 
-_KINDS = ("predicted", "measured")
+_KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 
 
 def _model(part: str, names: PublicNames) -> str:
@@ -161,31 +159,30 @@ def _model(part: str, names: PublicNames) -> str:
 
 
 def _task(front: Front, task: str) -> str:
-    about = front["tasks"][task]
-    better = "higher" if about["direction"] == "maximize" else "lower"
-    return f"{task} ({', '.join(filter(None, [about['unit'], f'{better} is better']))})"
+    metric = front.tasks[task].metric
+    facts = [metric.unit, f"{metric.better} is better"]
+    return f"{task} ({', '.join(filter(None, facts))})"
 
 
 def _best_single(front: Front, task: str) -> str:
-    singles = [a for a in front["anchors"] if a["label"] not in NO_SINGLE_MODEL]
-    column = list(metrics(front)).index(task)
-    values = utilities(front, singles, "measured")[:, column]
+    singles = [a for a in front.anchors if a.label not in NO_SINGLE_MODEL]
+    column = list(front.tasks).index(task)
+    values = front.utilities(singles, "measured")[:, column]
     if np.isnan(values).all():
         return "not measured"
     best = singles[int(np.nanargmax(values))]
-    return f"{_cell(best['measured'][task])} ({best['label']})"
+    return f"{_cell(best, 'measured', task)} ({best.label})"
 
 
-def _merge_row(
-    label: str, merge: Mapping[str, Any], front: Front, kind: str
-) -> list[str]:
-    weights = [merge["coefficients"][name] for name in front["coefficients"]]
+def _merge_row(label: str, merge: Merge, front: Front, kind: Kind) -> list[str]:
+    weights = [merge.coefficients.get(name) for name in front.coefficients]
     cells = ["-" if weight is None else f"{weight:.4g}" for weight in weights]
-    return [label, *cells, *(_cell(merge[kind][task]) for task in front["tasks"])]
+    return [label, *cells, *(_cell(merge, kind, task) for task in front.tasks)]
 
 
-def _cell(reading: Mapping[str, Any]) -> str:
-    return "not measured" if reading["value"] is None else in_words(reading)
+def _cell(merge: Merge, kind: Kind, task: str) -> str:
+    reading = merge.readings(kind)[task]
+    return "not measured" if reading.value is None else str(reading)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

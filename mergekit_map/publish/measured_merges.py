@@ -7,14 +7,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.publish.run_folder import RunFolder
 from mergekit_map.publish.surfaces import locate
+from mergekit_map.results.finished import FinishedSearch
+from mergekit_map.results.front import Merge
 from mergekit_map.study.log import ASSESSING, Evaluation, evaluation_key
 
 _Evaluations: TypeAlias = Mapping[str, Evaluation]  # of one merge, by task
 
 
-def measured_merges(run: RunFolder) -> list[dict[str, Any]]:
+def measured_merges(run: FinishedSearch) -> list[dict[str, Any]]:
     """List the merges as plain data, in the order in which they were measured.
 
     ``at`` is where a merge lies on the axes of the surrogates, null where none was
@@ -30,15 +31,15 @@ def measured_merges(run: RunFolder) -> list[dict[str, Any]]:
     return [*_anchors_without_place(run), *_with_predictions(run, rows)]
 
 
-def _measured(run: RunFolder, merge: _Evaluations) -> dict[str, Any]:
+def _measured(run: FinishedSearch, merge: _Evaluations) -> dict[str, Any]:
     coefficients = next(iter(merge.values())).coefficients
-    evaluations = [merge.get(task) for task in run.front["tasks"]]
-    anchor = _find(run.front["anchors"], coefficients)
+    evaluations = [merge.get(task) for task in run.front.tasks]
+    anchor = _find(run.front.anchors, coefficients)
     return {
-        "label": None if anchor is None else run.front["anchors"][anchor]["label"],
-        "point": _find(run.front["points"], coefficients),
+        "label": None if anchor is None else run.front.anchors[anchor].label,
+        "point": _find(run.front.points, coefficients),
         "roles": list(dict.fromkeys(e.role for e in merge.values())),
-        "coefficients": [coefficients[name] for name in run.front["coefficients"]],
+        "coefficients": [coefficients[name] for name in run.front.coefficients],
         "measured": [
             None if e is None or e.failed else [e.value, e.stderr] for e in evaluations
         ],
@@ -54,23 +55,21 @@ def _measured(run: RunFolder, merge: _Evaluations) -> dict[str, Any]:
     }
 
 
-def _find(
-    merges: Iterable[Mapping[str, Any]], coefficients: Mapping[str, float]
-) -> int | None:
+def _find(merges: Iterable[Merge], coefficients: Mapping[str, float]) -> int | None:
     for index, merge in enumerate(merges):
-        if merge["coefficients"] == coefficients:
+        if merge.coefficients == coefficients:
             return index
     return None
 
 
 def _with_predictions(
-    run: RunFolder, rows: list[dict[str, Any]]
+    run: FinishedSearch, rows: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    names = list(run.front["coefficients"])
+    names = list(run.front.coefficients)
     X = locate(run, (dict(zip(names, r["coefficients"], strict=True)) for r in rows))
     inside = np.all(np.isfinite(X), axis=1)
-    readings = np.full((len(rows), len(run.front["tasks"]), 2), np.nan)
-    for column, task in enumerate(run.front["tasks"]):
+    readings = np.full((len(rows), len(run.front.tasks), 2), np.nan)
+    for column, task in enumerate(run.front.tasks):
         surrogate = run.surrogates[task]
         readings[inside, column, 0] = surrogate.predict(X[inside])
         readings[inside, column, 1] = surrogate.stderr(X[inside])
@@ -83,25 +82,25 @@ def _with_predictions(
         }
 
 
-def _anchors_without_place(run: RunFolder) -> list[dict[str, Any]]:
+def _anchors_without_place(run: FinishedSearch) -> list[dict[str, Any]]:
     """List the single models of nested MAP that are no merges of the last pair."""
-    empty = [None] * len(run.front["tasks"])
+    empty = [None] * len(run.front.tasks)
     return [
         {
-            "label": anchor["label"],
+            "label": anchor.label,
             "point": None,
             "roles": ["anchor"],
-            "coefficients": [None] * len(run.front["coefficients"]),
+            "coefficients": [None] * len(run.front.coefficients),
             "measured": [
-                None if reading["value"] is None else [*reading.values()]
-                for reading in anchor["measured"].values()
+                None if reading.value is None else [reading.value, reading.stderr]
+                for reading in anchor.measured.values()
             ],
             "errors": empty,
             "seconds": None,
             "at": None,
-            "fitted": [False] * len(run.front["tasks"]),
+            "fitted": [False] * len(run.front.tasks),
             "predicted": empty,
         }
-        for anchor in run.front["anchors"]
-        if None in anchor["coefficients"].values()
+        for anchor in run.front.anchors
+        if not anchor.coefficients
     ]

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import EvalResult
 
+from mergekit_map.results.front import Readings
 from mergekit_map.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 
 _UNKNOWN = "other"  # a type of task
@@ -17,15 +17,15 @@ _UNKNOWN = "other"  # a type of task
 
 def eval_results(
     tasks: Mapping[str, TaskSpec],
-    measured: Mapping[str, Mapping[str, Any]],
+    measured: Readings,
     pipeline_tag: str | None,
 ) -> list[EvalResult]:
     """List what has a measured value; files of one's own go by their name alone."""
     task_type = pipeline_tag or _UNKNOWN
     results = [
-        replace(_result(name, spec, measured[name]["value"]), task_type=task_type)
+        replace(_result(name, spec, value), task_type=task_type)
         for name, spec in tasks.items()
-        if name in measured and measured[name]["value"] is not None
+        if name in measured and (value := measured[name].value) is not None
     ]
     # What shares a data set is written as metrics of one task. Two tasks are not one.
     seen = Counter(result.unique_identifier for result in results)

@@ -41,7 +41,7 @@ from mergekit_map.publish.references import (
     parts_of,
     public_names,
 )
-from mergekit_map.study.results import read_json
+from mergekit_map.results.run_folder import RunFolder, open_run
 
 _CARD = "README.md"
 # Left by another checkpoint these would be loaded with the new one, or in its place.
@@ -183,7 +183,7 @@ def _documents(path: Path) -> list[dict[str, Any]]:
 
 
 def _refuse_another_search(run: Path, configs: Sequence[Mapping[str, Any]]) -> None:
-    read_json(run / "manifest.json", "finished search")
+    open_run(run).read_manifest()
     if not any(_documents(path) == configs for path in run.glob("recipes/*.yml")):
         raise ArtifactError(
             f"{run} has no recipe of this merge, so it is not the folder of its search "
@@ -199,10 +199,10 @@ def _public_names(
 ) -> PublicNames:
     models, directory = models_of(configs), "/"
     if run is not None:
-        manifests = [run / "manifest.json", *run.glob("nested/pair-*/manifest.json")]
-        found = [read_json(path, "finished search") for path in manifests]
-        models += [model for known in found for model in known["identity"]["models"]]
-        directory = found[0]["directory"]
+        folders = [run, *(p.parent for p in run.glob("nested/pair-*/manifest.json"))]
+        found = [RunFolder(folder).read_manifest() for folder in folders]
+        models += [model for known in found for model in known.models]
+        directory = found[0].directory
     # Texts of errors name temporary files.
     places: list[str | Path] = [*_places(folder, run), directory, tempfile.gettempdir()]
     return public_names(models, parents, places, directory)

@@ -1,15 +1,19 @@
-"""The front as a picture: predicted and measured points, anchors, the chosen one."""
+"""The front as a picture: predicted and measured points, anchors, the chosen one.
+
+The picture is of the same moment as ``front.json`` and ``front.csv``: all three are
+written together, here.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mergekit_map.files import write_atomically
 from mergekit_map.publish.pictures import (
     ANCHOR,
     CHOSEN,
@@ -17,11 +21,23 @@ from mergekit_map.publish.pictures import (
     PREDICTED,
     write_png,
 )
+from mergekit_map.results.front import Front, Kind, Merge, front_table
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import RunFolder
+
+_KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 
 
-def plot_front(front: Mapping[str, Any], path: Path) -> None:
-    """Draw ``front.json`` to a PNG: one panel for two tasks, a pair each for more."""
-    tasks = list(front["tasks"])
+def save_front(front: Front, folder: RunFolder) -> None:
+    """Write a front into its folder: as JSON, as CSV and as a picture."""
+    write_record(folder.front, front)
+    write_atomically(folder.table, front_table(front))
+    plot_front(front, folder.picture)
+
+
+def plot_front(front: Front, path: Path) -> None:
+    """Draw a front to a PNG: one panel for two tasks, a pair each for more."""
+    tasks = list(front.tasks)
     size = max(1, len(tasks) - 1)
     figure = Figure(figsize=(1.5 + 4.2 * size, 1.2 + 3.8 * size), layout="constrained")
     axes = figure.subplots(size, size, squeeze=False)
@@ -40,24 +56,24 @@ def plot_front(front: Mapping[str, Any], path: Path) -> None:
     write_png(figure, path)
 
 
-def _draw_pair(axes: Axes, front: Mapping[str, Any], x: str, y: str) -> None:
-    points = front["points"]
+def _draw_pair(axes: Axes, front: Front, x: str, y: str) -> None:
+    points = front.points
     axes.scatter(
-        _readings(points, "predicted", x, "value"),
-        _readings(points, "predicted", y, "value"),
+        _values(points, x, "predicted"),
+        _values(points, y, "predicted"),
         s=12,
         color=PREDICTED,
         label="front, predicted",
         zorder=2,
     )
-    measured = [p for p in points if _is_measured(p, x, y)]
+    measured = [p for p in points if p.is_measured(x, y)]
     # Errors of the measured points alone: those of a whole front hide it.
-    for kind, color in (("predicted", PREDICTED), ("measured", MEASURED)):
+    for kind, color in zip(_KINDS, (PREDICTED, MEASURED), strict=True):
         axes.errorbar(
-            _readings(measured, kind, x, "value"),
-            _readings(measured, kind, y, "value"),
-            xerr=_readings(measured, kind, x, "stderr"),
-            yerr=_readings(measured, kind, y, "stderr"),
+            _values(measured, x, kind),
+            _values(measured, y, kind),
+            xerr=_stderrs(measured, x, kind),
+            yerr=_stderrs(measured, y, kind),
             fmt="none",
             ecolor=color,
             elinewidth=0.8,
@@ -66,38 +82,37 @@ def _draw_pair(axes: Axes, front: Mapping[str, Any], x: str, y: str) -> None:
         )
     for point in measured:  # a line from each prediction to its measurement
         axes.plot(
-            [point[kind][x]["value"] for kind in ("predicted", "measured")],
-            [point[kind][y]["value"] for kind in ("predicted", "measured")],
+            [point.readings(kind)[x].value or 0.0 for kind in _KINDS],
+            [point.readings(kind)[y].value or 0.0 for kind in _KINDS],
             color=MEASURED,
             linewidth=0.7,
             zorder=1,
         )
     _scatter(axes, measured, x, y, marker="o", color=MEASURED, label="front, measured")
-    anchors = [p for p in front["anchors"] if _is_measured(p, x, y)]
+    anchors = [a for a in front.anchors if a.is_measured(x, y)]
     _scatter(axes, anchors, x, y, marker="^", color=ANCHOR, label="anchors, measured")
     for anchor in anchors:
-        place = (anchor["measured"][x]["value"], anchor["measured"][y]["value"])
-        _annotate(axes, anchor["label"], place)
-    chosen = [points[front["selected"]]]
-    if _is_measured(chosen[0], x, y):
+        (place,) = zip(_values([anchor], x), _values([anchor], y), strict=True)
+        _annotate(axes, anchor.label or "", place)
+    if front.chosen.is_measured(x, y):
+        chosen = [front.chosen]
         _scatter(axes, chosen, x, y, marker="*", color=CHOSEN, label="chosen, measured")
     axes.set_xlabel(_axis_label(front, x))
     axes.set_ylabel(_axis_label(front, y))
     axes.grid(alpha=0.25)
 
 
-def _draw_one(axes: Axes, front: Mapping[str, Any], task: str) -> None:
+def _draw_one(axes: Axes, front: Front, task: str) -> None:
     """Draw a front of one task: a point per merge, in a row."""
-    rows = [*front["anchors"], *front["points"]]
-    labels = [*(a["label"] for a in front["anchors"]), "best"]
-    for kind, color in (("predicted", PREDICTED), ("measured", MEASURED)):
-        shown = [
-            (i, r) for i, r in enumerate(rows) if r[kind][task]["value"] is not None
-        ]
+    rows = (*front.anchors, *front.points)
+    labels = [*(anchor.label or "" for anchor in front.anchors), "best"]
+    for kind, color in zip(_KINDS, (PREDICTED, MEASURED), strict=True):
+        readings = [merge.readings(kind)[task] for merge in rows]
+        shown = [(i, r) for i, r in enumerate(readings) if r.value is not None]
         axes.errorbar(
             [i for i, _ in shown],
-            [r[kind][task]["value"] for _, r in shown],
-            yerr=[r[kind][task]["stderr"] or 0.0 for _, r in shown],
+            [r.value or 0.0 for _, r in shown],
+            yerr=[r.stderr or 0.0 for _, r in shown],
             fmt="o",
             color=color,
             label=kind,
@@ -108,17 +123,17 @@ def _draw_one(axes: Axes, front: Mapping[str, Any], task: str) -> None:
     axes.set_ylabel(_axis_label(front, task))
 
 
-def _readings(points: list[Any], kind: str, task: str, part: str) -> list[float]:
-    return [p[kind][task][part] or 0.0 for p in points]
+def _values(merges: Sequence[Merge], task: str, kind: Kind = "measured") -> list[float]:
+    return [merge.readings(kind)[task].value or 0.0 for merge in merges]
 
 
-def _is_measured(point: Mapping[str, Any], *tasks: str) -> bool:
-    return all(point["measured"][task]["value"] is not None for task in tasks)
+def _stderrs(merges: Sequence[Merge], task: str, kind: Kind) -> list[float]:
+    return [merge.readings(kind)[task].stderr or 0.0 for merge in merges]
 
 
 def _scatter(
     axes: Axes,
-    points: list[Any],
+    points: Sequence[Merge],
     x: str,
     y: str,
     *,
@@ -127,8 +142,8 @@ def _scatter(
     label: str,
 ) -> None:
     axes.scatter(
-        [p["measured"][x]["value"] for p in points],
-        [p["measured"][y]["value"] for p in points],
+        _values(points, x),
+        _values(points, y),
         marker=marker,
         s=160 if marker == "*" else 36,
         facecolor=color,
@@ -152,8 +167,7 @@ def _annotate(axes: Axes, label: str, place: tuple[float, float]) -> None:
     )
 
 
-def _axis_label(front: Mapping[str, Any], task: str) -> str:
-    about = front["tasks"][task]
-    unit = f" [{about['unit']}]" if about["unit"] else ""
-    better = "higher" if about["direction"] == "maximize" else "lower"
-    return f"{task}{unit}, {better} is better"
+def _axis_label(front: Front, task: str) -> str:
+    metric = front.tasks[task].metric
+    unit = f" [{metric.unit}]" if metric.unit else ""
+    return f"{task}{unit}, {metric.better} is better"

@@ -22,9 +22,9 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from mergekit_map.files import write_atomically
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.report_data import report_content
-from mergekit_map.publish.run_folder import read_run_folder
 from mergekit_map.publish.surfaces import predict_surfaces
 from mergekit_map.publish.surrogate_plots import plot_surrogates
+from mergekit_map.results.finished import read_finished
 
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
@@ -58,10 +58,10 @@ def write_report(run: Path, page: Path | None = None) -> Report:
     Raises:
         ArtifactError: the search is not finished, or a file cannot be read or written.
     """
-    finished = read_run_folder(run)
+    finished = read_finished(run)
     surfaces = predict_surfaces(finished)
     content = report_content(finished, surfaces)
-    pictures = run / "front.png", run / "surrogates.png"
+    pictures = finished.folder.picture, run / "surrogates.png"
     plot_front(finished.front, pictures[0])
     plot_surrogates(content, pictures[1])
     page = page or run / "report.html"

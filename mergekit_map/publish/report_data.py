@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,20 @@ from numpy.typing import NDArray
 
 from mergekit_map import __version__
 from mergekit_map.anchors import NO_SINGLE_MODEL
-from mergekit_map.config import parse_select
-from mergekit_map.errors import ArtifactError
-from mergekit_map.frontfile import Front
+from mergekit_map.files import plain
 from mergekit_map.publish.measured_merges import measured_merges
-from mergekit_map.publish.run_folder import RunFolder
 from mergekit_map.publish.surfaces import Surfaces, locate
+from mergekit_map.results.finished import FinishedSearch
+from mergekit_map.results.front import Front, Kind, Merge, Reading, Task
 from mergekit_map.specs import SelectSpec
-from mergekit_map.study.choosing import preference
-from mergekit_map.study.results import plain
-from mergekit_map.verdicts import verdicts
+from mergekit_map.study.choosing import judged, preference
 
 FloatArray = NDArray[np.float64]
 
 _DIGITS = 5  # of the grids: a picture shows no more
 
 
-def report_content(run: RunFolder, surfaces: Surfaces) -> dict[str, Any]:
+def report_content(run: FinishedSearch, surfaces: Surfaces) -> dict[str, Any]:
     """Gather what the page shows of a finished search.
 
     Raises:
@@ -42,21 +38,24 @@ def report_content(run: RunFolder, surfaces: Surfaces) -> dict[str, Any]:
     """
     front = run.front
     content = {
-        "name": _name(run.path),
-        "run": shlex.quote(str(run.path)),
+        "name": _name(run.folder.path),
+        "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
         "coefficients": [
             {"name": name, "bounds": bounds}
-            for name, bounds in front["coefficients"].items()
+            for name, bounds in front.coefficients.items()
         ],
-        "order": front.get("order"),
-        "tasks": [_task(name, about) for name, about in front["tasks"].items()],
-        "points": [_point(run, point) for point in front["points"]],
-        "anchors": [_anchor(front, anchor) for anchor in front["anchors"]],
-        "selected": front["selected"],
-        "reason": front["reason"],
+        "order": front.order,
+        "tasks": [_task(name, about) for name, about in front.tasks.items()],
+        "points": [
+            {**_readings(front, point), "recipe": run.folder.read_recipe(index)}
+            for index, point in enumerate(front.points)
+        ],
+        "anchors": [_anchor(front, anchor) for anchor in front.anchors],
+        "selected": front.selected,
+        "reason": front.reason,
         "start": _start(front),
-        "verdicts": verdicts(front),
+        "verdicts": judged(front).verdicts,
         "surfaces": _surfaces(run, surfaces),
         "merges": measured_merges(run),
     }
@@ -70,72 +69,63 @@ def _name(path: Path) -> str:
     return path.resolve().name if named else str(path)
 
 
-def _facts(run: RunFolder) -> dict[str, Any]:
+def _facts(run: FinishedSearch) -> dict[str, Any]:
     """Say what was searched, and with what."""
-    versions = {
-        "mergekit-map": run.manifest["mergekit_map"],
-        **run.manifest["packages"],
-        "Python": run.manifest["python"],
-    }
+    manifest = run.manifest
     return {
-        "method": run.manifest["identity"]["method"],
-        "surrogate": run.front.get("surrogate"),
-        "seed": run.manifest["seed"],
-        "searched_with": versions,
+        "method": manifest.identity.get("method"),
+        "surrogate": run.front.surrogate,
+        "seed": manifest.seed,
+        "searched_with": {
+            "mergekit-map": manifest.mergekit_map,
+            **manifest.packages,
+            "Python": manifest.python,
+        },
         "page_by": {"mergekit-map": __version__, "Python": platform.python_version()},
     }
 
 
-def _task(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
+def _task(name: str, task: Task) -> dict[str, Any]:
     return {
         "name": name,
-        "higher": about["direction"] == "maximize",
-        "unit": about["unit"],
-        "range": about["range"],
-        "fit": about["fit"],
+        "higher": task.metric.higher_is_better,
+        "unit": task.unit,
+        "range": task.range,
+        "fit": task.fit.model_dump(),
     }
 
 
-def _point(run: RunFolder, point: Mapping[str, Any]) -> dict[str, Any]:
-    path = run.path / point["recipe"]
-    try:
-        recipe = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}; search again") from None
-    return {**_readings(run.front, point), "recipe": recipe}
-
-
-def _anchor(front: Mapping[str, Any], anchor: Mapping[str, Any]) -> dict[str, Any]:
-    label = anchor["label"]
+def _anchor(front: Front, anchor: Merge) -> dict[str, Any]:
+    label = anchor.label
     kind = label if label in NO_SINGLE_MODEL else "model"
     return {"label": label, "kind": kind, **_readings(front, anchor)}
 
 
-def _readings(front: Mapping[str, Any], merge: Mapping[str, Any]) -> dict[str, Any]:
+def _readings(front: Front, merge: Merge) -> dict[str, Any]:
+    kinds: tuple[Kind, ...] = ("predicted", "measured")
     return {
-        "coefficients": [merge["coefficients"][name] for name in front["coefficients"]],
+        "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
         **{
-            kind: [_reading(merge[kind][task]) for task in front["tasks"]]
-            for kind in ("predicted", "measured")
+            kind: [_reading(merge.readings(kind)[task]) for task in front.tasks]
+            for kind in kinds
         },
     }
 
 
-def _reading(reading: Mapping[str, Any]) -> list[Any] | None:
-    known = reading["value"] is not None
-    return [reading["value"], reading["stderr"]] if known else None
+def _reading(reading: Reading) -> list[float | None] | None:
+    return None if reading.value is None else [reading.value, reading.stderr]
 
 
 def _start(front: Front) -> dict[str, Any] | None:
     """Give the preference and limits that chose the point; None for an index."""
-    select = parse_select(front.get("select", {}))
+    select = front.select
     if select.index is not None:
         return None
-    prefer = preference(SelectSpec() if select.knee else select, front["tasks"])
+    prefer = preference(SelectSpec() if select.knee else select, front.tasks)
     limits = select.require or {}
     return {
-        "weights": [prefer.get(task, 0.0) for task in front["tasks"]],
-        "limits": [_limit(limits.get(task)) for task in front["tasks"]],
+        "weights": [prefer.get(task, 0.0) for task in front.tasks],
+        "limits": [_limit(limits.get(task)) for task in front.tasks],
         "scalarization": select.scalarization,
     }
 
@@ -144,15 +134,15 @@ def _limit(limit: float | str | None) -> str:
     return "" if limit is None else str(limit)
 
 
-def _surfaces(run: RunFolder, surfaces: Surfaces) -> dict[str, Any]:
-    points = locate(run, (point["coefficients"] for point in run.front["points"]))
+def _surfaces(run: FinishedSearch, surfaces: Surfaces) -> dict[str, Any]:
+    points = locate(run, (point.coefficients for point in run.front.points))
     return {
         "kind": surfaces.kind,
         "axes": surfaces.axes,
         "nodes": _rounded(surfaces.nodes),
         "points": points.tolist(),
-        "value": [_rounded(surfaces.value[task]) for task in run.front["tasks"]],
-        "stderr": [_rounded(surfaces.stderr[task]) for task in run.front["tasks"]],
+        "value": [_rounded(surfaces.value[task]) for task in run.front.tasks],
+        "stderr": [_rounded(surfaces.stderr[task]) for task in run.front.tasks],
     }
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.publish.run_folder import RunFolder
+from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.search.surrogate import Surrogate
 
 FloatArray = NDArray[np.float64]
@@ -37,7 +37,7 @@ class Surfaces:
     stderr: Mapping[str, FloatArray]
 
 
-def predict_surfaces(run: RunFolder) -> Surfaces:
+def predict_surfaces(run: FinishedSearch) -> Surfaces:
     """Predict every task on a grid, or on slices where there are more than two axes."""
     bounds = next(iter(run.surrogates.values())).bounds
     d = len(bounds)
@@ -45,7 +45,7 @@ def predict_surfaces(run: RunFolder) -> Surfaces:
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
     nodes = np.linspace(bounds[:, 0], bounds[:, 1], _NODES[kind], axis=1)
     if kind == "slices":
-        points = locate(run, (p["coefficients"] for p in run.front["points"]))
+        points = locate(run, (p.coefficients for p in run.front.points))
         X = _slices(points, nodes)
     else:
         X = np.stack(np.meshgrid(*nodes), axis=-1)
@@ -58,13 +58,13 @@ def predict_surfaces(run: RunFolder) -> Surfaces:
     )
 
 
-def locate(run: RunFolder, merges: Iterable[Mapping[str, float | None]]) -> FloatArray:
+def locate(run: FinishedSearch, merges: Iterable[Mapping[str, float]]) -> FloatArray:
     """Say merges, by coefficient, on the axes of the surrogates.
 
     Returns:
         (k, d), with a row of NaN for each merge where no surrogate was fitted.
     """
-    names = list(run.front["coefficients"])
+    names = list(run.front.coefficients)
     X = np.array([[merge[name] for name in names] for merge in merges], np.float64)
     X = X.reshape(-1, len(names))
     lower, upper = next(iter(run.surrogates.values())).bounds.T

@@ -50,21 +50,6 @@ class Residual:
         rest: FloatArray = process.alpha_ / np.diag(inverse)
         return self.r - rest * self.scale
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists."""
-        return {
-            "points": self.U.tolist(),
-            "left": self.r.tolist(),
-            "scale": self.scale,
-            "theta": self.theta.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Residual:
-        """Rebuild what ``to_dict`` wrote."""
-        U, r = np.array(data["points"]), np.array(data["left"])
-        return cls(U, r, float(data["scale"]), np.array(data["theta"]))
-
     def _process(self) -> GaussianProcessRegressor:
         kernel = _kernel().clone_with_theta(self.theta)
         process = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)

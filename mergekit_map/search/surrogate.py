@@ -12,9 +12,8 @@ terms may be shrunk, and a Gaussian process may take what the quadratic leaves.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,58 +89,6 @@ class Surrogate:
         if self.residual is None or not len(X):
             return s
         return s + self.residual.predict(scaled(X, self.bounds))[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, valid strict JSON: null is NaN or unbounded.
-
-        ``from_dict`` of it, through JSON or not, predicts bit for bit the same.
-        """
-        return {
-            "intercept": self.quadratic.intercept,
-            "linear": self.quadratic.linear.tolist(),
-            "hessian": self.quadratic.hessian.tolist(),
-            "link": {
-                "lower": _null_unless_finite(self.link.lower),
-                "upper": _null_unless_finite(self.link.upper),
-            },
-            "bounds": self.bounds.tolist(),
-            "covariance": [
-                [_null_unless_finite(entry) for entry in row]
-                for row in self.covariance.tolist()
-            ],
-            "quality": {
-                name: _null_unless_finite(value)
-                for name, value in asdict(self.quality).items()
-            },
-            "residual": self.residual.to_dict() if self.residual else None,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Surrogate:
-        """Rebuild what ``to_dict`` wrote; KeyError names what is missing."""
-        link, quality = data["link"], data["quality"]
-        return cls(
-            quadratic=Quadratic(
-                intercept=float(data["intercept"]),
-                linear=np.array(data["linear"], dtype=np.float64),
-                hessian=np.array(data["hessian"], dtype=np.float64),
-            ),
-            link=Link(
-                lower=-math.inf if link["lower"] is None else float(link["lower"]),
-                upper=math.inf if link["upper"] is None else float(link["upper"]),
-            ),
-            bounds=np.array(data["bounds"], dtype=np.float64),
-            covariance=np.array(data["covariance"], dtype=np.float64),  # None is NaN
-            quality=FitQuality(
-                n=int(quality["n"]),
-                n_terms=int(quality["n_terms"]),
-                r2=_nan_if_null(quality["r2"]),
-                loo_r2=_nan_if_null(quality["loo_r2"]),
-                condition=_nan_if_null(quality["condition"]),
-                residual_stderr=_nan_if_null(quality["residual_stderr"]),
-            ),
-            residual=Residual.from_dict(data["residual"]) if data["residual"] else None,
-        )
 
 
 def fit_surrogate(
@@ -298,11 +245,3 @@ def _centred(bounds: FloatArray) -> FloatArray:
     lower, upper = bounds.T
     centre = (lower + upper) / 2
     return np.column_stack([centre, centre + (upper - lower)])
-
-
-def _null_unless_finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _nan_if_null(value: float | None) -> float:
-    return math.nan if value is None else float(value)

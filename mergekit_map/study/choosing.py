@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map.anchors import NO_SINGLE_MODEL
-from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import Metric
+from mergekit_map.results.front import Front
+from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.selection import (
     nearest_to_limits,
     select_by_achievement,
@@ -18,22 +20,50 @@ from mergekit_map.search.selection import (
 )
 from mergekit_map.specs import SelectSpec, share_of
 from mergekit_map.study.log import Evaluation, evaluation_key
+from mergekit_map.words import listed
 
 FloatArray = NDArray[np.float64]
 
 # Label of an anchor to task to what was measured there, in the task's own units.
-Readings = Mapping[str, Mapping[str, float]]
-
-# Labels that merging.space gives to the anchors that are no single model.
+AnchorValues = Mapping[str, Mapping[str, float]]
 
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
+
+
+def choose_point(front: Front, select: SelectSpec) -> Front:
+    """Choose a point of a front as asked.
+
+    Raises:
+        ConfigError: there is no such task, or a limit is a share that there is not.
+        DesignError: there is no such point, or none within the limits.
+    """
+    for key, names in (("prefer", select.prefer), ("require", select.require)):
+        for name in names or ():
+            if name not in front.tasks:
+                raise ConfigError(
+                    f"{key}: there is no task {name!r}; {nearest(name, front.tasks)}"
+                )
+    predicted = front.utilities(front.points, "predicted")
+    index = choose(select, front.metrics, predicted, _anchor_values(front))
+    return chosen_as(front, index, select)
+
+
+def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
+    """Make a point the chosen one, with the reason, and judge the front anew."""
+    chosen = front.model_copy(update={"selected": index, "select": select})
+    return judged(chosen.model_copy(update={"reason": _reason(chosen)}))
+
+
+def judged(front: Front) -> Front:
+    """Renew the verdicts, as far as the numbers are known now."""
+    return front.model_copy(update={"verdicts": verdicts_in_words(front)})
 
 
 def choose(
     select: SelectSpec,
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    anchors: Readings,
+    anchors: AnchorValues,
 ) -> int:
     """Choose a row of the front's utilities (k, m), a column per task, as asked.
 
@@ -68,7 +98,7 @@ def preference(select: SelectSpec, tasks: Iterable[str]) -> Mapping[str, float]:
 
 
 def find_limits(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Readings
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
 ) -> dict[str, float]:
     """Turn what is required into limits in the tasks' own units.
 
@@ -98,7 +128,7 @@ def limit_in_words(task: str, metric: Metric, limit: float) -> str:
 
 def measured_anchors(
     anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
-) -> Readings:
+) -> AnchorValues:
     """Read what was measured at the anchors (label to coefficients)."""
     seen = {e.key: e for e in evaluations if not e.failed}
     return {
@@ -115,10 +145,10 @@ def _lower(limit: float | None, metric: Metric) -> float:
     """Turn a limit so that larger is better; -inf where there is none."""
     if limit is None:
         return -np.inf
-    return limit if metric.higher_is_better else -limit
+    return metric.utility(limit)
 
 
-def _best_single_model(task: str, metric: Metric, anchors: Readings) -> float:
+def _best_single_model(task: str, metric: Metric, anchors: AnchorValues) -> float:
     values = [
         readings[task]
         for label, readings in anchors.items()
@@ -152,7 +182,7 @@ def _out_of_reach(
     for column, (task, metric) in enumerate(tasks.items()):
         short = lower[column] - utilities[point, column]
         if short > 0:
-            values = utilities[:, column] * (1 if metric.higher_is_better else -1)
+            values = utilities[:, column] * metric.sign
             best = values[utilities[:, column].argmax()]
             missed.append(
                 f"{task} is {values[point]:.4g}, {short:.2g} short (the best {task} of "
@@ -162,3 +192,55 @@ def _out_of_reach(
         f"no point of the front has {' and '.join(wanted)}; at point {point}, the "
         f"nearest, {' and '.join(missed)}; relax a limit, nothing is measured again"
     )
+
+
+def _anchor_values(front: Front) -> AnchorValues:
+    return {
+        anchor.label or "": {
+            task: reading.value
+            for task, reading in anchor.measured.items()
+            if reading.value is not None
+        }
+        for anchor in front.anchors
+    }
+
+
+def _reason(front: Front) -> str:
+    """Say in one line how the point was chosen, for the top of its recipe."""
+    start, select = f"Point {front.selected} of {len(front.points)}", front.select
+    if select.index is not None:
+        return f"{start}, chosen by its index."
+    how = "the knee of the front" if select.knee else _preferred(front)
+    if select.require is None:
+        return f"{start}, {how}."
+    return f"{start}, {how} with {_kept_limits(front)}"
+
+
+def _preferred(front: Front) -> str:
+    select = front.select
+    weights = preference(select, front.tasks)
+    how = " (achievement)" if select.scalarization == "achievement" else ""
+    if select.require and not select.prefer:
+        alike = " alike" if len(weights) > 1 else ""
+        return f"the best {listed(weights)}{alike}{how}"
+    listing = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
+    return f"chosen by the preference {listing}{how}"
+
+
+def _kept_limits(front: Front) -> str:
+    """Say the limits, what is predicted, and where that is not sure."""
+    metrics, predicted = front.metrics, front.chosen.readings("predicted")
+    kept, unsure = [], []
+    limits = find_limits(front.select, metrics, _anchor_values(front))
+    for task, limit in limits.items():
+        share = share_of((front.select.require or {})[task])
+        of = "" if share is None else f", {100 * share:g}% of the best single model"
+        words, reading = limit_in_words(task, metrics[task], limit), predicted[task]
+        kept.append(f"{words}{of} (predicted {reading})")
+        if abs((reading.value or 0.0) - limit) < (reading.stderr or 0.0):
+            unsure.append(task)
+    text = f"{listed(kept)}."
+    if unsure:
+        verb = "keeps its limit" if len(unsure) == 1 else "keep their limits"
+        text += f" {listed(unsure)} {verb} by less than one standard error."
+    return text

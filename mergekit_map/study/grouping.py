@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mergekit_map.config import Problem
 from mergekit_map.errors import nearest
+from mergekit_map.results.front import Order
 from mergekit_map.search.nested import (
     best_models,
     closest_pair,
@@ -30,8 +31,6 @@ from mergekit_map.yamlfile import KeyPath
 
 FloatArray = NDArray[np.float64]
 
-# The name of a coefficient, or a list of the two that are merged.
-Order: TypeAlias = Any
 ORDER_KEY: KeyPath = ("map", "search", "order")
 
 
@@ -111,7 +110,8 @@ def merge_groups(
     """Make a pair one group; ``measured`` is what it gives on ``pair_tasks``."""
     owned = tuple(t for t in study.tasks if any(t in group.tasks for group in pair))
     loss = _loss(study, singles, owned, _row(study, measured))
-    return Group(label, [group.order for group in pair], owned, loss)
+    one, other = pair
+    return Group(label, (one.order, other.order), owned, loss)
 
 
 def task_shares(study: Study) -> dict[str, float]:
@@ -121,7 +121,7 @@ def task_shares(study: Study) -> dict[str, float]:
     return {task: prefer.get(task, 0.0) / total for task in study.tasks}
 
 
-def order_problems(order: Order, names: Sequence[str]) -> list[Problem]:
+def order_problems(order: Any, names: Sequence[str]) -> list[Problem]:
     """List what is wrong with an order of merges: a binary tree of all names."""
     problems = list(_bad_parts(order, ORDER_KEY, names, set()))
     missing = sorted(set(names) - _members(order)) if not problems else ()
@@ -132,7 +132,7 @@ def order_problems(order: Order, names: Sequence[str]) -> list[Problem]:
 
 
 def _bad_parts(
-    order: Order, key: KeyPath, names: Sequence[str], seen: set[str]
+    order: Any, key: KeyPath, names: Sequence[str], seen: set[str]
 ) -> Iterator[Problem]:
     if isinstance(order, list):
         if len(order) != 2:
@@ -153,14 +153,14 @@ def _bad_parts(
 
 
 def _members(order: Order) -> frozenset[str]:
-    if isinstance(order, list):
-        return frozenset[str]().union(*map(_members, order))
-    return frozenset([order])
+    if isinstance(order, str):
+        return frozenset([order])
+    return frozenset[str]().union(*map(_members, order))
 
 
 def _sides(order: Order) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
     """List the two sides of every merge of an order, the inner ones first."""
-    if isinstance(order, list):
+    if not isinstance(order, str):
         for part in order:
             yield from _sides(part)
         yield _members(order[0]), _members(order[1])

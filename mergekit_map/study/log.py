@@ -7,15 +7,25 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from filelock import FileLock, Timeout
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.dataclasses import dataclass
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import Reading
+from mergekit_map.results.records import Line, Number, in_one_sentence
 
-VERSION = 1
 LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
 
 Role = Literal[
@@ -32,27 +42,45 @@ ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline"})
 Key = tuple[tuple[tuple[str, float], ...], str]  # coefficients by name, task
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What one task said of one merge."""
+def _finite_or_null(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
-    coefficients: Mapping[str, float]
-    task: str
+
+# NaN where nothing could be measured, which JSON says as null.
+_Value: TypeAlias = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    PlainSerializer(_finite_or_null),
+]
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True))
+class Evaluation:
+    """What one task said of one merge: a line of ``evaluations.jsonl``."""
+
+    version: Literal[1] = 1
+    coefficients: Mapping[Line, float]
+    task: Line
     role: Role  # why it was measured
-    value: float  # NaN where the measurement failed
-    stderr: float | None
-    n: int
-    seconds: float
+    value: _Value  # in the task's own units
+    stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    n: int  # items that the value is a mean of
+    seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 4))]
+    details: Mapping[str, Number] = field(default_factory=dict)  # other readings
     merge: str  # fingerprint of the merge: models, method, dtype, seed
     definition: str  # fingerprint of the task
-    details: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
-    gradient: Mapping[str, float] | None = None  # derivative by each coefficient
+    gradient: Mapping[str, _Value] | None = None  # derivative by each coefficient
 
     @property
     def key(self) -> Key:
         """Tell which measurement this is: exact coefficients and task."""
         return evaluation_key(self.coefficients, self.task)
+
+    @property
+    def reading(self) -> Reading:
+        """Give the value and its standard error."""
+        return Reading.of(self.value, self.stderr)
 
     @property
     def failed(self) -> bool:
@@ -113,10 +141,10 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            yield _decode(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+            yield _EVALUATION.validate_json(line)
+        except ValidationError as error:
             raise ArtifactError(
-                f"{path}:{number}: not an evaluation ({type(error).__name__} {error}); "
+                f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
 
@@ -132,46 +160,9 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def _encode(evaluation: Evaluation) -> str:
-    record: dict[str, Any] = {
-        "version": VERSION,
-        "coefficients": dict(evaluation.coefficients),
-        "task": evaluation.task,
-        "role": evaluation.role,
-        "value": None if evaluation.failed else evaluation.value,
-        "stderr": evaluation.stderr,
-        "n": evaluation.n,
-        "seconds": round(evaluation.seconds, 4),
-        "details": dict(evaluation.details),
-        "merge": evaluation.merge,
-        "definition": evaluation.definition,
-    }
-    if evaluation.error is not None:
-        record["error"] = evaluation.error
-    if evaluation.gradient is not None:
-        record["gradient"] = {
-            name: value if math.isfinite(value) else None
-            for name, value in evaluation.gradient.items()
-        }
-    return json.dumps(record, allow_nan=False)
+    record = _EVALUATION.dump_python(evaluation, mode="json")
+    absent = {"error", "gradient"} & {k for k, v in record.items() if v is None}
+    return json.dumps({k: v for k, v in record.items() if k not in absent})
 
 
-def _decode(record: dict[str, Any]) -> Evaluation:
-    if record["version"] != VERSION:
-        raise ValueError(f"version {record['version']}, this is version {VERSION}")
-    gradient = record.get("gradient")
-    return Evaluation(
-        coefficients={k: float(v) for k, v in record["coefficients"].items()},
-        task=record["task"],
-        role=record["role"],
-        value=math.nan if record["value"] is None else float(record["value"]),
-        stderr=record["stderr"],
-        n=record["n"],
-        seconds=record["seconds"],
-        merge=record["merge"],
-        definition=record["definition"],
-        details=record["details"],
-        error=record.get("error"),
-        gradient=None
-        if gradient is None
-        else {k: math.nan if v is None else float(v) for k, v in gradient.items()},
-    )
+_EVALUATION = TypeAdapter(Evaluation)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from mergekit_map.anchors import SOUP
 from mergekit_map.search.selection import spread
 from mergekit_map.specs import SelectSpec
-from mergekit_map.study.choosing import Readings, choose, measured_anchors
+from mergekit_map.study.choosing import AnchorValues, choose, measured_anchors
 from mergekit_map.study.fitting import (
     fit_surrogates,
     predict_utilities,
@@ -195,7 +195,7 @@ class _Plane:
 
 
 def _search_pair(
-    plane: _Plane, readings: Readings, measure_on: MeasureOn
+    plane: _Plane, readings: AnchorValues, measure_on: MeasureOn
 ) -> StudyResult:
     """Run plain MAP on a pair; its front is in the coefficients of the study."""
     study = plane.study

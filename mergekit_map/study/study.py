@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.front import Order
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import Role
@@ -73,7 +74,7 @@ class StudyResult:
     # What the surrogates' coefficients multiply, where these are not the study's own:
     # label to coefficients of the study. Nested MAP searches such groups.
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    order: Any = None  # what nested MAP merged with what, as lists of two
+    order: Order | None = None  # what nested MAP merged with what
     stages: Sequence[Stage] = ()  # of nested MAP, the last one among them
 
 

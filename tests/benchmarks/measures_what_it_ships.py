@@ -55,7 +55,7 @@ def compare(family: Path, method: str, dtype: str, folder: Path) -> None:
     config.write_text(yaml.safe_dump(configuration(family, method, dtype)))
     project = load_project(config, MergeOptions(random_seed=SEED))
     front = search_front(project, folder / "run", Silent())
-    chosen = front["points"][front["selected"]]
+    chosen = front.chosen
     out = folder / "out"
     run(
         "mergekit.scripts.run_yaml",
@@ -64,8 +64,8 @@ def compare(family: Path, method: str, dtype: str, folder: Path) -> None:
         "--random-seed",
         SEED,
     )
-    same = same_bits(project, chosen["coefficients"], out)
-    loss, accuracy = (chosen["measured"][t]["value"] for t in ("loss", "accuracy"))
+    same = same_bits(project, chosen.coefficients, out)
+    loss, accuracy = (chosen.measured[t].value for t in ("loss", "accuracy"))
     error = abs(plain_loss(out, family / "code.jsonl", 4096) / loss - 1)
     stock = lm_eval_accuracy(family, out)
     print(

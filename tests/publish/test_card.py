@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fronts import NOT_MEASURED, make_front
+from fronts import NOT_MEASURED, as_json, from_json, make_front
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -44,8 +44,8 @@ ANCHORS = {
 def record(
     *recipe: Mapping[str, Any], name: str = "merged", **front: Any
 ) -> MergeRecord:
-    made = make_front(POINTS, ANCHORS)
-    made |= {"verdicts": ["No measured merge dominates base."], **front}
+    front = {"verdicts": ["No measured merge dominates base."], **front}
+    made = from_json({**as_json(make_front(POINTS, ANCHORS)), **front})
     text = yaml.safe_dump_all(recipe or [HUB_RECIPE], sort_keys=False)
     command = "mergekit-yaml mergekit_config.yml OUT --random-seed 3"
     return MergeRecord(name, text, command, made, TASKS)
@@ -140,7 +140,7 @@ def test_predicted_stands_against_measured_and_what_one_had_before(
 
 
 def test_without_a_base_model_there_is_no_column_for_it(tmp_path: Path) -> None:
-    anchors = make_front(POINTS, {"one": ANCHORS["one"]})["anchors"]
+    anchors = as_json(make_front(POINTS, {"one": ANCHORS["one"]}))["anchors"]
     text = part(written(tmp_path, record(anchors=anchors)), "Predicted and measured")
 
     assert "| task | predicted | measured | best single model |\n" in text
@@ -224,9 +224,10 @@ def plain(token: Token) -> str | None:
 )
 def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     config = {"base_model": f"/models/{evil}", "models": [{"model": "x/one"}]}
-    anchors = make_front(POINTS, {evil: ANCHORS["one"]})["anchors"]
+    line = " ".join(evil.split())  # no front has another
+    anchors = as_json(make_front(POINTS, {line: ANCHORS["one"]}))["anchors"]
     made = record(
-        config, name=evil, anchors=anchors, reason=evil, verdicts=[evil, evil]
+        config, name=evil, anchors=anchors, reason=line, verdicts=[line, line]
     )
 
     card = written(tmp_path, made)

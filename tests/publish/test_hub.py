@@ -58,7 +58,6 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = yaml.safe_dump({"merge_method": "linear", "models": models})
     (out / "mergekit_config.yml").write_text(recipe)
     front = make_front([([(0.7, 0.01), (2.8, 0.02)], [(0.7, 0.03), (2.8, 0.04)])])
-    front |= {"verdicts": []}
     write_card(out, MergeRecord("out", recipe, "mergekit-yaml r OUT", front, {}))
     return out
 

@@ -1,43 +1,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fronts import Row, make_front
 from matplotlib.image import imread
 
 from mergekit_map.publish.plots import plot_front
+from mergekit_map.results.front import Front
 
 
-def front(tasks: list[str], n_points: int = 5) -> dict[str, Any]:
-    def reading(value: float | None) -> dict[str, Any]:
-        return {"value": value, "stderr": None if value is None else 0.01}
+def front(tasks: list[str], n_points: int = 5) -> Front:
+    def row(index: int) -> Row:
+        return [(index * (-1) ** k + 0.5, 0.01) for k, _ in enumerate(tasks)]
 
-    def point(index: int) -> dict[str, Any]:
-        values = {t: index * (-1) ** k + 0.5 for k, t in enumerate(tasks)}
-        measured = {t: v if index % 2 else None for t, v in values.items()}
-        return {
-            "predicted": {t: reading(v) for t, v in values.items()},
-            "measured": {t: reading(v) for t, v in measured.items()},
-        }
-
-    about = {"direction": "minimize", "unit": "nats/token"}
-    return {
-        "tasks": dict.fromkeys(tasks, about),
-        "points": [point(i) for i in range(n_points)],
-        "anchors": [{"label": "$base_$ <b>", **point(1)}],
-        "selected": 1,
-    }
+    missing: Row = [(None, None)] * len(tasks)
+    about = {"direction": "minimize", "range": [None, None], "unit": "nats/token"}
+    return make_front(
+        [(row(i), row(i) if i % 2 else missing) for i in range(n_points)],
+        {"$base_$ <b>": row(1)},
+        selected=min(1, n_points - 1),
+        tasks=dict.fromkeys(tasks, about),
+    )
 
 
 @pytest.mark.parametrize("n_tasks", [1, 2, 3, 5])
 def test_draws_a_panel_for_each_pair_of_tasks(n_tasks: int, tmp_path: Path) -> None:
     path = tmp_path / "front.png"
     n_points = 1 if n_tasks == 1 else 5
-    content = front([f"task{i}" for i in range(n_tasks)], n_points)
-    content["selected"] = min(1, n_points - 1)
-
-    plot_front(content, path)
+    plot_front(front([f"task{i}" for i in range(n_tasks)], n_points), path)
 
     height, width = imread(path).shape[:2]
     panels = max(1, n_tasks - 1)

@@ -21,14 +21,14 @@ from mergekit_map.cli import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
-from mergekit_map.publish.run_folder import RunFolder, read_run_folder
 from mergekit_map.publish.surfaces import locate, predict_surfaces
+from mergekit_map.results.finished import RunFolder, read_finished
 
 Make = Callable[[str], Path]
 
 
 def content_of(run: Path | RunFolder) -> dict[str, Any]:
-    read = read_run_folder(run) if isinstance(run, Path) else run
+    read = read_finished(run) if isinstance(run, Path) else run
     return report_content(read, predict_surfaces(read))
 
 
@@ -148,7 +148,7 @@ def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
 def test_surfaces_are_what_the_surrogates_predict(
     finished_run: Make, name: str, kind: str, shape: tuple[int, ...] | None
 ) -> None:
-    run = read_run_folder(finished_run(name))
+    run = read_finished(finished_run(name))
 
     surfaces = predict_surfaces(run)
 
@@ -157,8 +157,8 @@ def test_surfaces_are_what_the_surrogates_predict(
         value, stderr = surfaces.value[task], surfaces.stderr[task]
         if kind == "slices":
             d, g = surfaces.nodes.shape
-            assert value.shape == (len(run.front["points"]), d, g)
-            point = locate(run, [run.front["points"][2]["coefficients"]])
+            assert value.shape == (len(run.front.points), d, g)
+            point = locate(run, [run.front.points[2].coefficients])
             point[0, 1] = surfaces.nodes[1, 7]
             found = value[2, 1, 7], stderr[2, 1, 7]
         else:
@@ -174,12 +174,12 @@ def test_surfaces_are_what_the_surrogates_predict(
 
 
 def test_slices_meet_in_their_point(finished_run: Make) -> None:
-    run = read_run_folder(finished_run("three"))
+    run = read_finished(finished_run("three"))
     surfaces = predict_surfaces(run)
-    points = locate(run, (p["coefficients"] for p in run.front["points"]))
+    points = locate(run, (p.coefficients for p in run.front.points))
 
     for task, value in surfaces.value.items():
-        predicted = [p["predicted"][task]["value"] for p in run.front["points"]]
+        predicted = [p.readings("predicted")[task].value for p in run.front.points]
         for axis, nodes in enumerate(surfaces.nodes):
             lines = zip(points[:, axis], value[:, axis], strict=True)
             at = [np.interp(place, nodes, line) for place, line in lines]
@@ -189,10 +189,10 @@ def test_slices_meet_in_their_point(finished_run: Make) -> None:
 def test_merges_of_groups_lie_in_their_plane_and_others_nowhere(
     finished_run: Make,
 ) -> None:
-    run = read_run_folder(finished_run("nested"))
+    run = read_finished(finished_run("nested"))
     pair, single = run.groups.values()
 
-    assert list(run.front["coefficients"]) == ["a", "b", "c"]
+    assert list(run.front.coefficients) == ["a", "b", "c"]
     assert list(run.groups) == ["pair-1", "c"]
     merge = {n: 0.25 * pair[n] + 0.5 * single[n] for n in "abc"}
     np.testing.assert_allclose(locate(run, [merge]), [[0.25, 0.5]], atol=1e-12)
@@ -200,7 +200,7 @@ def test_merges_of_groups_lie_in_their_plane_and_others_nowhere(
 
 
 def test_a_merge_outside_the_box_lies_nowhere(finished_run: Make) -> None:
-    run = read_run_folder(finished_run("two"))
+    run = read_finished(finished_run("two"))
 
     places = locate(run, [{"a": 1.0, "b": 0.0}, {"a": 1.1, "b": 0.0}])
 

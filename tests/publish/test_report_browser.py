@@ -24,8 +24,8 @@ from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Metric
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
-from mergekit_map.publish.run_folder import read_run_folder
 from mergekit_map.publish.surfaces import predict_surfaces
+from mergekit_map.results.finished import read_finished
 from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import choose, find_limits
 
@@ -482,7 +482,7 @@ EVIL = [
 @pytest.fixture(scope="module")
 def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
     """A page whose every name and sentence is markup."""
-    run = read_run_folder(reported("three"))
+    run = read_finished(reported("three"))
     content = report_content(run, predict_surfaces(run))
     names = itertools.cycle(EVIL)
     for field in ("tasks", "coefficients"):

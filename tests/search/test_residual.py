@@ -1,10 +1,9 @@
 """The residual process against scikit-learn's own refits."""
 
-import json
-
 import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
 
+from mergekit_map.results.surrogates import ResidualRecord
 from mergekit_map.search.residual import Residual, fit_residual
 
 
@@ -57,7 +56,9 @@ def test_json_keeps_every_bit() -> None:
     U, r = data()
     fitted = fit_residual(U, r)
 
-    again = Residual.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    again = ResidualRecord.model_validate_json(
+        ResidualRecord.of(fitted).model_dump_json()
+    ).value()
 
     for one, other in zip(again.predict(U), fitted.predict(U), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -15,6 +15,7 @@ from surrogate_data import (
     unit,
 )
 
+from mergekit_map.results.surrogates import SurrogateRecord
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
 from mergekit_map.search.surrogate import fit_surrogate
@@ -179,6 +180,6 @@ def test_the_same_data_give_the_same_bytes_and_are_not_modified() -> None:
         for _ in range(2)
     )
 
-    assert first.to_dict() == again.to_dict()
+    assert SurrogateRecord.of(first) == SurrogateRecord.of(again)
     np.testing.assert_array_equal(X, before[0])
     np.testing.assert_array_equal(y, before[1])

@@ -5,10 +5,12 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from surrogate_data import IDENTITY, LINKS, noisy_data, noisy_fit
 
+from mergekit_map.results.surrogates import SurrogateRecord
 from mergekit_map.search.links import Link
-from mergekit_map.search.surrogate import Surrogate, fit_surrogate
+from mergekit_map.search.surrogate import fit_surrogate
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -19,23 +21,24 @@ def test_json_keeps_every_bit(link: Link, n: int) -> None:
     fitted = fit_surrogate(X, y, stderr=None, link=link, bounds=bounds)
     Z = np.random.default_rng(1).normal(size=(30, 2))
 
-    text = json.dumps(fitted.to_dict(), allow_nan=False)
-    loaded = Surrogate.from_dict(json.loads(text))
+    text = SurrogateRecord.of(fitted).model_dump_json()
+    loaded = SurrogateRecord.model_validate_json(text).value()
 
     assert loaded.predict(Z).tobytes() == fitted.predict(Z).tobytes()
     assert loaded.stderr(Z).tobytes() == fitted.stderr(Z).tobytes()
     assert loaded.link == fitted.link
     np.testing.assert_equal(asdict(loaded.quality), asdict(fitted.quality))
-    assert json.dumps(loaded.to_dict()) == text
+    assert SurrogateRecord.of(loaded).model_dump_json() == text
 
 
 def test_a_file_speaks_the_users_units() -> None:
     X = np.random.default_rng(0).uniform(-1, 3, size=(10, 2))
     y = 1 + 2 * X[:, 0] - X[:, 1] + 3 * X[:, 0] * X[:, 1] + 0.5 * X[:, 1] ** 2
 
-    data = fit_surrogate(
+    fitted = fit_surrogate(
         X, y, stderr=None, link=IDENTITY, bounds=np.array([[-1.0, 3.0]] * 2)
-    ).to_dict()
+    )
+    data = SurrogateRecord.of(fitted).model_dump()
 
     assert data["intercept"] == pytest.approx(1)
     assert data["linear"] == pytest.approx([2, -1])
@@ -43,9 +46,19 @@ def test_a_file_speaks_the_users_units() -> None:
     assert data["link"] == {"lower": None, "upper": None}
 
 
-def test_a_damaged_file_names_what_is_missing() -> None:
-    data = noisy_fit(IDENTITY).to_dict()
-    del data["covariance"]
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"covariance": None}, "covariance"),
+        ({"linear": [1.0]}, r"linear: numbers are \(2,\) for 2 bounds"),
+        ({"hessian": [[1.0, 2.0], [3.0]]}, r"hessian: numbers are \(2, 2\)"),
+        ({"intercept": "x"}, "intercept"),
+    ],
+)
+def test_a_damaged_file_names_what_is_wrong(
+    change: dict[str, object], message: str
+) -> None:
+    data = SurrogateRecord.of(noisy_fit(IDENTITY)).model_dump(mode="json")
 
-    with pytest.raises(KeyError, match="covariance"):
-        Surrogate.from_dict(data)
+    with pytest.raises(ValidationError, match=message):
+        SurrogateRecord.model_validate_json(json.dumps({**data, **change}))

@@ -1,12 +1,11 @@
 """Surrogates whose terms are shrunk, and what a residual process adds to them."""
 
-import json
-
 import numpy as np
 import pytest
 from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, unit
 
 from mergekit_map.errors import DesignError
+from mergekit_map.results.surrogates import SurrogateRecord
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
 from mergekit_map.search.surrogate import Surrogate, fit_surrogate
@@ -97,6 +96,6 @@ def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
     assert r2(plain) < 0.96
     assert r2(fitted) > 0.975
     assert fitted.quality.loo_r2 > plain.quality.loo_r2 + 0.03
-    again = Surrogate.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    again = SurrogateRecord.of(fitted).value()
     np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
     np.testing.assert_array_equal(again.stderr(Z), fitted.stderr(Z))

@@ -13,12 +13,13 @@ from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.records import write_record
 from mergekit_map.search.bayesian import bin_of
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.log import Evaluation, open_log, read_log
-from mergekit_map.study.results import front_content, write_json
+from mergekit_map.study.results import found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Progress, Study, StudyResult
 
@@ -73,7 +74,7 @@ def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> Study
     path.mkdir(exist_ok=True)
     with open_log(path / "evaluations.jsonl") as log:
         result = run_study(study, evaluate, log, ignore)
-        write_json(path / "front.json", front_content(study, result, log))
+        write_record(path / "front.json", found_front(study, result, log))
     return result
 
 
@@ -157,7 +158,17 @@ def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
 
     def known(values: list[float]) -> list[Evaluation]:
         return [
-            Evaluation(c, task, role, value, None, 1, 0.0, "m", d)
+            Evaluation(
+                coefficients=c,
+                task=task,
+                role=role,
+                value=value,
+                stderr=None,
+                n=1,
+                seconds=0.0,
+                merge="m",
+                definition=d,
+            )
             for (role, c), value in zip(start, values, strict=True)
             for task, d in study.definitions.items()
             if task in study.tasks

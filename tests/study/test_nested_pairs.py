@@ -14,11 +14,12 @@ import pytest
 from stopping import stopped_and_resumed
 
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.records import write_record
 from mergekit_map.search.front import compute_front
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.log import open_log, read_log
-from mergekit_map.study.results import front_content, surrogates_content, write_json
+from mergekit_map.study.results import fitted_surrogates, found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Progress, Study, StudyResult
 
@@ -84,7 +85,7 @@ def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> Study
     path.mkdir(exist_ok=True)
     with open_log(path / "evaluations.jsonl") as log:
         result = run_study(study, evaluate, log, ignore)
-        write_json(path / "front.json", front_content(study, result, log))
+        write_record(path / "front.json", found_front(study, result, log))
     return result
 
 
@@ -282,13 +283,13 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
     measured = [p for p in content["points"] if p["measured"]["a"]["value"] is not None]
     assert 3 <= len(measured) <= 4
     # A single model is not among the merges of the last pair.
-    by_label = {anchor["label"]: anchor for anchor in content["anchors"]}
-    assert by_label["a"]["predicted"]["a"]["value"] is None
-    assert by_label["a"]["measured"]["a"]["value"] == 0
-    assert by_label["base"]["predicted"]["a"]["value"] == pytest.approx(1)
-    assert list(content["groups"]) == list(result.groups)
-    surrogates = surrogates_content(study, result)
-    assert surrogates["coefficients"] == list(result.groups)
+    by_label = {anchor.label: anchor for anchor in content.anchors}
+    assert by_label["a"].readings("predicted")["a"].value is None
+    assert by_label["a"].measured["a"].value == 0
+    assert by_label["base"].readings("predicted")["a"].value == pytest.approx(1)
+    assert list(content.groups) == list(result.groups)
+    surrogates = fitted_surrogates(study, result)
+    assert surrogates.coefficients == tuple(result.groups)
 
 
 def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
@@ -297,14 +298,15 @@ def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
 
     log = list(read_log(tmp_path / "evaluations.jsonl"))
     for stage in result.stages:
-        content = front_content(stage.study, stage.result, log)
-        labels = [anchor["label"] for anchor in content["anchors"]]
+        content = found_front(stage.study, stage.result, log)
+        labels = [anchor.label for anchor in content.anchors]
         assert labels == ["base", *stage.result.groups, "soup"]
-        for merge in [*content["anchors"], content["points"][content["selected"]]]:
+        for merge in [*content.anchors, content.chosen]:
             for task in stage.study.tasks:
-                expected = own_corner(merge["coefficients"], task)
-                assert merge["measured"][task]["value"] == pytest.approx(expected)
-                assert merge["predicted"][task]["value"] == pytest.approx(expected)
+                expected = own_corner(merge.coefficients, task)
+                for kind in ("predicted", "measured"):
+                    value = merge.readings(kind)[task].value
+                    assert value == pytest.approx(expected)
 
 
 def test_a_group_of_several_models_takes_the_bounds_that_all_share(

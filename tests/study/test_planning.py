@@ -133,7 +133,17 @@ def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> N
 
 def logged(points: np.ndarray) -> list[Evaluation]:
     return [
-        Evaluation({"x": x, "y": y}, task, "design", 1.0, None, 1, 0.0, "m", task)
+        Evaluation(
+            coefficients={"x": x, "y": y},
+            task=task,
+            role="design",
+            value=1.0,
+            stderr=None,
+            n=1,
+            seconds=0.0,
+            merge="m",
+            definition=task,
+        )
         for x, y in points.tolist()
         for task in ("a", "b")
     ]

@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from mergekit_map.measurement import Metric
+from mergekit_map.results.front import UNKNOWN, Reading
 from mergekit_map.search.links import Link
 from mergekit_map.search.surrogate import fit_surrogate
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import Evaluation
-from mergekit_map.study.results import front_content
+from mergekit_map.study.results import found_front
 from mergekit_map.study.study import Study, StudyResult
 
 
@@ -55,19 +56,10 @@ def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
         evaluation(0.3, "one", 7.0),  # measured again: the later one counts
     ]
 
-    content = front_content(study, StudyResult(surrogates, [{"a": 0.4}], 0), log)
+    content = found_front(study, StudyResult(surrogates, [{"a": 0.4}], 0), log)
 
-    none = {"value": None, "stderr": None}
-    assert content["merges"] == [
-        {
-            "coefficients": {"a": 0.3},
-            "measured": {
-                "one": {"value": 7.0, "stderr": 0.1},
-                "two": {"value": 6.0, "stderr": 0.1},
-            },
-        },
-        {
-            "coefficients": {"a": 0.7},
-            "measured": {"one": none, "two": {"value": 5.0, "stderr": 0.1}},
-        },
-    ]
+    first, second = content.merges
+    assert first.coefficients == {"a": 0.3}
+    assert [first.measured[t].value for t in ("one", "two")] == [7.0, 6.0]
+    assert second.coefficients == {"a": 0.7}
+    assert second.measured == {"one": UNKNOWN, "two": Reading.of(5.0, 0.1)}

@@ -14,14 +14,11 @@ from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.front import front_table
+from mergekit_map.results.records import write_record
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import open_log, read_log
-from mergekit_map.study.results import (
-    front_content,
-    front_table,
-    surrogates_content,
-    write_json,
-)
+from mergekit_map.study.results import fitted_surrogates, found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Progress, Study, StudyResult
 
@@ -63,7 +60,7 @@ def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> Study
     path.mkdir(exist_ok=True)
     with open_log(path / "evaluations.jsonl") as log:
         result = run_study(study, evaluate, log, ignore)
-        write_json(path / "front.json", front_content(study, result, log))
+        write_record(path / "front.json", found_front(study, result, log))
     return result
 
 
@@ -284,19 +281,14 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
 def test_the_files_of_a_run_say_the_same(study: Study, tmp_path: Path) -> None:
     with open_log(tmp_path / "evaluations.jsonl") as log:
         result = run_study(study, Bowls(), log, ignore)
-        content = front_content(study, result, log)
+        content = found_front(study, result, log)
 
     rows = front_table(content).splitlines()
     assert len(rows) == 1 + len(result.front)
     chosen = rows[1 + result.selected].split(",")
     assert chosen[:2] == [str(result.selected), "1"]
-    point = content["points"][result.selected]
-    assert point["measured"]["near_a"]["value"] == pytest.approx(
-        point["predicted"]["near_a"]["value"], abs=1e-6
-    )
-    unmeasured = [
-        p for p in content["points"] if p["measured"]["near_a"]["value"] is None
-    ]
-    assert unmeasured
-    assert content["anchors"][0]["label"] == "base"
-    assert surrogates_content(study, result)["tasks"].keys() == study.tasks.keys()
+    predicted = content.chosen.readings("predicted")["near_a"].value
+    assert content.chosen.measured["near_a"].value == pytest.approx(predicted, abs=1e-6)
+    assert any(not point.is_measured("near_a") for point in content.points)
+    assert content.anchors[0].label == "base"
+    assert fitted_surrogates(study, result).tasks.keys() == study.tasks.keys()

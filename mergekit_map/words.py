@@ -1,8 +1,8 @@
-"""Large numbers as people read them: three digits and a unit."""
+"""Numbers and lists as people read them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _COUNTS = ("", "k", "M", "B", "T")
 _BYTES = ("B", "kB", "MB", "GB", "TB")
@@ -16,6 +16,12 @@ def count_in_words(number: float) -> str:
 def bytes_in_words(number: float) -> str:
     """Write a number of bytes: ``3.18 MB``."""
     return _short(number, _BYTES)
+
+
+def listed(words: Iterable[str]) -> str:
+    """Join words: ``a``, ``a and b``, ``a, b and c``."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _short(number: float, units: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""The folder of a search as values: bytes become types here, and nowhere else."""

@@ -1,0 +1,101 @@
+"""A finished search: its front, what predicted it, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import Front, Merge, Order, Readings
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
+from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.study.log import Evaluation, Key, evaluation_key, read_log
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedSearch:
+    """All that the folder of a finished search says, read once."""
+
+    folder: RunFolder
+    manifest: Manifest
+    front: Front  # with what was measured since
+    surrogates: Mapping[str, Surrogate]  # by task
+    axes: tuple[str, ...]  # what the surrogates are functions of
+    groups: Mapping[str, Mapping[str, float]]  # those of the axes that are merges
+    evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+
+
+def read_finished(run: Path) -> FinishedSearch:
+    """Read the folder of a finished search.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file of it is damaged.
+    """
+    folder = open_run(run)
+    front = folder.read_front()
+    content = read_record(folder.surrogates, Surrogates, "surrogates")
+    if content.tasks.keys() != front.tasks.keys():
+        raise ArtifactError(
+            f"{folder.surrogates} has other tasks than {folder.front}; search again"
+        )
+    evaluations = _evaluations(_folder_of_log(folder, front), front)
+    return FinishedSearch(
+        folder=folder,
+        manifest=folder.read_manifest(),
+        front=_with_new_measurements(front, evaluations),
+        surrogates=content.values(),
+        axes=content.coefficients,
+        groups=content.groups,
+        evaluations=evaluations,
+    )
+
+
+def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
+    """Find what was measured of merges of the front.
+
+    Where nested MAP merges checkpoints, that is in the folder of the last pair, and a
+    single model is no merge of that pair: it has no coefficients in the front.
+    """
+    if front.order is None or all(anchor.coefficients for anchor in front.anchors):
+        return folder
+    return folder.pair(_count(front.order) - 1)
+
+
+def _count(order: Order) -> int:
+    """Count the models in the nested pairs of an order."""
+    return 1 if isinstance(order, str) else sum(map(_count, order))
+
+
+def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
+    """Read the latest measurement of each task at each merge of this search."""
+    manifest = folder.read_manifest()
+    latest: dict[Key, Evaluation] = {
+        e.key: e
+        for e in read_log(folder.log)
+        if e.merge == manifest.merge
+        and manifest.definitions.get(e.task) == e.definition
+        and e.task in front.tasks
+        and e.coefficients.keys() == front.coefficients.keys()
+    }
+    return tuple(latest.values())
+
+
+def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:
+    """Add to the front's points what was measured after it was written."""
+    seen = {e.key: e.reading for e in evaluations if not e.failed}
+
+    def measured(point: Merge) -> Readings:
+        return {
+            task: reading
+            if reading.value is not None
+            else seen.get(evaluation_key(point.coefficients, task), reading)
+            for task, reading in point.measured.items()
+        }
+
+    points = tuple(
+        point.model_copy(update={"measured": measured(point)}) for point in front.points
+    )
+    return front.model_copy(update={"points": points})

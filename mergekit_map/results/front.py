@@ -1,0 +1,273 @@
+"""``front.json``: the trade-offs that a search found, as a value and as a table.
+
+Notation: ``k`` merges, ``m`` tasks. What is read as an array is larger is better.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from typing_extensions import Self, TypeAliasType
+
+from mergekit_map.measurement import Metric
+from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
+from mergekit_map.specs import SelectSpec
+
+FloatArray = NDArray[np.float64]
+Kind: TypeAlias = Literal["predicted", "measured"]
+# The name of a coefficient, or the two that are merged.
+Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
+
+
+class Reading(Frozen):
+    """A value in the task's own units, and its standard error."""
+
+    value: float | None
+    """Null where it is unknown."""
+    stderr: float | None = Field(ge=0)
+    """Null where it is unknown."""
+
+    @classmethod
+    def of(cls, value: float | None, stderr: float | None) -> Reading:
+        """Take NaN and infinity for unknown."""
+        return cls(value=_known(value), stderr=_known(stderr))
+
+    def __str__(self) -> str:
+        """Write ``0.67 ± 0.01``."""
+        if self.value is None:
+            return "-"
+        return f"{self.value:.4g}" + (f" ± {self.stderr:.1g}" if self.stderr else "")
+
+
+UNKNOWN = Reading(value=None, stderr=None)
+Readings: TypeAlias = dict[Line, Reading]  # by task
+
+
+class Merge(Frozen):
+    """A merge, and what is known of it."""
+
+    label: Line | None = None
+    """Of an anchor: base, soup, or the name of the only model in it."""
+    coefficients: Coefficients
+    """Those of the front; null for an anchor that has no place among them."""
+    predicted: Readings | None = None
+    """By task; missing where nothing was asked of the surrogates."""
+    measured: Readings
+    """By task."""
+    recipe: Line | None = None
+    """Of a point: the file of its mergekit configuration."""
+
+    @field_validator("coefficients", mode="before")
+    @classmethod
+    def _without_null(cls, value: Any) -> Any:
+        nowhere = isinstance(value, dict) and all(v is None for v in value.values())
+        return {} if nowhere else value
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        return {key: v for key, v in handler(self).items() if v is not None}
+
+    def readings(self, kind: Kind) -> Readings:
+        """Give what was predicted or measured, by task."""
+        return self.measured if kind == "measured" else self.predicted or {}
+
+    def is_measured(self, *tasks: str) -> bool:
+        """Tell whether there is a measured value of every one of these tasks."""
+        return all(self.measured[task].value is not None for task in tasks)
+
+    @property
+    def weights(self) -> str:
+        """Write the coefficients: ``math=0.31, code=0.587``."""
+        return ", ".join(f"{n}={v:.4g}" for n, v in self.coefficients.items())
+
+
+class Fit(Frozen):
+    """How far to trust a surrogate; null where there are too few merges to tell."""
+
+    n: int
+    """Fitted merges."""
+    n_terms: int | None = None
+    """Parameters of the quadratic."""
+    r2: float | None
+    """On the fitted merges."""
+    loo_r2: float | None
+    """Each merge predicted by the fit without it."""
+    condition: float | None = None
+    """Of the design: largest over smallest singular value."""
+    residual_stderr: float | None = None
+    """Of a merge of average weight."""
+
+    @classmethod
+    def of(cls, quality: Mapping[str, float]) -> Fit:
+        """Take NaN for what is not known."""
+        return cls.model_validate({k: _known(v) for k, v in quality.items()})
+
+
+class Task(Frozen):
+    """A task, and how well its surrogate fits."""
+
+    direction: Literal["maximize", "minimize"]
+    """Which values are better."""
+    range: tuple[Number | None, Number | None]
+    """Smallest and largest possible value, null where there is none."""
+    unit: Line
+    """Of its values."""
+    fit: Fit
+    """Of its surrogate."""
+
+    @property
+    def metric(self) -> Metric:
+        """Give what is known of it as a metric."""
+        lower, upper = self.range
+        return Metric(self.direction == "maximize", lower, upper, self.unit)
+
+
+class Front(Record):
+    """A finished search: its front, its anchors, and the point that was chosen."""
+
+    coefficients: dict[Line, tuple[float, float]]
+    """What was searched, and between which bounds."""
+    groups: dict[Line, Coefficients] = Field(default_factory=dict)
+    """Of nested MAP: the merges whose weights the surrogates take."""
+    order: Order | None = None
+    """Of nested MAP: what was merged with what."""
+    tasks: dict[Line, Task] = Field(min_length=1)
+    """What was measured."""
+    surrogate: Line = "quadratic"
+    """The kind of the fits."""
+    selected: int = Field(ge=0)
+    """Index of the chosen point."""
+    points: tuple[Merge, ...] = Field(min_length=1)
+    """The front, best on the first task first."""
+    anchors: tuple[Merge, ...]
+    """The base model, every model by itself, and their uniform soup."""
+    merges: tuple[Merge, ...] = ()
+    """What was measured besides."""
+    select: SelectSpec = SelectSpec()
+    """What the point was chosen by."""
+    reason: Line
+    """How the point was chosen, in a sentence."""
+    verdicts: tuple[Line, ...] = ()
+    """What the numbers mean, in sentences."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.selected >= len(self.points):
+            raise ValueError(
+                f"selected: there are the points 0 to {len(self.points) - 1}, not "
+                f"{self.selected}"
+            )
+        for place, merges in self._all_merges().items():
+            for index, merge in enumerate(merges):
+                self._check(f"{place}.{index}", merge)
+        for index, point in enumerate(self.points):
+            if point.recipe not in {None, recipe_name(index)}:
+                raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
+        return self
+
+    def _all_merges(self) -> dict[str, tuple[Merge, ...]]:
+        names = ("points", "anchors", "merges")
+        return dict(zip(names, (self.points, self.anchors, self.merges), strict=True))
+
+    def _check(self, place: str, merge: Merge) -> None:
+        known = set(self.coefficients)
+        nowhere = place.startswith("anchors") and not merge.coefficients
+        if set(merge.coefficients) != known and not nowhere:
+            raise ValueError(f"{place}.coefficients: the names are {sorted(known)}")
+        kinds: tuple[Kind, ...] = ("predicted", "measured")
+        for kind in kinds[1:] if place.startswith("merges") else kinds:
+            if set(merge.readings(kind)) != set(self.tasks):
+                raise ValueError(f"{place}.{kind}: the tasks are {sorted(self.tasks)}")
+        if place.startswith("anchors") and merge.label is None:
+            raise ValueError(f"{place}: an anchor has a label")
+
+    @model_serializer(mode="wrap")
+    def _with_null(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        nowhere = dict.fromkeys(self.coefficients)
+        for anchor in content["anchors"]:
+            anchor["coefficients"] = anchor["coefficients"] or nowhere
+        content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
+        return content
+
+    @property
+    def chosen(self) -> Merge:
+        """Give the chosen point."""
+        return self.points[self.selected]
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Give what is known of the tasks."""
+        return {name: task.metric for name, task in self.tasks.items()}
+
+    def utilities(self, merges: Iterable[Merge], kind: Kind) -> FloatArray:
+        """Read values, larger is better; (k, m), NaN where unknown."""
+        rows = [
+            [
+                math.nan if value is None else metric.utility(value)
+                for task, metric in self.metrics.items()
+                for value in [merge.readings(kind)[task].value]
+            ]
+            for merge in merges
+        ]
+        return self._array(rows)
+
+    def stderrs(self, merges: Iterable[Merge], kind: Kind) -> FloatArray:
+        """Read the standard errors of ``utilities``; (k, m), NaN where unknown."""
+        rows = [[m.readings(kind)[task].stderr for task in self.tasks] for m in merges]
+        return self._array(rows)  # None becomes NaN
+
+    def _array(self, rows: Sequence[Sequence[float | None]]) -> FloatArray:
+        return np.array(rows, np.float64).reshape(len(rows), len(self.tasks))
+
+    def with_point(self, index: int, point: Merge) -> Front:
+        """Put what is known now of a point in its place."""
+        points = (*self.points[:index], point, *self.points[index + 1 :])
+        return self.model_copy(update={"points": points})
+
+
+def recipe_name(index: int) -> str:
+    """Name the file of a point's recipe, in the run folder."""
+    return f"recipes/{index:03d}.yml"
+
+
+def front_table(front: Front) -> str:
+    """Write the points of a front as CSV, a row per point."""
+    kinds: tuple[Kind, ...] = ("predicted", "measured")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    header = [
+        f"{task} {kind} {part}"
+        for task in front.tasks
+        for kind in kinds
+        for part in ("value", "stderr")
+    ]
+    writer.writerow(["point", "selected", *front.coefficients, *header])
+    for index, point in enumerate(front.points):
+        readings = [
+            point.readings(kind)[task] for task in front.tasks for kind in kinds
+        ]
+        values = [part for r in readings for part in (r.value, r.stderr)]
+        coefficients = [point.coefficients[name] for name in front.coefficients]
+        chosen = int(index == front.selected)
+        writer.writerow([index, chosen, *coefficients, *values])
+    return buffer.getvalue()
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

@@ -1,0 +1,96 @@
+"""Reading and writing the JSON files of a run folder as frozen values.
+
+Whoever made a run folder may be a stranger, so that every string of it is one printable
+line, every number finite, and every key of the type that it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.files import write_atomically
+
+VERSION = 1
+
+
+def one_line(text: str) -> str:
+    """Refuse what a terminal or a YAML comment would not show as part of one line.
+
+    Raises:
+        ValueError: the text holds a control character, or one that turns its direction.
+    """
+    for character in text:
+        if unicodedata.category(character) in _UNPRINTABLE or character in _TURNING:
+            raise ValueError(f"a line of text is wanted, not one with {character!r}")
+    return text
+
+
+_UNPRINTABLE = {"Cc", "Zl", "Zp", "Cs"}
+_TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+Line: TypeAlias = Annotated[str, AfterValidator(one_line)]
+Number: TypeAlias = int | float  # as it was written: 0 stays 0
+Coefficients: TypeAlias = dict[Line, float]
+
+
+class Frozen(BaseModel):
+    """A value of a run folder. What a later version adds to it is passed over."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Record(Frozen):
+    """A whole file."""
+
+    version: Literal[1] = Field(default=1)
+    """Of the form of this file."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_record(path: Path, kind: type[R], what: str) -> R:
+    """Read a file of a run folder.
+
+    Raises:
+        ArtifactError: it is not there, damaged, or of another version.
+    """
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{path.parent} has no {path.name}, so there is no {what}; finish the "
+            f"search with: mergekit-map search CONFIG {path.parent}"
+        ) from None
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from None
+    except ValidationError as error:
+        raise ArtifactError(
+            f"{path} cannot be used: {in_one_sentence(error)}; restore the file, or "
+            "search again"
+        ) from None
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a file of a run folder, with exact numbers."""
+    content = record.model_dump(mode="json")
+    write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def in_one_sentence(error: ValidationError) -> str:
+    """Say the first thing that is wrong with a value, and where."""
+    first, *others = error.errors(include_url=False, include_context=False)
+    if first["loc"] == ("version",) and first["type"] == "literal_error":
+        return f"it is of version {first['input']!r}, this is version {VERSION}"
+    place = ".".join(map(str, first["loc"]))
+    message = first["msg"].removeprefix("Value error, ")
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{place}: {message}{more}" if place else f"{message}{more}"

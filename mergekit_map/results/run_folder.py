@@ -1,0 +1,218 @@
+"""The folder of a search: where its files lie, and what they are read as.
+
+A run folder is data, never code and never a path: folders are published and mailed.
+Names of files are derived here, links in a folder are refused, and what is written
+appears whole under its own name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import Field, JsonValue
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import Front, recipe_name
+from mergekit_map.results.records import Line, Record, read_record
+from mergekit_map.study.log import LOCK_NAME
+
+Identity: TypeAlias = dict[str, JsonValue]  # all that decides what a merge is
+
+
+class Manifest(Record):
+    """What made a search; its file is written last, and taken away before a change."""
+
+    mergekit_map: Line
+    """The version of this program."""
+    python: Line
+    packages: dict[Line, Line]
+    """Versions of what merges and measures."""
+    config: Line
+    """Digest of the configuration."""
+    directory: str
+    """Where relative paths of the configuration start."""
+    seed: int
+    """Of the search."""
+    random_seed: int | None
+    """Of methods that drop at random."""
+    merge: Line
+    """Fingerprint of the merge, as in the log."""
+    identity: Identity
+    """What that is the fingerprint of."""
+    definitions: dict[Line, Line]
+    """Fingerprints of the tasks."""
+
+    @property
+    def models(self) -> list[str]:
+        """List the references of the models that were merged."""
+        models = self.identity.get("models")
+        return list(models) if isinstance(models, dict) else []
+
+
+class Identities(Record):
+    """The merges that a log has measurements of, by fingerprint."""
+
+    merges: dict[str, Identity] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a search, or of a pair of a nested one."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """Name the configuration, as it was given."""
+        return self.path / "config.yml"
+
+    @property
+    def log(self) -> Path:
+        """Name the log of measurements."""
+        return self.path / "evaluations.jsonl"
+
+    @property
+    def identities(self) -> Path:
+        """Name the list of merges that the log knows."""
+        return self.path / "identities.json"
+
+    @property
+    def surrogates(self) -> Path:
+        """Name the file of the surrogates."""
+        return self.path / "surrogates.json"
+
+    @property
+    def front(self) -> Path:
+        """Name the file of the front."""
+        return self.path / "front.json"
+
+    @property
+    def table(self) -> Path:
+        """Name the points of the front as CSV."""
+        return self.path / "front.csv"
+
+    @property
+    def picture(self) -> Path:
+        """Name the picture of the front."""
+        return self.path / "front.png"
+
+    @property
+    def manifest(self) -> Path:
+        """Name the file that a finished search has."""
+        return self.path / "manifest.json"
+
+    @property
+    def chosen_recipe(self) -> Path:
+        """Name the recipe of the chosen point."""
+        return self.path / "recipe.yml"
+
+    @property
+    def merged(self) -> Path:
+        """Name the folder of checkpoints that nested MAP merges on the way."""
+        return (self.path / "nested" / "merged").resolve()
+
+    def recipe(self, index: int) -> Path:
+        """Name the recipe of a point."""
+        return self.path / recipe_name(index)
+
+    def samples(self, merge: str) -> Path:
+        """Name the folder of what was measured item by item, of a fingerprint."""
+        return self.path / "samples" / merge
+
+    def pair(self, number: int) -> RunFolder:
+        """Name the folder of a pair of nested MAP, counted from 1."""
+        return RunFolder(self.path / "nested" / f"pair-{number}")
+
+    def read_manifest(self) -> Manifest:
+        """Read what made a finished search."""
+        return read_record(self.manifest, Manifest, "finished search")
+
+    def read_front(self) -> Front:
+        """Read the front of a finished search.
+
+        Raises:
+            ArtifactError: the search is not finished, or a file is damaged.
+        """
+        read_record(self.manifest, Record, "finished search")
+        return read_record(self.front, Front, "front")
+
+    def read_recipe(self, index: int) -> str:
+        """Read the recipe of a point.
+
+        Raises:
+            ArtifactError: there is none.
+        """
+        path = self.recipe(index)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            text = f"{path} cannot be read: {error}; search again"
+            raise ArtifactError(text) from None
+
+    def remove_recipes(self, count: int) -> None:
+        """Remove the recipes of points that there are no more."""
+        for stale in self.path.glob("recipes/*.yml"):
+            if stale.stem.isdigit() and int(stale.stem) >= count:
+                stale.unlink()
+
+    def claim(self) -> None:
+        """Make the folder, unless it is there.
+
+        Raises:
+            ArtifactError: it is something else's, holds links, or cannot be written.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ArtifactError(f"{self.path} is a file; name a folder for the search")
+        known = (self.path / LOCK_NAME).exists()
+        if self.path.is_dir() and any(self.path.iterdir()) and not known:
+            raise ArtifactError(
+                f"{self.path} holds files that are not of a search; name a new or "
+                "empty folder"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArtifactError(
+                f"{self.path} cannot be written: {error}; name a folder you may write "
+                "to"
+            ) from None
+        open_run(self.path)
+
+
+def open_run(path: Path) -> RunFolder:
+    """Take a folder for that of a search, if nothing in it leads out of it.
+
+    Raises:
+        ArtifactError: it holds a link, or something that is neither file nor folder.
+    """
+    for found in _entries(path):
+        if not (found.is_dir(follow_symlinks=False) or _is_plain_file(found)):
+            kind = "a symbolic link" if found.is_symlink() else "no ordinary file"
+            raise ArtifactError(
+                f"{found.path} is {kind}, and a run folder holds files and folders "
+                "alone; put the file itself there, or remove it"
+            )
+    return RunFolder(path)
+
+
+def _entries(folder: str | Path) -> Iterable[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be read: {error}") from None
+    for entry in found:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries(entry.path)
+
+
+def _is_plain_file(entry: os.DirEntry[str]) -> bool:
+    return stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)

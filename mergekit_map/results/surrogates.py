@@ -1,0 +1,160 @@
+"""``surrogates.json``: what predicted a front.
+
+Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from mergekit_map.results.front import Fit
+from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
+from mergekit_map.search.links import Link
+from mergekit_map.search.quadratic import Quadratic
+from mergekit_map.search.residual import Residual
+from mergekit_map.search.surrogate import FitQuality, Surrogate
+
+FloatArray = NDArray[np.float64]
+_Row: TypeAlias = tuple[float, ...]
+
+
+class LinkRecord(Frozen):
+    """The range of a metric; null where there is no bound."""
+
+    lower: Number | None
+    upper: Number | None
+
+    def value(self) -> Link:
+        """Rebuild the link."""
+        lower = -math.inf if self.lower is None else self.lower
+        return Link(lower, math.inf if self.upper is None else self.upper)
+
+
+class ResidualRecord(Frozen):
+    """The Gaussian process of what a quadratic leaves."""
+
+    points: tuple[_Row, ...]
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    left: _Row
+    """At each point, in units of the quadratic."""
+    scale: float
+    """Standard deviation of that."""
+    theta: _Row
+    """Logarithms of height, wave length and noise."""
+
+    @classmethod
+    def of(cls, residual: Residual) -> ResidualRecord:
+        """Write down a process; ``value`` of it predicts the same, bit for bit."""
+        return cls(
+            points=_rows(residual.U),
+            left=tuple(residual.r.tolist()),
+            scale=residual.scale,
+            theta=tuple(residual.theta.tolist()),
+        )
+
+    def value(self) -> Residual:
+        """Rebuild the process."""
+        points, left, theta = map(np.array, (self.points, self.left, self.theta))
+        return Residual(points, left, self.scale, theta)
+
+
+class SurrogateRecord(Frozen):
+    """The surrogate of a task: ``link(intercept + linear x + x hessian x / 2)``."""
+
+    intercept: float
+    linear: _Row
+    hessian: tuple[_Row, ...]
+    link: LinkRecord
+    bounds: tuple[tuple[float, float], ...] = Field(min_length=1)
+    """Of the coefficients."""
+    covariance: tuple[tuple[float | None, ...], ...]
+    """Of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
+    quality: Fit
+    residual: ResidualRecord | None
+    """Added behind the link."""
+
+    @model_validator(mode="after")
+    def _shapes(self) -> Self:
+        d = len(self.bounds)
+        t = (d + 1) * (d + 2) // 2
+        wanted = {"linear": (d,), "hessian": (d, d), "covariance": (t, t)}
+        for name, shape in wanted.items():
+            rows = getattr(self, name)
+            widths = {len(row) for row in rows} if len(shape) == 2 else {shape[-1]}
+            if len(rows) != shape[0] or widths != {shape[-1]}:
+                raise ValueError(f"{name}: numbers are {shape} for {d} bounds")
+        return self
+
+    @classmethod
+    def of(cls, surrogate: Surrogate) -> SurrogateRecord:
+        """Write down a surrogate; ``value`` of it predicts the same, bit for bit."""
+        link, left = surrogate.link, surrogate.residual
+        return cls(
+            intercept=surrogate.quadratic.intercept,
+            linear=tuple(surrogate.quadratic.linear.tolist()),
+            hessian=_rows(surrogate.quadratic.hessian),
+            link=LinkRecord(lower=_finite(link.lower), upper=_finite(link.upper)),
+            bounds=tuple((lower, upper) for lower, upper in surrogate.bounds.tolist()),
+            covariance=tuple(
+                tuple(map(_finite, row)) for row in surrogate.covariance.tolist()
+            ),
+            quality=Fit.of(asdict(surrogate.quality)),
+            residual=ResidualRecord.of(left) if left is not None else None,
+        )
+
+    def value(self) -> Surrogate:
+        """Rebuild the surrogate."""
+        known: dict[str, Any] = {
+            name: math.nan if value is None else value for name, value in self.quality
+        }
+        return Surrogate(
+            quadratic=Quadratic(
+                self.intercept, np.array(self.linear), np.array(self.hessian)
+            ),
+            link=self.link.value(),
+            bounds=np.array(self.bounds),
+            covariance=np.array(self.covariance, dtype=np.float64),  # None is NaN
+            quality=FitQuality(**known),
+            residual=self.residual.value() if self.residual else None,
+        )
+
+
+class Surrogates(Record):
+    """What predicted a front."""
+
+    coefficients: tuple[Line, ...]
+    """What the surrogates are functions of: the front's coefficients, or its groups."""
+    groups: dict[Line, Coefficients] = Field(default_factory=dict)
+    """Of nested MAP: the merges whose weights these are."""
+    tasks: dict[Line, SurrogateRecord] = Field(min_length=1)
+    """A surrogate for each task."""
+
+    @model_validator(mode="after")
+    def _as_wide(self) -> Self:
+        for task, surrogate in self.tasks.items():
+            if len(surrogate.bounds) != len(self.coefficients):
+                raise ValueError(
+                    f"tasks.{task}: {len(surrogate.bounds)} bounds for "
+                    f"{len(self.coefficients)} coefficients"
+                )
+        return self
+
+    def values(self) -> Mapping[str, Surrogate]:
+        """Rebuild the surrogates, by task."""
+        return {task: surrogate.value() for task, surrogate in self.tasks.items()}
+
+
+def _rows(array: FloatArray) -> tuple[_Row, ...]:
+    return tuple(map(tuple, array.tolist()))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
