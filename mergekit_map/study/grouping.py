@@ -158,7 +158,7 @@ def _members(order: Order) -> frozenset[str]:
     return frozenset[str]().union(*map(_members, order))
 
 
-def _sides(order: Order) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+def _sides(order: Any) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
     """List the two sides of every merge of an order, the inner ones first."""
     if not isinstance(order, str):
         for part in order:
