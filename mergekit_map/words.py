@@ -24,6 +24,14 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def printable(text: str) -> str:
+    """Write what a terminal would obey as what it is; line ends stay."""
+    return "".join(
+        c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
 def _short(number: float, units: Sequence[str]) -> str:
     power = 0
     while number >= 999.5 and power < len(units) - 1:

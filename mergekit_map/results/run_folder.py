@@ -18,7 +18,7 @@ from pydantic import Field, JsonValue
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, recipe_name
-from mergekit_map.results.records import Line, Record, read_record
+from mergekit_map.results.records import Line, Record, one_line, read_record
 from mergekit_map.study.log import LOCK_NAME
 
 Identity: TypeAlias = dict[str, JsonValue]  # all that decides what a merge is
@@ -46,6 +46,8 @@ class Manifest(Record):
     """What that is the fingerprint of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
+    seal: Line | None = None
+    """Tells the machine that wrote it that it did."""
 
     @property
     def models(self) -> list[str]:
@@ -149,10 +151,13 @@ class RunFolder:
         """
         path = self.recipe(index)
         try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            text = f"{path} cannot be read: {error}; search again"
-            raise ArtifactError(text) from None
+            text = path.read_text(encoding="utf-8")
+            for line in text.split("\n"):
+                one_line(line)
+        except (OSError, ValueError) as error:
+            message = f"{path} cannot be read: {error}; search again"
+            raise ArtifactError(message) from None
+        return text
 
     def remove_recipes(self, count: int) -> None:
         """Remove the recipes of points that there are no more."""
