@@ -1,0 +1,160 @@
+"""A run folder of version 1, moved elsewhere: opened, selected from, gone on with."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import huggingface_hub
+import pytest
+import yaml
+from hub_server import go_online, serve
+from quick_fronts import fronts_of_few_points
+
+import mergekit_map
+from mergekit_map.cli import main
+
+DATA = Path(__file__).parent / "data" / "run_v1"
+REPO = "me/merged"
+
+
+@pytest.fixture(autouse=True)
+def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a copy of the folder that holds the run, ``run``, and all it needs."""
+    folder = shutil.copytree(DATA, tmp_path / "moved")
+    monkeypatch.chdir(folder)
+    cache = str(folder / "hub")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
+    # mergekit asks the Hub for a list of files even where the cache has them all.
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", _files_of_a_model)
+    return folder
+
+
+def _files_of_a_model(*_: object, **__: object) -> list[str]:
+    return ["model.safetensors"]
+
+
+def invoke(*arguments: str) -> str:
+    result = click.testing.CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def read(path: str) -> Any:
+    return json.loads(Path(path).read_text())
+
+
+def numbers(content: Any) -> Iterator[float]:
+    """Give all numbers in what JSON holds."""
+    if isinstance(content, dict | list):
+        inner = content.values() if isinstance(content, dict) else content
+        for part in inner:
+            yield from numbers(part)
+    elif isinstance(content, float):
+        yield content
+
+
+def log() -> list[bytes]:
+    return Path("run/evaluations.jsonl").read_bytes().splitlines()
+
+
+def test_what_was_chosen_last_is_still_chosen() -> None:
+    recipe = Path("run/recipe.yml").read_text()
+    front = read("run/front.json")
+
+    selection = mergekit_map.select_point(Path("run"))
+
+    assert selection.index == front["selected"] == 6
+    assert selection.recipe == Path("run/recipe.yml").read_text() == recipe
+    now = read("run/front.json")
+    for part in ("tasks", "points", "anchors", "merges", "reason"):
+        assert now[part] == front[part], part
+
+
+@pytest.mark.parametrize(
+    ("choice", "index"),
+    [
+        (("--prefer", "code=1"), 0),
+        (("--prefer", "greeting=1"), 9),
+        (("--require", "greeting=0.5"), 5),
+        (("--require", "code=50%"), 2),
+        (("--knee",), 5),
+    ],
+)
+def test_another_point_can_be_selected(choice: tuple[str, ...], index: int) -> None:
+    points = read("run/front.json")["points"]
+
+    invoke("select", "run", *choice)
+
+    assert read("run/front.json")["selected"] == index
+    recipe = yaml.safe_load(Path("run/recipe.yml").read_text())
+    weights = [model["parameters"]["weight"] for model in recipe["models"]]
+    assert weights == list(points[index]["coefficients"].values())
+
+
+def test_the_report_has_all_that_was_measured() -> None:
+    invoke("report", "run")
+
+    page = Path("run/report.html").read_text()
+    data = re.search(r'type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert data is not None
+    shown = set(numbers(json.loads(data[1])))
+    measured = [json.loads(line)["value"] for line in log()]
+    assert len(measured) == 16
+    assert shown.issuperset(measured)
+
+
+@pytest.mark.parametrize(("evaluations", "measured_anew"), [(7, 0), (9, 2)])
+def test_a_search_goes_on_and_measures_nothing_again(
+    evaluations: int, measured_anew: int
+) -> None:
+    before = log()
+    config = Path("config.yml").read_text()
+    assert "evaluations: 7," in config
+    asked = config.replace("evaluations: 7,", f"evaluations: {evaluations},")
+    Path("config.yml").write_text(asked)
+
+    with fronts_of_few_points():
+        said = invoke("search", "config.yml", "run")
+
+    after = log()
+    assert after[: len(before)] == before
+    lines = [json.loads(line) for line in after]
+    keys = [(tuple(line["coefficients"].items()), line["task"]) for line in lines]
+    assert len(set(keys)) == len(keys)
+    assert {line["merge"] for line in lines} == {read("run/manifest.json")["merge"]}
+    assert "kept but not used" not in said
+    # Which point of the new front is measured may differ between machines.
+    roles = [line["role"] for line in lines[len(before) :] if line["role"] != "front"]
+    assert roles == ["design"] * 2 * measured_anew
+    assert read("run/front.json")["tasks"]["code"]["fit"]["n"] == evaluations
+
+
+def test_a_point_can_be_merged_and_published(
+    moved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = read("run/manifest.json")
+    former, manifest["directory"] = manifest["directory"], str(moved)
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    invoke("merge", "run", "out", "--index", "3")
+
+    with serve() as hub:
+        go_online(monkeypatch, hub)
+        invoke("push", "out", REPO, "--run", "run", "--license", "mit", "--yes")
+        files = hub.repositories[REPO].files
+
+    assert {"README.md", "model.safetensors", "mergekit-map/front.json"} <= files.keys()
+    front = json.loads(files["mergekit-map/front.json"])
+    assert front["selected"] == 3
+    assert all(m["value"] for m in front["points"][3]["measured"].values())
+    card = huggingface_hub.ModelCard(files["README.md"].decode())
+    parents = ["tiny/base", "tiny/greeting-model", "tiny/code-model"]
+    assert card.data.base_model == parents
+    for path, content in files.items():
+        assert str(moved).encode() not in content, path
+        assert former.encode() not in content, path
