@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 
 # Read by the libraries when they are imported.
 os.environ.update(
@@ -22,6 +24,21 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 torch.set_num_threads(1)
 transformers.utils.logging.disable_progress_bar()
+
+FROZEN = pytest.StashKey[int]()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Set aside what was imported, which is no garbage.
+
+    Each merge collects all garbage, and going through the objects of torch,
+    transformers and lm-eval for that takes longer than the merge of tiny models.
+    """
+    if len(sys.modules) > item.config.stash.get(FROZEN, 0) + 100:
+        gc.collect()
+        gc.freeze()
+        item.config.stash[FROZEN] = len(sys.modules)
+
 
 WORDS = ["hello", "world", "def", "return", "plus", "one", "two", "three"]
 
