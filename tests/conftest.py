@@ -14,12 +14,19 @@ os.environ.update(
     OMP_NUM_THREADS="1",
 )
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from quick_fronts import (
+    blank_pictures,
+    drawn_pictures,
+    fronts_of_few_points,
+    whole_fronts,
+)
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 torch.set_num_threads(1)
@@ -54,6 +61,24 @@ def make_tokenizer(extra: list[str]) -> transformers.PreTrainedTokenizerFast:
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_searches() -> Iterator[None]:
+    with fronts_of_few_points(), blank_pictures():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Search and draw as for users where a mark asks for it."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    with ExitStack() as stack:
+        if "whole_front" in marks:
+            stack.enter_context(whole_fronts())
+        if "picture" in marks:
+            stack.enter_context(drawn_pictures())
+        yield
 
 
 @pytest.fixture(scope="session")
