@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 
 # Read by the libraries when they are imported.
 os.environ.update(
@@ -12,16 +14,38 @@ os.environ.update(
     OMP_NUM_THREADS="1",
 )
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from quick_fronts import (
+    blank_pictures,
+    drawn_pictures,
+    fronts_of_few_points,
+    whole_fronts,
+)
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 torch.set_num_threads(1)
 transformers.utils.logging.disable_progress_bar()
+
+FROZEN = pytest.StashKey[int]()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Set aside what was imported, which is no garbage.
+
+    Each merge collects all garbage, and going through the objects of torch,
+    transformers and lm-eval for that takes longer than the merge of tiny models.
+    """
+    if len(sys.modules) > item.config.stash.get(FROZEN, 0) + 100:
+        gc.collect()
+        gc.freeze()
+        item.config.stash[FROZEN] = len(sys.modules)
+
 
 WORDS = ["hello", "world", "def", "return", "plus", "one", "two", "three"]
 
@@ -37,6 +61,24 @@ def make_tokenizer(extra: list[str]) -> transformers.PreTrainedTokenizerFast:
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_searches() -> Iterator[None]:
+    with fronts_of_few_points(), blank_pictures():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Search and draw as for users where a mark asks for it."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    with ExitStack() as stack:
+        if "whole_front" in marks:
+            stack.enter_context(whole_fronts())
+        if "picture" in marks:
+            stack.enter_context(drawn_pictures())
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,8 @@ from nested_runs import (
     run_mergekit,
     stock,
 )
-from quick_fronts import fronts_of_few_points
+from quick_fronts import drawn_pictures
 from safetensors.torch import load_file
-
-
-@pytest.fixture(scope="module")
-def quick() -> Iterator[None]:
-    with fronts_of_few_points():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +31,7 @@ def models(family: dict[str, Path], make_model: Callable[..., Path]) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def task_arithmetic(models: dict[str, Path], quick: None) -> dict[str, Any]:  # noqa: ARG001
+def task_arithmetic(models: dict[str, Path]) -> dict[str, Any]:
     return nested_config(models, "task_arithmetic")
 
 
@@ -48,7 +42,8 @@ def linear_run(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """A folder with a finished search, ``out.run``, and what it merged, ``out``."""
-    return finished(tmp_path_factory.mktemp("linear"), models, task_arithmetic)
+    with drawn_pictures():
+        return finished(tmp_path_factory.mktemp("linear"), models, task_arithmetic)
 
 
 def test_a_linear_merge_of_merges_is_one_recipe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,10 @@ from nested_runs import (
     write,
     write_tasks,
 )
-from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
 from mergekit_map.evaluating import MergeEvaluator
-
-
-@pytest.fixture(scope="module")
-def quick() -> Iterator[None]:
-    with fronts_of_few_points():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +38,7 @@ def models(family: dict[str, Path], make_model: Callable[..., Path]) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def dare_ties(models: dict[str, Path], quick: None) -> dict[str, Any]:  # noqa: ARG001
+def dare_ties(models: dict[str, Path]) -> dict[str, Any]:
     config = nested_config(models, "dare_ties")
     for model in config["models"]:
         model["parameters"] = {"density": 0.7}

@@ -21,7 +21,6 @@ import torch
 import yaml
 from hub_server import TOKEN, Hub, Repository, go_online, serve
 from huggingface_hub import ModelCard
-from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
@@ -60,7 +59,7 @@ class Merged:
 def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Merged:
     """A front of a few points, and a checkpoint in several files."""
     folder = tmp_path_factory.mktemp("merged")
-    with pytest.MonkeyPatch.context() as patch, fronts_of_few_points():
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_config(folder, family)
         invoke("search", "config.yml", "run")

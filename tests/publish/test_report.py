@@ -304,6 +304,7 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     assert content["points"][0]["recipe"].count("merge_method") == 2
 
 
+@pytest.mark.picture
 @pytest.mark.parametrize(
     ("name", "panels"), [("one", (1, 1)), ("failing", (4, 1)), ("three", (3, 3))]
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,6 @@ import click.testing
 import pytest
 import torch
 import transformers
-from quick_fronts import fronts_of_few_points
 from recipe_files import RECIPES
 from recipe_images import (
     CLASSES,
@@ -47,12 +46,11 @@ QUICK = {"evaluations": 15, "remeasure": 2}
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory of its own, fronts of few points, no shared cache."""
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, no shared cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    with fronts_of_few_points():
-        yield tmp_path
+    return tmp_path
 
 
 def load_script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import peft
 import pytest
 import transformers
-from quick_fronts import fronts_of_few_points
 from recipe_files import RECIPES
 from recipe_models import (
     assert_same_bits,
@@ -29,11 +28,8 @@ MakeModel = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A working directory of its own, and fronts of few points."""
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with fronts_of_few_points():
-        yield
 
 
 def check_run(result: click.testing.Result, out: str, merges: int, tasks: int) -> None:

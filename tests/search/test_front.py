@@ -12,6 +12,8 @@ from mergekit_map.search.front import compute_front, non_dominated
 
 Predict = Callable[[np.ndarray], np.ndarray]
 
+pytestmark = pytest.mark.whole_front
+
 
 def unit(d: int) -> np.ndarray:
     return np.tile([0.0, 1.0], (d, 1))

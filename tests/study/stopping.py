@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import pytest
+from fakes import Recorder
 
 from mergekit_map.measurement import Measurement
 from mergekit_map.study.study import Evaluator
 
 Found = TypeVar("Found")
-
-
-class Recorder(Protocol):
-    """An evaluator that keeps what it was asked."""
-
-    calls: Sized
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement: ...
 
 
 def stopped_and_resumed(

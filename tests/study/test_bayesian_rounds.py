@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import LOSS, Recorder, run
 from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
-from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.records import write_record
+from mergekit_map.measurement import Measurement
 from mergekit_map.search.bayesian import bin_of
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.log import Evaluation, open_log, read_log
-from mergekit_map.study.results import found_front
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Progress, Study, StudyResult
+from mergekit_map.study.log import Evaluation, read_log
+from mergekit_map.study.study import Study
 
 
-class Metrics:
-    """A quadratic in the coefficients, and the same with a step that none can follow.
+def losses(coefficients: Mapping[str, float], task: str) -> Measurement:
+    """Measure a quadratic, and the same with a step that none can follow.
 
     The step is in the sector of the second coefficient.
     """
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[float, ...], str]] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        x = np.array(list(coefficients.values()))
-        self.calls.append((tuple(coefficients.values()), task))
-        value = float(((x - 0.7) ** 2).sum())
-        if task == "step" and len(x) > 1 and x[1] > 2 * x[0]:
-            value += 3 * np.sin(20 * x[1])
-        return Measurement(float(value), None, 10)
+    x = np.array(list(coefficients.values()))
+    value = float(((x - 0.7) ** 2).sum())
+    if task == "step" and len(x) > 1 and x[1] > 2 * x[0]:
+        value += 3 * np.sin(20 * x[1])
+    return Measurement(float(value), None, 10)
 
 
 def make_study(d: int = 2, **search: object) -> Study:
     names = "abcd"[:d]
-    loss = Metric(higher_is_better=False, lower=None, upper=None)
     singles = {n: {m: float(m == n) for m in names} for n in names}
     return Study(
         bounds=dict.fromkeys(names, (0.0, 1.0)),
         anchors={"base": dict.fromkeys(names, 0.0), **singles},
-        tasks={"step": loss},  # of one task the front is found at once
+        tasks={"step": LOSS},  # of one task the front is found at once
         definitions={"smooth": "s", "step": "t"},
         merge="m",
         search=SearchSpec(strategy="bayesian", remeasure=2, **search),
@@ -57,25 +48,8 @@ def make_study(d: int = 2, **search: object) -> Study:
     )
 
 
-@pytest.fixture(autouse=True)
-def quick_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
-
-
 def two_tasks(study: Study) -> Study:
     return replace(study, tasks={"smooth": study.tasks["step"], **study.tasks})
-
-
-def ignore(_: Progress) -> None:
-    pass
-
-
-def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
-    path.mkdir(exist_ok=True)
-    with open_log(path / "evaluations.jsonl") as log:
-        result = run_study(study, evaluate, log, ignore)
-        write_record(path / "front.json", found_front(study, result, log))
-    return result
 
 
 def merges(path: Path) -> list[tuple[float, ...]]:
@@ -89,8 +63,8 @@ def merges(path: Path) -> list[tuple[float, ...]]:
 def test_uses_as_many_evaluations_as_asked_for(
     d: int, anchors: int, tmp_path: Path
 ) -> None:
-    run(make_study(d, evaluations=17), tmp_path / "17", Metrics())
-    run(make_study(d), tmp_path / "default", Metrics())
+    run(make_study(d, evaluations=17), tmp_path / "17", losses)
+    run(make_study(d), tmp_path / "default", losses)
 
     assert len(merges(tmp_path / "17")) == 17
     # The paper's 6 + 2 * 3 beside the anchors.
@@ -98,7 +72,7 @@ def test_uses_as_many_evaluations_as_asked_for(
 
 
 def test_nothing_is_evaluated_twice(tmp_path: Path) -> None:
-    evaluate = Metrics()
+    evaluate = Recorder(losses)
 
     run(make_study(evaluations=20), tmp_path, evaluate)
 
@@ -109,7 +83,7 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     shares = []
     for seed in range(5):
         folder = tmp_path / str(seed)
-        run(make_study(evaluations=39, seed=seed), folder, Metrics())
+        run(make_study(evaluations=39, seed=seed), folder, losses)
         added = np.array(merges(folder)[9:])
         bins = bin_of(added, np.array([[0.0, 1.0]] * 2))
         shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
@@ -120,10 +94,10 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
 
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     study = two_tasks(make_study(evaluations=15))
-    whole = Metrics()
+    whole = Recorder(losses)
     run(study, tmp_path / "whole", whole)
     for stop in (3, 20, 25):  # in the first round, and in both that follow it
-        folder, evaluate = tmp_path / f"stop{stop}", Metrics()
+        folder, evaluate = tmp_path / f"stop{stop}", Recorder(losses)
 
         stopped_and_resumed(partial(run, study, folder), evaluate, stop)
 
@@ -133,8 +107,8 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 
 def test_a_finished_search_measures_nothing_again(tmp_path: Path) -> None:
-    run(make_study(evaluations=17), tmp_path, Metrics())
-    evaluate = Metrics()
+    run(make_study(evaluations=17), tmp_path, losses)
+    evaluate = Recorder(losses)
 
     run(make_study(evaluations=17), tmp_path, evaluate)
 
@@ -143,9 +117,9 @@ def test_a_finished_search_measures_nothing_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [12, 13, 15])
 def test_more_evaluations_use_those_there_are(first: int, tmp_path: Path) -> None:
-    run(make_study(evaluations=first), tmp_path / "more", Metrics())
-    run(make_study(evaluations=18), tmp_path / "more", Metrics())
-    run(make_study(evaluations=18), tmp_path / "once", Metrics())
+    run(make_study(evaluations=first), tmp_path / "more", losses)
+    run(make_study(evaluations=18), tmp_path / "more", losses)
+    run(make_study(evaluations=18), tmp_path / "once", losses)
 
     # Whole rounds are the same; one that was cut short is completed.
     more, once = merges(tmp_path / "more"), merges(tmp_path / "once")
@@ -185,11 +159,11 @@ def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
 
 
 def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
-    metrics = Metrics()
+    asked = Recorder(losses)
 
     def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        measured = metrics(coefficients, task)
-        if 2 < len(metrics.calls) < 9:
+        measured = asked(coefficients, task)
+        if 2 < len(asked.calls) < 9:
             raise RuntimeError("out of memory")
         return measured
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import IDEAL, LOSS, Recorder, bowls, ignore
 from stopping import stopped_and_resumed
 
 from mergekit_map.errors import ConfigError, EvaluationError
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.measurement import Measurement
 from mergekit_map.search.budget import Budget
 from mergekit_map.search.opponents import OPPONENTS
 from mergekit_map.search.surrogate import Surrogate
@@ -36,31 +37,17 @@ from mergekit_map.study.log import EvaluationLog, Role, open_log, read_log
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.planning import next_round
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Study
+from mergekit_map.study.study import Evaluator, Study
 
-IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
 SPEC = ComparisonSpec(budget=12, opponents=("nsga2",))
-
-
-class Bowls:
-    """Squared distances, which a quadratic fits exactly."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[float, ...], str]] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        x = tuple(coefficients.values())
-        self.calls.append((x, task))
-        return Measurement(float(np.sum((np.array(x) - IDEAL[task]) ** 2)), 0.001, 10)
 
 
 @pytest.fixture
 def study() -> Study:
-    loss = Metric(higher_is_better=False, lower=None, upper=None)
     return Study(
         bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
         anchors={"base": {"a": 0.0, "b": 0.0}},
-        tasks={"near_a": loss, "near_b": loss},
+        tasks=dict.fromkeys(IDEAL, LOSS),
         definitions={"near_a": "da", "near_b": "db"},
         merge="m",
         search=SearchSpec(evaluations=10, remeasure=3),
@@ -68,15 +55,12 @@ def study() -> Study:
     )
 
 
-Evaluate = Callable[[Mapping[str, float], str], Measurement]
-
-
-def measuring(study: Study, log: EvaluationLog, evaluate: Evaluate) -> MeasureMerges:
+def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureMerges:
     def measure_merges(
         role: Role, merges: Merges
     ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         candidates = [(role, merge) for merge in merges]
-        measure(study, candidates, evaluate, log, lambda _: None)
+        measure(study, candidates, evaluate, log, ignore)
         return read_utilities(study, log, merges)
 
     return measure_merges
@@ -89,11 +73,11 @@ def true_front(study: Study) -> list[dict[str, float]]:
 
 
 def contested(
-    study: Study, path: Path, evaluate: Evaluate, spec: ComparisonSpec = SPEC
+    study: Study, path: Path, evaluate: Evaluator, spec: ComparisonSpec = SPEC
 ) -> Contest:
     """Measure a design, as a search does, and hold the true front against rivals."""
     with open_log(path / "evaluations.jsonl") as log:
-        measure(study, next_round(study, [], []), evaluate, log, lambda _: None)
+        measure(study, next_round(study, [], []), evaluate, log, ignore)
         measure_merges = measuring(study, log, evaluate)
         return hold_contest(study, true_front(study), spec, log, measure_merges)
 
@@ -113,7 +97,7 @@ def test_a_front_ties_with_itself(
 
     monkeypatch.setitem(OPPONENTS, "random", ourselves)
     spec = ComparisonSpec(opponents=("random",))
-    scores = front_scores(contested(study, tmp_path, Bowls(), spec), spec)
+    scores = front_scores(contested(study, tmp_path, bowls, spec), spec)
 
     assert scores["random"]["win_rate"]["mean"] == pytest.approx(0.5, abs=0.02)
     for name in (OURS, "random"):
@@ -125,7 +109,7 @@ def test_a_front_ties_with_itself(
 
 
 def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> None:
-    contest = contested(study, tmp_path, Bowls())
+    contest = contested(study, tmp_path, bowls)
 
     scores = front_scores(contest, SPEC)
 
@@ -147,8 +131,8 @@ def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
 ) -> None:
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
-    whole = contested(study, tmp_path / "whole", Bowls())
-    evaluate = Bowls()
+    whole = contested(study, tmp_path / "whole", bowls)
+    evaluate = Recorder(bowls)
     contest = partial(contested, study, tmp_path / "stopped")
     midst = 2 * (10 + 60 + 12 + 5)  # of NSGA-II
 
@@ -162,9 +146,9 @@ def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
 
 
 def test_who_else_takes_part_changes_nothing(study: Study, tmp_path: Path) -> None:
-    contest = contested(study, tmp_path, Bowls())
+    contest = contested(study, tmp_path, bowls)
     more = ComparisonSpec(budget=12, opponents=("sobol", "nsga2", "random"))
-    other = contested(study, tmp_path, Bowls(), more)
+    other = contested(study, tmp_path, bowls, more)
 
     assert list(other.rivals) == ["random", "sobol", "nsga2"]
     for name in ("random", "nsga2"):
@@ -174,19 +158,17 @@ def test_who_else_takes_part_changes_nothing(study: Study, tmp_path: Path) -> No
 def test_a_later_search_does_not_fit_what_opponents_measured(
     study: Study, tmp_path: Path
 ) -> None:
-    class Bent(Bowls):
+    def bent(coefficients: Mapping[str, float], task: str) -> Measurement:
         """Not quadratic, so that every further merge would move the fit."""
-
-        def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-            value = super().__call__(coefficients, task).value
-            return Measurement(math.exp(3 * value), 0.001, 10)
+        value = bowls(coefficients, task).value
+        return Measurement(math.exp(3 * value), 0.001, 10)
 
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        before = run_study(study, Bent(), log, lambda _: None)
-    contested(study, tmp_path, Bent())
+        before = run_study(study, bent, log, ignore)
+    contested(study, tmp_path, bent)
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        evaluate = Bent()
-        after = run_study(study, evaluate, log, lambda _: None)
+        evaluate = Recorder(bent)
+        after = run_study(study, evaluate, log, ignore)
 
     assert evaluate.calls == []
     assert after.front == before.front
@@ -195,11 +177,11 @@ def test_a_later_search_does_not_fit_what_opponents_measured(
 
 
 def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
-    bowls = Bowls()
+    asked = Recorder(bowls)
 
     def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
-        value = bowls(coefficients, task)
-        if coefficients["a"] > 0.8 and len(bowls.calls) > 20:
+        value = asked(coefficients, task)
+        if coefficients["a"] > 0.8 and len(asked.calls) > 20:
             raise RuntimeError("out of memory")
         return value
 
@@ -214,12 +196,12 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
 
 
 def test_says_so_where_no_point_can_be_measured(study: Study, tmp_path: Path) -> None:
-    bowls = Bowls()
+    asked = Recorder(bowls)
 
     def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
-        if len(bowls.calls) >= 20:
+        if len(asked.calls) >= 20:
             raise RuntimeError("out of memory")
-        return bowls(coefficients, task)
+        return asked(coefficients, task)
 
     with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
         contested(study, tmp_path, failing)

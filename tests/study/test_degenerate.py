@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import LOSS, ignore
 
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.specs import SearchSpec, SelectSpec
@@ -15,7 +16,8 @@ from mergekit_map.study.log import open_log
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study, StudyResult
 
-LOSS = Metric(higher_is_better=False, lower=None, upper=None)
+pytestmark = pytest.mark.whole_front
+
 ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
 Value = Callable[[np.ndarray], float]
 
@@ -48,7 +50,7 @@ def search(
         return Measurement(float(value), None, 1)
 
     with open_log(folder / "evaluations.jsonl") as log:
-        result = run_study(study, evaluate, log, lambda _: None)
+        result = run_study(study, evaluate, log, ignore)
     return result, np.array([study.vector(c) for c in result.front])
 
 

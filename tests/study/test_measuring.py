@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import LOSS, Recorder, ignore
 
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.measurement import Measurement
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import EvaluationLog, Role, open_log
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Study
 
 
-class Slope:
-    """The sum of the coefficients, with its derivatives for one of the tasks."""
+def slope(*, gradients: bool) -> Recorder:
+    """Measure the sum of the coefficients, with derivatives for one of the tasks."""
 
-    def __init__(self, *, gradients: bool):
-        self.gradients = gradients
-        self.calls: list[str] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        self.calls.append(task)
-        differentiated = self.gradients and task == "text"
+    def answer(coefficients: Mapping[str, float], task: str) -> Measurement:
+        differentiated = gradients and task == "text"
         return Measurement(
             sum(coefficients.values()),
             None,
@@ -31,14 +28,14 @@ class Slope:
             gradient=dict.fromkeys(coefficients, 1.0) if differentiated else None,
         )
 
+    return Recorder(answer)
+
 
 def study(*, gradients: bool) -> Study:
-    own = Metric(higher_is_better=False, lower=None, upper=None)
-    text = Metric(higher_is_better=False, lower=None, upper=None, differentiable=True)
     return Study(
         bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
         anchors={},
-        tasks={"text": text, "own": own},
+        tasks={"text": replace(LOSS, differentiable=True), "own": LOSS},
         definitions={"text": "t", "own": "o"},
         merge="m",
         search=SearchSpec(gradients=gradients),
@@ -54,10 +51,10 @@ def log(tmp_path: Path) -> Iterator[EvaluationLog]:
 
 def measured(log: EvaluationLog, role: Role, *, gradients: bool) -> list[str]:
     """Measure one merge; list the tasks that were measured for it."""
-    evaluate = Slope(gradients=gradients)
+    evaluate = slope(gradients=gradients)
     candidate = (role, {"a": 0.25, "b": 0.5})
-    measure(study(gradients=gradients), [candidate], evaluate, log, lambda _: None)
-    return evaluate.calls
+    measure(study(gradients=gradients), [candidate], evaluate, log, ignore)
+    return [task for _, task in evaluate.calls]
 
 
 def test_derivatives_go_into_the_log(log: EvaluationLog) -> None:

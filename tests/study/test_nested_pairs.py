@@ -11,28 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import LOSS, Recorder, run
 from stopping import stopped_and_resumed
 
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.records import write_record
-from mergekit_map.search.front import compute_front
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.log import open_log, read_log
+from mergekit_map.study.log import read_log
 from mergekit_map.study.results import fitted_surrogates, found_front
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Progress, Study, StudyResult
+from mergekit_map.study.study import Study
 
 NAMES = "abcd"
 OPTIMUM = dict(zip(NAMES, (0.9, 0.6, 0.7, 0.8), strict=True))
 Function = Callable[[Mapping[str, float], str], float]
-
-
-@pytest.fixture(autouse=True)
-def quick_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergekit_map.search.front.N_GENERATIONS", 5)
-    quick = functools.partial(compute_front, n_points=31)
-    monkeypatch.setattr("mergekit_map.study.fitting.compute_front", quick)
 
 
 def own_optimum(c: Mapping[str, float], task: str) -> float:
@@ -45,21 +36,12 @@ def own_corner(c: Mapping[str, float], task: str) -> float:
     return sum((c[n] - (n == task)) ** 2 for n in c)
 
 
-class Metrics:
-    """Loss of a task at some coefficients, and what was asked."""
-
-    def __init__(self, function: Function = own_optimum) -> None:
-        self.function = function
-        self.calls: list[tuple[tuple[float, ...], str]] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        self.calls.append((tuple(coefficients.values()), task))
-        return Measurement(self.function(coefficients, task), None, 10)
+def measuring(function: Function = own_optimum) -> Recorder:
+    return Recorder(lambda c, task: Measurement(function(c, task), None, 10))
 
 
 def make_study(names: str = NAMES, **search: Any) -> Study:
     singles = {n: {m: float(m == n) for m in names} for n in names}
-    loss = Metric(higher_is_better=False, lower=None, upper=None)
     return Study(
         bounds=dict.fromkeys(names, (0.0, 1.0)),
         anchors={
@@ -67,7 +49,7 @@ def make_study(names: str = NAMES, **search: Any) -> Study:
             **singles,
             "soup": dict.fromkeys(names, 1 / len(names)),
         },
-        tasks=dict.fromkeys(names, loss),
+        tasks=dict.fromkeys(names, LOSS),
         definitions={name: f"d{name}" for name in names},
         merge="m",
         search=SearchSpec(
@@ -77,22 +59,10 @@ def make_study(names: str = NAMES, **search: Any) -> Study:
     )
 
 
-def ignore(_: Progress) -> None:
-    pass
-
-
-def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
-    path.mkdir(exist_ok=True)
-    with open_log(path / "evaluations.jsonl") as log:
-        result = run_study(study, evaluate, log, ignore)
-        write_record(path / "front.json", found_front(study, result, log))
-    return result
-
-
 def test_where_tasks_do_not_interact_the_nested_optimum_is_the_flat_one(
     tmp_path: Path,
 ) -> None:
-    result = run(make_study(), tmp_path, Metrics())
+    result = run(make_study(), tmp_path, measuring())
 
     assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
 
@@ -100,7 +70,7 @@ def test_where_tasks_do_not_interact_the_nested_optimum_is_the_flat_one(
 def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(
     tmp_path: Path,
 ) -> None:
-    result = run(make_study(), tmp_path, Metrics(own_corner))
+    result = run(make_study(), tmp_path, measuring(own_corner))
 
     # The sum of all losses is smallest where every weight is 1/4: 1/2 in each pair,
     # and 1/2 of each pair.
@@ -111,7 +81,7 @@ def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(
 def test_a_preference_for_one_task_goes_through_all_pairs(tmp_path: Path) -> None:
     study = replace(make_study(), select=SelectSpec(prefer={"c": 1.0}))
 
-    result = run(study, tmp_path, Metrics(own_corner))
+    result = run(study, tmp_path, measuring(own_corner))
 
     chosen = result.front[result.selected]
     assert chosen["c"] == pytest.approx(1, abs=1e-3)
@@ -119,7 +89,7 @@ def test_a_preference_for_one_task_goes_through_all_pairs(tmp_path: Path) -> Non
 
 
 def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:
-    result = run(make_study(), tmp_path, Metrics(own_corner))
+    result = run(make_study(), tmp_path, measuring(own_corner))
 
     *_, last = result.stages
     (one, other), vectors = result.groups, list(result.groups.values())
@@ -135,7 +105,7 @@ def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None
 
 
 def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
-    evaluate = Metrics(own_corner)
+    evaluate = measuring(own_corner)
     # A preference, so that no soup is chosen, and that of the last pair is a new one.
     prefer = {"a": 3.0, "b": 2.0, "c": 5.0, "d": 2.0}
     study = replace(make_study(remeasure=2), select=SelectSpec(prefer=prefer))
@@ -156,10 +126,10 @@ def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
 
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     study = make_study("abc", evaluations=7, remeasure=2)
-    whole = Metrics(own_corner)
+    whole = measuring(own_corner)
     run(study, tmp_path / "whole", whole)
     for stop in (18, 22, 40):  # at each of the pairs, and at what was chosen of one
-        folder, evaluate = tmp_path / f"stop{stop}", Metrics(own_corner)
+        folder, evaluate = tmp_path / f"stop{stop}", measuring(own_corner)
 
         stopped_and_resumed(functools.partial(run, study, folder), evaluate, stop)
 
@@ -171,7 +141,7 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 def test_pairs_in_the_order_given(tmp_path: Path) -> None:
     order = ["b", [["d", "a"], "c"]]
 
-    result = run(make_study(order=order), tmp_path, Metrics())
+    result = run(make_study(order=order), tmp_path, measuring())
 
     assert [stage.result.order for stage in result.stages] == [
         ["d", "a"],
@@ -194,7 +164,7 @@ def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
     metric = Metric(higher_is_better=False, lower=0.0, upper=None)
     study = replace(study, tasks=dict.fromkeys(NAMES, metric))
 
-    result = run(study, tmp_path, Metrics(evaluate))
+    result = run(study, tmp_path, measuring(evaluate))
 
     # a and c leave 0.5 and 0.48, together 0.49, which is 0.39 from b, 0.41 from d.
     assert [stage.result.order for stage in result.stages] == [
@@ -210,14 +180,13 @@ def test_tasks_and_models_are_independent(tmp_path: Path) -> None:
             task
         ]
 
-    loss = Metric(higher_is_better=False, lower=None, upper=None)
     study = replace(
         make_study("abc", order=["a", ["b", "c"]]),
-        tasks={"one": loss, "two": loss},
+        tasks={"one": LOSS, "two": LOSS},
         definitions={"one": "1", "two": "2"},
     )
 
-    result = run(study, tmp_path, Metrics(evaluate))
+    result = run(study, tmp_path, measuring(evaluate))
 
     # b owns two, c nothing: their pair is measured on two alone.
     assert list(result.stages[0].study.tasks) == ["two"]
@@ -230,7 +199,7 @@ def test_models_that_own_no_task_are_measured_on_all(tmp_path: Path) -> None:
     study = make_study("abc", order=["a", ["b", "c"]])
     study = replace(study, tasks={"a": study.tasks["a"]})
 
-    result = run(study, tmp_path, Metrics(lambda c, _: (c["a"] - 1) ** 2 + c["b"]))
+    result = run(study, tmp_path, measuring(lambda c, _: (c["a"] - 1) ** 2 + c["b"]))
 
     assert [list(stage.study.tasks) for stage in result.stages] == [["a"], ["a"]]
     chosen = result.front[result.selected]
@@ -240,7 +209,7 @@ def test_models_that_own_no_task_are_measured_on_all(tmp_path: Path) -> None:
 
 def test_a_pair_that_is_best_left_out_is_left_out(tmp_path: Path) -> None:
     study = make_study(order=[["a", "b"], ["c", "d"]])
-    evaluate = Metrics(lambda c, _: (c["a"] - 1) ** 2 + c["b"] + c["c"] + c["d"])
+    evaluate = measuring(lambda c, _: (c["a"] - 1) ** 2 + c["b"] + c["c"] + c["d"])
 
     result = run(study, tmp_path, evaluate)
 
@@ -252,7 +221,7 @@ def test_a_pair_that_is_best_left_out_is_left_out(tmp_path: Path) -> None:
 
 
 def test_gradients_are_followed_into_the_pairs(tmp_path: Path) -> None:
-    metrics = Metrics(own_corner)
+    metrics = measuring(own_corner)
     # One evaluation less than the terms of a quadratic, if it were not for the slopes.
     study = make_study(evaluations=5, gradients=True)
     loss = replace(study.tasks["a"], differentiable=True)
@@ -272,7 +241,7 @@ def test_gradients_are_followed_into_the_pairs(tmp_path: Path) -> None:
 
 def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None:
     study = make_study(remeasure=3)
-    result = run(study, tmp_path, Metrics(own_corner))
+    result = run(study, tmp_path, measuring(own_corner))
 
     content = json.loads((tmp_path / "front.json").read_text())
 
@@ -294,7 +263,7 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
 
 def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
     study = make_study()
-    result = run(study, tmp_path, Metrics(own_corner))
+    result = run(study, tmp_path, measuring(own_corner))
 
     log = list(read_log(tmp_path / "evaluations.jsonl"))
     for stage in result.stages:
@@ -324,7 +293,7 @@ def test_a_group_of_several_models_takes_the_bounds_that_all_share(
     ranges = [
         [
             s.result.surrogates["a"].bounds.tolist()
-            for s in run(study, tmp_path / name, Metrics()).stages
+            for s in run(study, tmp_path / name, measuring()).stages
             if "a" in s.study.tasks
         ]
         for name, study in (("wide", wide), ("own", own))

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import LOSS, Recorder, run
 from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.measurement import Measurement
 from mergekit_map.specs import SearchSpec, SelectSpec
-from mergekit_map.study.log import Evaluation, open_log, read_log
+from mergekit_map.study.log import Evaluation, read_log
 from mergekit_map.study.planning import design
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Evaluator, Study, StudyResult
+from mergekit_map.study.study import Study
 
 IDEAL = {"a": np.array([0.8, 0.3]), "b": np.array([0.2, 0.7])}
 
 
 def study_of(**spec: Any) -> Study:
-    loss = Metric(higher_is_better=False, lower=None, upper=None, differentiable=True)
+    loss = replace(LOSS, differentiable=True)
     return Study(
         bounds={"x": (0.0, 1.0), "y": (0.0, 1.0)},
         anchors={"base": {"x": 0.0, "y": 0.0}},
@@ -37,27 +37,18 @@ def study_of(**spec: Any) -> Study:
     )
 
 
-class Landscape:
-    """A bowl per task, with a ripple of the given height."""
+def landscape(ripple: float = 0.0) -> Recorder:
+    """Measure a bowl per task, with a ripple of the given height."""
 
-    def __init__(self, ripple: float = 0.0) -> None:
-        self.ripple = ripple
-        self.calls: list[tuple[tuple[float, ...], str]] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+    def answer(coefficients: Mapping[str, float], task: str) -> Measurement:
         c = np.array(list(coefficients.values()))
-        self.calls.append((tuple(c), task))
-        ripple = self.ripple * math.sin(8 * c.sum())
-        gradient = 2 * (c - IDEAL[task]) + 8 * self.ripple * math.cos(8 * c.sum())
+        height = ripple * math.sin(8 * c.sum())
+        gradient = 2 * (c - IDEAL[task]) + 8 * ripple * math.cos(8 * c.sum())
         named = dict(zip(coefficients, gradient.tolist(), strict=True))
-        value = 1 + ((c - IDEAL[task]) ** 2).sum() + ripple
+        value = 1 + ((c - IDEAL[task]) ** 2).sum() + height
         return Measurement(float(value), None, 1, gradient=named)
 
-
-def run(study: Study, folder: Path, evaluate: Evaluator) -> StudyResult:
-    folder.mkdir(exist_ok=True)
-    with open_log(folder / "evaluations.jsonl") as log:
-        return run_study(study, evaluate, log, lambda _: None)
+    return Recorder(answer)
 
 
 def roles(folder: Path) -> list[str]:
@@ -65,7 +56,7 @@ def roles(folder: Path) -> list[str]:
 
 
 def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None:
-    run(study_of(evaluations=40, refine=True), tmp_path, Landscape())
+    run(study_of(evaluations=40, refine=True), tmp_path, landscape())
 
     # One round of a merge per coefficient shows that the quadratic is exact.
     assert roles(tmp_path).count("refinement") == 2 * 2
@@ -75,7 +66,7 @@ def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None
 def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None:
     study = study_of(evaluations=18, refine=True)
 
-    run(study, tmp_path, Landscape(ripple=0.05))
+    run(study, tmp_path, landscape(ripple=0.05))
 
     found = list(read_log(tmp_path / "evaluations.jsonl"))
     refined = np.array(
@@ -91,11 +82,11 @@ def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None
 
 def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> None:
     study = study_of(evaluations=16, refine=True, surrogate="regularized")
-    whole = Landscape(ripple=0.05)
+    whole = landscape(ripple=0.05)
     run(study, tmp_path / "whole", whole)
 
     for stop in range(9, len(whole.calls), 12):
-        folder, evaluate = tmp_path / f"stop{stop}", Landscape(ripple=0.05)
+        folder, evaluate = tmp_path / f"stop{stop}", landscape(ripple=0.05)
 
         stopped_and_resumed(partial(run, study, folder), evaluate, stop)
 
@@ -105,7 +96,7 @@ def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> N
 def test_refinement_is_fitted(tmp_path: Path) -> None:
     study = study_of(evaluations=16, refine=True)
 
-    result = run(study, tmp_path, Landscape(ripple=0.05))
+    result = run(study, tmp_path, landscape(ripple=0.05))
 
     assert {s.quality.n for s in result.surrogates.values()} == {16}
 
@@ -113,18 +104,18 @@ def test_refinement_is_fitted(tmp_path: Path) -> None:
 def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
     study = study_of(evaluations=3, gradients=True)
 
-    result = run(study, tmp_path, Landscape())
+    result = run(study, tmp_path, landscape())
 
     for task, surrogate in result.surrogates.items():
         assert surrogate.predict(IDEAL[task][None]) == pytest.approx(1.0, abs=1e-8)
 
 
 def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> None:
-    run(study_of(evaluations=8), tmp_path, Landscape())
+    run(study_of(evaluations=8), tmp_path, landscape())
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines(keepends=True)
     bare = [line.split(', "gradient"')[0].rstrip("}\n") + "}\n" for line in lines]
     (tmp_path / "evaluations.jsonl").write_text("".join(bare))
-    again = Landscape()
+    again = landscape()
 
     run(study_of(evaluations=8, gradients=True), tmp_path, again)
 

@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import IDEAL, LOSS, Recorder, bowls, ignore, run
 from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError, EvaluationError
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import front_table
-from mergekit_map.results.records import write_record
 from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import open_log, read_log
-from mergekit_map.study.results import fitted_surrogates, found_front
+from mergekit_map.study.results import fitted_surrogates
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Progress, Study, StudyResult
-
-IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
-
-
-class Bowls:
-    """Squared distance to a point per task: the front is the line between the two."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[float, ...], str]] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        x = tuple(coefficients.values())
-        self.calls.append((x, task))
-        value = float(np.sum((np.array(x) - IDEAL[task]) ** 2)) + 1
-        return Measurement(value, 0.001, 10)
+from mergekit_map.study.study import Study
 
 
 @pytest.fixture
 def study() -> Study:
-    loss = Metric(higher_is_better=False, lower=None, upper=None)
     return Study(
         bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
         anchors={"base": {"a": 0.0, "b": 0.0}, "a": {"a": 1.0, "b": 0.0}},
-        tasks={"near_a": loss, "near_b": loss},
+        tasks=dict.fromkeys(IDEAL, LOSS),
         definitions={"near_a": "da", "near_b": "db"},
         merge="m",
         search=SearchSpec(evaluations=10, remeasure=3),
@@ -52,20 +36,9 @@ def study() -> Study:
     )
 
 
-def ignore(_: Progress) -> None:
-    pass
-
-
-def run(study: Study, path: Path, evaluate: Callable[..., Measurement]) -> StudyResult:
-    path.mkdir(exist_ok=True)
-    with open_log(path / "evaluations.jsonl") as log:
-        result = run_study(study, evaluate, log, ignore)
-        write_record(path / "front.json", found_front(study, result, log))
-    return result
-
-
+@pytest.mark.whole_front
 def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None:
-    result = run(study, tmp_path, Bowls())
+    result = run(study, tmp_path, Recorder(bowls))
 
     front = np.array([list(c.values()) for c in result.front])
     start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
@@ -78,7 +51,7 @@ def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None
 
 
 def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) -> None:
-    evaluate = Bowls()
+    evaluate = Recorder(bowls)
 
     run(study, tmp_path, evaluate)
 
@@ -90,10 +63,10 @@ def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) 
 
 
 def test_goes_on_where_it_was_stopped(study: Study, tmp_path: Path) -> None:
-    whole = Bowls()
+    whole = Recorder(bowls)
     run(study, tmp_path / "whole", whole)
     for stop in range(1, len(whole.calls), 5):
-        folder, evaluate = tmp_path / f"stop{stop}", Bowls()
+        folder, evaluate = tmp_path / f"stop{stop}", Recorder(bowls)
 
         stopped_and_resumed(partial(run, study, folder), evaluate, stop)
 
@@ -106,9 +79,9 @@ def same_bytes(one: Path, other: Path) -> bool:
 
 
 def test_a_finished_search_measures_nothing_again(study: Study, tmp_path: Path) -> None:
-    run(study, tmp_path, Bowls())
+    run(study, tmp_path, Recorder(bowls))
     before = (tmp_path / "front.json").read_bytes()
-    evaluate = Bowls()
+    evaluate = Recorder(bowls)
 
     run(study, tmp_path, evaluate)
 
@@ -120,9 +93,9 @@ def test_more_evaluations_use_those_there_are(study: Study, tmp_path: Path) -> N
     run(
         replace(study, search=SearchSpec(evaluations=10, remeasure=0)),
         tmp_path,
-        Bowls(),
+        Recorder(bowls),
     )
-    evaluate = Bowls()
+    evaluate = Recorder(bowls)
 
     run(
         replace(study, search=SearchSpec(evaluations=14, remeasure=0)),
@@ -136,8 +109,8 @@ def test_more_evaluations_use_those_there_are(study: Study, tmp_path: Path) -> N
 
 def test_another_task_is_measured_alone(study: Study, tmp_path: Path) -> None:
     one = replace(study, tasks={"near_a": study.tasks["near_a"]})
-    run(one, tmp_path, Bowls())
-    evaluate = Bowls()
+    run(one, tmp_path, Recorder(bowls))
+    evaluate = Recorder(bowls)
 
     run(study, tmp_path, evaluate)
 
@@ -151,8 +124,8 @@ def test_another_task_is_measured_alone(study: Study, tmp_path: Path) -> None:
 def test_measurements_of_something_else_are_never_mixed_in(
     study: Study, tmp_path: Path, change: dict[str, object]
 ) -> None:
-    run(study, tmp_path, Bowls())
-    evaluate = Bowls()
+    run(study, tmp_path, Recorder(bowls))
+    evaluate = Recorder(bowls)
 
     run(replace(study, **change), tmp_path, evaluate)  # type: ignore[arg-type]
 
@@ -162,13 +135,13 @@ def test_measurements_of_something_else_are_never_mixed_in(
 def test_a_failed_merge_stays_in_the_log_and_out_of_the_fit(
     study: Study, tmp_path: Path
 ) -> None:
-    bowls = Bowls()
+    asked = Recorder(bowls)
 
     def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        measured = bowls(coefficients, task)
-        if len(bowls.calls) == 9:
+        measured = asked(coefficients, task)
+        if len(asked.calls) == 9:
             return Measurement(math.nan, math.nan, 10)
-        if len(bowls.calls) == 12:
+        if len(asked.calls) == 12:
             raise RuntimeError("out of memory")
         return measured
 
@@ -181,23 +154,23 @@ def test_a_failed_merge_stays_in_the_log_and_out_of_the_fit(
 
 
 def test_failures_are_tried_again_and_nan_is_not(study: Study, tmp_path: Path) -> None:
-    bowls = Bowls()
+    asked = Recorder(bowls)
 
     def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        measured = bowls(coefficients, task)
-        if len(bowls.calls) == 9:
+        measured = asked(coefficients, task)
+        if len(asked.calls) == 9:
             return Measurement(math.nan, None, 10)
-        if len(bowls.calls) == 12:
+        if len(asked.calls) == 12:
             raise RuntimeError("out of memory")
         return measured
 
     run(study, tmp_path, evaluate)
-    again = Bowls()
+    again = Recorder(bowls)
 
     run(study, tmp_path, again)
 
-    assert again.calls[0] == bowls.calls[11]
-    assert bowls.calls[8] not in again.calls
+    assert again.calls[0] == asked.calls[11]
+    assert asked.calls[8] not in again.calls
 
 
 def test_stops_when_the_first_merge_cannot_be_measured(
@@ -215,35 +188,36 @@ def test_stops_when_the_first_merge_cannot_be_measured(
 def test_stops_when_another_task_fails_on_the_first_merge(
     study: Study, tmp_path: Path
 ) -> None:
-    bowls = Bowls()
+    asked = Recorder(bowls)
 
     def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
         if task == "near_b":
             raise RuntimeError("no such luck")
-        return bowls(coefficients, task)
+        return asked(coefficients, task)
 
     with pytest.raises(EvaluationError, match="'near_b' cannot be measured"):
         run(study, tmp_path, evaluate)
-    assert len(bowls.calls) == 1
+    assert len(asked.calls) == 1
 
 
 def test_a_front_point_that_the_design_asks_for_later_is_fitted(
     study: Study, tmp_path: Path
 ) -> None:
+    def best_at_a_corner(coefficients: Mapping[str, float], task: str) -> Measurement:
+        best = np.array([1.5, {"near_a": 1.5, "near_b": 0.6}[task]])
+        away = np.array(list(coefficients.values())) - best
+        return Measurement(float(away @ away), None, 1)
+
     few = SearchSpec(evaluations=8, remeasure=100, design="grid", bounds=(0.0, 1.0))
     wide = replace(study, search=replace_spec(few, evaluations=9, design="sobol"))
-    run(wide, tmp_path, Bowls())
+    first = run(wide, tmp_path, best_at_a_corner)
+    grid = replace(study, search=replace_spec(few, evaluations=12))
 
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        result = run_study(
-            replace(study, search=replace_spec(few, evaluations=12)),
-            Bowls(),
-            log,
-            ignore,
-        )
+    result = run(grid, tmp_path, best_at_a_corner)
 
-    measured = {s.quality.n for s in result.surrogates.values()}
-    assert min(measured) >= 9 + 7  # the Sobol merges, and the grid without anchors
+    assert {"a": 1.0, "b": 1.0} in first.front
+    # The Sobol merges, and the grid without anchors.
+    assert {s.quality.n for s in result.surrogates.values()} == {9 + 7}
 
 
 def replace_spec(spec: SearchSpec, **changes: object) -> SearchSpec:
@@ -254,13 +228,13 @@ def test_says_how_many_evaluations_are_missing(study: Study, tmp_path: Path) -> 
     few = replace(study, search=SearchSpec(evaluations=4))
 
     with pytest.raises(DesignError, match="6"):
-        run(few, tmp_path, Bowls())
+        run(few, tmp_path, Recorder(bowls))
 
 
 def test_one_task_has_one_best_merge(study: Study, tmp_path: Path) -> None:
     one = replace(study, tasks={"near_a": study.tasks["near_a"]})
 
-    result = run(one, tmp_path, Bowls())
+    result = run(one, tmp_path, Recorder(bowls))
 
     assert len(result.front) == 1
     assert list(result.front[0].values()) == pytest.approx(IDEAL["near_a"], abs=1e-4)
@@ -271,7 +245,7 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
 ) -> None:
     inner = replace(study, bounds={"a": (0.2, 1.0), "b": (0.1, 1.0)})
 
-    result = run(inner, tmp_path, Bowls())
+    result = run(inner, tmp_path, Recorder(bowls))
 
     assert {s.quality.n for s in result.surrogates.values()} == {8}
     front = np.array([list(c.values()) for c in result.front])
@@ -280,8 +254,8 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
 
 def test_the_files_of_a_run_say_the_same(study: Study, tmp_path: Path) -> None:
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        result = run_study(study, Bowls(), log, ignore)
-        content = found_front(study, result, log)
+        result = run_study(study, Recorder(bowls), log, ignore)
+        content = front_content(study, result, log)
 
     rows = front_table(content).splitlines()
     assert len(rows) == 1 + len(result.front)

@@ -1,0 +1,55 @@
+"""What stands in for models in the tests of a study: functions that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.records import write_record
+from mergekit_map.study.log import open_log
+from mergekit_map.study.results import found_front
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Evaluator, Progress, Study, StudyResult
+
+Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task
+
+LOSS = Metric(higher_is_better=False, lower=None, upper=None)
+IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
+
+
+class Recorder:
+    """An evaluator that keeps what it was asked, answered or not."""
+
+    def __init__(self, answer: Evaluator) -> None:
+        self.answer = answer
+        self.calls: list[Call] = []
+
+    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
+        self.calls.append((tuple(coefficients.values()), task))
+        return self.answer(coefficients, task)
+
+
+def bowls(coefficients: Mapping[str, float], task: str) -> Measurement:
+    """Measure the squared distance to a point per task, which a quadratic fits.
+
+    The front is the line between the two points.
+    """
+    x = np.array(list(coefficients.values()))
+    return Measurement(float(np.sum((x - IDEAL[task]) ** 2)) + 1, 0.001, 10)
+
+
+def ignore(_: Progress) -> None:
+    """Say nothing about where a search stands."""
+
+
+def run(study: Study, path: Path, evaluate: Evaluator) -> StudyResult:
+    """Search in a folder, as the pipeline does, and keep the front."""
+    path.mkdir(exist_ok=True)
+    with open_log(path / "evaluations.jsonl") as log:
+        result = run_study(study, evaluate, log, ignore)
+        write_record(path / "front.json", found_front(study, result, log))
+    return result
