@@ -8,39 +8,39 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from mergekit_map.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from mergekit_map.comparing import compare_runs
+    from mergekit_map.compare.comparing import compare_runs
     from mergekit_map.errors import MapError
-    from mergekit_map.importing import read_imported
-    from mergekit_map.inspecting import inspect_config, probe_config
     from mergekit_map.measurement import Measurement, Metric
     from mergekit_map.migrating.evolve import migrate_evolve
-    from mergekit_map.pipeline import search_front
-    from mergekit_map.project import Project, load_project
     from mergekit_map.publish.report import write_report
-    from mergekit_map.schema import config_schema
-    from mergekit_map.selection import Selection, select_point
-    from mergekit_map.shipping import merge_point
+    from mergekit_map.steps.inspect import inspect_config, probe_config
+    from mergekit_map.steps.merge import merge_point
+    from mergekit_map.steps.project import Project, load_project
+    from mergekit_map.steps.schema import config_schema
+    from mergekit_map.steps.search import search_front
+    from mergekit_map.steps.select import Selection, select_point
+    from mergekit_map.study.import_csv import read_imported
 
 # name -> module that holds it
 _HOMES = {
     "MapError": "errors",
     "Measurement": "measurement",
     "Metric": "measurement",
-    "Project": "project",
-    "Selection": "selection",
-    "compare_runs": "comparing",
-    "config_schema": "schema",
-    "inspect_config": "inspecting",
-    "load_project": "project",
-    "merge_point": "shipping",
+    "Project": "steps.project",
+    "Selection": "steps.select",
+    "compare_runs": "compare.comparing",
+    "config_schema": "steps.schema",
+    "inspect_config": "steps.inspect",
+    "load_project": "steps.project",
+    "merge_point": "steps.merge",
     "migrate_evolve": "migrating.evolve",
-    "probe_config": "inspecting",
-    "read_imported": "importing",
-    "search_front": "pipeline",
-    "select_point": "selection",
+    "probe_config": "steps.inspect",
+    "read_imported": "study.import_csv",
+    "search_front": "steps.search",
+    "select_point": "steps.select",
     "write_report": "publish.report",
 }
 

@@ -10,31 +10,22 @@ from typing import Any
 
 import click
 
-from mergekit_map import __version__
 from mergekit_map.errors import MapError
+from mergekit_map.version import __version__
 
-# name -> module that holds the command of that name, and its line in the list
+# name -> its line in the list; commands/NAME.py holds the command
 _COMMANDS = {
-    "run": ("searching", "Search, select and merge: one YAML in, checkpoint out."),
-    "inspect": ("inspecting", "Check models and plan: before any money is spent."),
-    "search": (
-        "searching",
-        "Evaluate merges and find the front; continues a stopped run.",
-    ),
-    "select": ("selecting", "Choose a point of the front and write its recipe."),
-    "merge": ("searching", "Write the checkpoint of a selection."),
-    "push": ("pushing", "Upload a merge to the Hub, private unless told otherwise."),
-    "report": (
-        "reporting",
-        "Write one HTML page and pictures of a finished search.",
-    ),
-    "compare": ("comparing", "Hold searches against baselines: the paper's tables."),
-    "schema": ("describing", "Print the JSON Schema of a configuration, for editors."),
-    "import-evolve": (
-        "migrating",
-        "Turn a mergekit-evolve configuration into one of ours.",
-    ),
-    "demo": ("searching", "Do all of it on models trained here, offline."),
+    "run": "Search, select and merge: one YAML in, checkpoint out.",
+    "inspect": "Check models and plan: before any money is spent.",
+    "search": "Evaluate merges and find the front; continues a stopped run.",
+    "select": "Choose a point of the front and write its recipe.",
+    "merge": "Write the checkpoint of a selection.",
+    "push": "Upload a merge to the Hub, private unless told otherwise.",
+    "report": "Write one HTML page and pictures of a finished search.",
+    "compare": "Hold searches against baselines: the paper's tables.",
+    "schema": "Print the JSON Schema of a configuration, for editors.",
+    "import-evolve": "Turn a mergekit-evolve configuration into one of ours.",
+    "demo": "Do all of it on models trained here, offline.",
 }
 
 
@@ -45,9 +36,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module_name, _ = _COMMANDS[cmd_name]
-        module = importlib.import_module(f"{__package__}.commands.{module_name}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"{__package__}.commands.{name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def format_commands(
@@ -56,7 +47,7 @@ class _LazyGroup(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all; JSON in and out."""
 
 from __future__ import annotations
 
@@ -97,3 +97,12 @@ def _unwritable(path: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
         f"{path} cannot be written: {error}; name a folder you may write to"
     )
+
+
+def cache_home() -> Path:
+    """Give ``$MERGEKIT_MAP_HOME``, or the user's cache folder for this program."""
+    own = os.environ.get("MERGEKIT_MAP_HOME")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"

@@ -7,6 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+BASE = "base"
+SOUP = "soup"
+NO_SINGLE_MODEL = frozenset({BASE, SOUP})
+
 
 @dataclass(frozen=True)
 class Measurement:

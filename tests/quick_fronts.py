@@ -12,7 +12,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mergekit_map.search.front import N_GENERATIONS, compute_front
+from mergekit_map.search.nsga import N_GENERATIONS, compute_front
 
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJ"
@@ -51,7 +51,7 @@ def drawn_pictures() -> Iterator[None]:
 @contextmanager
 def _fronts(compute: object, n_generations: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.search.front.N_GENERATIONS", n_generations)
+        patch.setattr("mergekit_map.search.nsga.N_GENERATIONS", n_generations)
         patch.setattr("mergekit_map.study.fitting.compute_front", compute)
         yield
 

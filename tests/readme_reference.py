@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mergekit_map.specs import (
+from mergekit_map.config.specs import (
     LmEvalTask,
     MapBlock,
     PerplexityTask,

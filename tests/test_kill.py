@@ -15,7 +15,7 @@ import yaml
 # killed at a random moment, some of them before they measured anything.
 SCRIPT = """
 import os, random, signal, sys, time
-import mergekit_map.commands.searching
+import mergekit_map.commands.search
 from mergekit_map.cli import main
 
 def search(folder):

@@ -14,7 +14,7 @@ import yaml
 from readme_reference import in_readme, reference
 
 from mergekit_map.cli import main
-from mergekit_map.schema import config_schema
+from mergekit_map.steps.schema import config_schema
 
 README = Path(__file__).parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""The commands, a module for each group that needs the same imports."""
+"""The commands: ``commands/NAME.py`` is the command NAME."""

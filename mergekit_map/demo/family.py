@@ -11,11 +11,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mergekit_map.cache import cache_home
 from mergekit_map.demo.building import FamilySizes, build_family
 from mergekit_map.demo.evaluation import write_choice_task
 from mergekit_map.demo.training import Progress
 from mergekit_map.errors import ArtifactError
+from mergekit_map.files import cache_home
 
 _MODELS = ("base", "code", "math")
 _CHOICE_TASKS = ("code_choice", "math_choice")

@@ -12,7 +12,7 @@ from typing import Any
 from mergekit.common import ModelReference
 from mergekit.options import MergeOptions
 
-from mergekit_map.cache import cache_home
+from mergekit_map.files import cache_home
 from mergekit_map.merging.entries import referenced_models
 from mergekit_map.merging.models import fingerprint
 

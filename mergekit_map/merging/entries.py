@@ -24,9 +24,9 @@ from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec
 from mergekit.tokenizer.config import TokenizerConfig
 from pydantic import BaseModel, ValidationError
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.yaml_file import KeyPath, existing
 from mergekit_map.errors import nearest
-from mergekit_map.yamlfile import KeyPath, existing
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from mergekit.merge_methods.generalized_task_arithmetic import (
 )
 from mergekit.options import MergeOptions
 
-from mergekit_map.cache import cache_home
+from mergekit_map.config.specs import MapSpec
+from mergekit_map.files import cache_home
 from mergekit_map.merging.facts import ModelFacts
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.preflight import InspectedModel
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import is_linear
-from mergekit_map.specs import MapSpec
 
 
 @dataclass(frozen=True)

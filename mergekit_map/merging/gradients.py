@@ -31,14 +31,14 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.specs import MapSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.measurement import Differentiate
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
 from mergekit_map.merging.replay import TaskVectorReplay
 from mergekit_map.merging.resident import ResidentMerge
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.specs import MapSpec
 
 # Of the width of the box, to each side. Slopes over 0.02 to 0.2 fitted equally well.
 _STEP = 0.05

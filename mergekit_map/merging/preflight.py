@@ -13,7 +13,8 @@ from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.compatibility import compare_models
 from mergekit_map.merging.entries import referenced_models
@@ -35,7 +36,6 @@ from mergekit_map.merging.vectors import (
     measure_vectors,
 )
 from mergekit_map.merging.vocabulary import same_rows
-from mergekit_map.yamlfile import KeyPath
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.anchors import BASE, NO_SINGLE_MODEL, SOUP
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
+from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
-from mergekit_map.specs import SearchSpec
-from mergekit_map.yamlfile import KeyPath
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
 # says so (None: always).

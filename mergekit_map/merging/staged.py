@@ -12,11 +12,11 @@ from mergekit.merge_methods.generalized_task_arithmetic import (
     GeneralizedTaskArithmeticMerge,
 )
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.merging.entries import method_spec
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.yamlfile import KeyPath
 
 
 def is_linear(space: MergeSpace) -> bool:

@@ -22,7 +22,7 @@ from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
 from pydantic import ValidationError
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
 from mergekit_map.merging.entries import model_entries
 from mergekit_map.merging.space import MergeSpace, put
 

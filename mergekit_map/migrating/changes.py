@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mergekit_map.migrating.evolve_space import DENSITY, SPARSE, Space
 from mergekit_map.migrating.genome import Evolve, EvolveTask, Genome
-from mergekit_map.migrating.space import DENSITY, SPARSE, Space
 
 _LAYERS = 32  # of a model whose config.json is not at hand, for an example
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
-from mergekit_map.config import TASK_NAME
+from mergekit_map.config.parsing import TASK_NAME
 from mergekit_map.errors import ConfigError
 from mergekit_map.migrating.changes import list_changes
+from mergekit_map.migrating.evolve_space import build_evolve_space
 from mergekit_map.migrating.genome import EvolveTask, Settings, read_evolve
-from mergekit_map.migrating.space import build_evolve_space
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from mergekit_map.config import Problem, raise_problems, repeated_keys, validated
-from mergekit_map.specs import Float, Int
-from mergekit_map.yamlfile import read_yaml
+from mergekit_map.config.parsing import (
+    Problem,
+    raise_problems,
+    repeated_keys,
+    validated,
+)
+from mergekit_map.config.specs import Float, Int
+from mergekit_map.config.yaml_file import read_yaml
 
 _TASK_VECTORS = {"task_arithmetic", "ties", "dare_ties"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from huggingface_hub import ModelCardData
 
+from mergekit_map.config.specs import TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card_text import (
     MODELS,
@@ -32,7 +33,6 @@ from mergekit_map.publish.model_index import eval_results
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.references import models_of, public_names
 from mergekit_map.results.front import Front
-from mergekit_map.specs import TaskSpec
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 

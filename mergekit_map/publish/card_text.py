@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from mergekit_map.anchors import BASE, NO_SINGLE_MODEL
+from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
 from mergekit_map.publish.references import PublicNames, is_local, models_of
 from mergekit_map.results.front import Front, Kind, Merge
 
@@ -27,8 +27,6 @@ RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a reposito
 
 # Headings of the sections that may change when a card goes to the Hub.
 MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
-
-# Labels that merging.space gives to the anchors that are no single model.
 
 Configs = Sequence[Mapping[str, Any]]
 

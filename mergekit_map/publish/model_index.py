@@ -9,8 +9,8 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult
 
+from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.results.front import Readings
-from mergekit_map.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 
 _UNKNOWN = "other"  # a type of task
 

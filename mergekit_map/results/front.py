@@ -22,9 +22,9 @@ from pydantic import (
 )
 from typing_extensions import Self, TypeAliasType
 
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
-from mergekit_map.specs import SelectSpec
 
 FloatArray = NDArray[np.float64]
 Kind: TypeAlias = Literal["predicted", "measured"]

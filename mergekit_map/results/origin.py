@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from mergekit_map.cache import cache_home
+from mergekit_map.config.specs import BackendSpec, LmEvalTask, PythonTask, TaskSpec
 from mergekit_map.errors import ArtifactError
+from mergekit_map.files import cache_home
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.specs import BackendSpec, LmEvalTask, PythonTask, TaskSpec
 from mergekit_map.study.log import LOCK_NAME
 
 

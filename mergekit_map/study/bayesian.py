@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
 from mergekit_map.errors import DesignError
-from mergekit_map.search.bayesian import propose_points, squared_errors
 from mergekit_map.search.design import make_design, n_quadratic_terms
+from mergekit_map.search.sectors import propose_points, squared_errors
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.log import Evaluation
 from mergekit_map.study.study import Candidate, Study

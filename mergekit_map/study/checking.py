@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
 from mergekit_map.errors import DesignError
 from mergekit_map.study.bayesian import bayesian_problems
 from mergekit_map.study.grouping import Group, order_problems

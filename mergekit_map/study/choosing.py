@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.anchors import NO_SINGLE_MODEL
+from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
-from mergekit_map.measurement import Metric
+from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
 from mergekit_map.results.front import Front
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.selection import (
@@ -18,7 +18,6 @@ from mergekit_map.search.selection import (
     select_by_preference,
     select_knee,
 )
-from mergekit_map.specs import SelectSpec, share_of
 from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.words import listed
 

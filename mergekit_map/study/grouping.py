@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.config import Problem
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.front import Order
-from mergekit_map.search.nested import (
+from mergekit_map.search.pairing import (
     best_models,
     closest_pair,
     group_loss,
@@ -27,7 +28,6 @@ from mergekit_map.search.nested import (
 from mergekit_map.study.choosing import measured_anchors, preference
 from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.study.study import Candidate, Study
-from mergekit_map.yamlfile import KeyPath
 
 FloatArray = NDArray[np.float64]
 

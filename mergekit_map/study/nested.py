@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from mergekit_map.anchors import SOUP
+from mergekit_map.config.specs import SelectSpec
+from mergekit_map.measurement import SOUP
 from mergekit_map.search.selection import spread
-from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import AnchorValues, choose, measured_anchors
 from mergekit_map.study.fitting import (
     fit_surrogates,

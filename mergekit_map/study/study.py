@@ -9,10 +9,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import Role
 
 FloatArray = NDArray[np.float64]
@@ -85,3 +85,15 @@ class Stage:
     name: str  # pair-1, pair-2, ...
     study: Study  # with the tasks and anchors of the pair
     result: StudyResult
+
+
+class Reporter(Protocol):
+    """Whoever wants to know how a search goes."""
+
+    def progress(self, progress: Progress) -> None:
+        """Hear that a measurement is about to start."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Hear of something the user should know."""
+        ...

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from mergekit_map.config.specs import PythonTask
 from mergekit_map.errors import EvaluationError, nearest
 from mergekit_map.measurement import Measure, Measurement, Metric
-from mergekit_map.specs import PythonTask
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.problem import InvalidTask
 from mergekit_map.tasks.surroundings import separate_randomness

@@ -20,9 +20,9 @@ import lm_eval
 from lm_eval.evaluator_utils import get_sample_size
 from lm_eval.models.dummy import DummyLM
 
+from mergekit_map.config.specs import LmEvalTask
 from mergekit_map.errors import nearest
 from mergekit_map.measurement import Metric
-from mergekit_map.specs import LmEvalTask
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.harness_files import find_tasks, load_problem
 from mergekit_map.tasks.problem import InvalidTask

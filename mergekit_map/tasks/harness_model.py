@@ -27,9 +27,9 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 from transformers import PreTrainedModel
 
+from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure, Measurement
-from mergekit_map.specs import BackendSpec
 from mergekit_map.tasks.harness import HarnessTask, build_requests
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mergekit_map.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.tasks.function import PythonFunction, load_function
 from mergekit_map.tasks.harness import HarnessTask, load_harness
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import torch
 from transformers import PreTrainedModel
 
+from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
-from mergekit_map.specs import BackendSpec
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (

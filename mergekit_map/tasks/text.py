@@ -9,8 +9,8 @@ from typing import Any
 
 import datasets
 
+from mergekit_map.config.specs import TextSource
 from mergekit_map.errors import nearest
-from mergekit_map.specs import TextSource
 from mergekit_map.tasks.problem import InvalidTask
 from mergekit_map.tasks.surroundings import quiet
 

@@ -44,7 +44,7 @@ from mergekit_map.demo.training import (
     train_model,
     train_tokenizer,
 )
-from mergekit_map.evaluating import merges_in_memory
+from mergekit_map.steps.evaluate import merges_in_memory
 
 _SEED = 0
 _SIZES = ModelSizes(

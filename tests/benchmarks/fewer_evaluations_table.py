@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.search.front import non_dominated
-from mergekit_map.search.indicators import hypervolume
+from mergekit_map.compare.indicators import hypervolume
+from mergekit_map.search.nsga import non_dominated
 
 REFERENCE = "everything known"
 MEAN_R2, WORST_R2, VOLUME = 0.95, 0.90, 0.99

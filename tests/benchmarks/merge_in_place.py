@@ -26,11 +26,11 @@ import torch
 import transformers
 from mergekit.options import MergeOptions
 
+from mergekit_map.config.specs import SearchSpec
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.specs import SearchSpec
 
 METHODS = {
     "task_arithmetic": {},

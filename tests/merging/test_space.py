@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
+from mergekit_map.config.specs import SearchSpec
 from mergekit_map.merging.recipe import recipe_text
 from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.specs import SearchSpec
 
 
 def merge(method: str = "task_arithmetic", *models: Any, **more: Any) -> dict[str, Any]:

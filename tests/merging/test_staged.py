@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mergekit_map.config.specs import SearchSpec
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import (
     by_stage_name,
@@ -14,7 +15,6 @@ from mergekit_map.merging.staged import (
     pair_merge,
     staging_problems,
 )
-from mergekit_map.specs import SearchSpec
 
 
 def space_of(method: str, **changes: Any) -> MergeSpace:

@@ -14,12 +14,12 @@ from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.licences import Licence
 from mergekit_map.publish.published import Publication, published_card, read_card
 from mergekit_map.publish.references import models_of, public_names
-from mergekit_map.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 
 HUB_RECIPE = {
     "base_model": "x/base",

@@ -20,13 +20,13 @@ from browser import Watched, find_chromium, open_browser, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
 
 from mergekit_map import select_point
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Metric
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
 from mergekit_map.results.finished import read_finished
-from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import choose, find_limits
 
 Make = Callable[[str], Path]

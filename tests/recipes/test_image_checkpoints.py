@@ -16,11 +16,11 @@ from recipe_models import assert_same_bits, invoke, read_tensors, stock_merge
 from safetensors.torch import save_file
 
 from mergekit_map.cli import main
+from mergekit_map.config.specs import SearchSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import build_space
-from mergekit_map.specs import SearchSpec
 
 OPTIONS = MergeOptions(copy_tokenizer=False, quiet=True)
 TASK = """

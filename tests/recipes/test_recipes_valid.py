@@ -23,20 +23,20 @@ from recipe_bases import count_parameters
 from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
 
 from mergekit_map.cli import main
-from mergekit_map.config import parse_map_block, raise_problems, repeated_keys
+from mergekit_map.config.parsing import parse_map_block, raise_problems, repeated_keys
+from mergekit_map.config.specs import LmEvalTask, MapSpec, PerplexityTask, PythonTask
+from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.merging.entries import check_merge, referenced_models
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.schema import config_schema
-from mergekit_map.specs import LmEvalTask, MapSpec, PerplexityTask, PythonTask
+from mergekit_map.steps.schema import config_schema
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.log import open_log
 from mergekit_map.study.planning import next_round
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.function import load_function
-from mergekit_map.yamlfile import read_yaml
 
 ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 

@@ -12,10 +12,10 @@ import pytest
 from fakes import LOSS, Recorder, run
 from stopping import stopped_and_resumed
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
-from mergekit_map.search.bayesian import bin_of
-from mergekit_map.specs import SearchSpec, SelectSpec
+from mergekit_map.search.sectors import bin_of
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.log import Evaluation, read_log

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.measurement import Metric
-from mergekit_map.specs import SelectSpec
 from mergekit_map.study.choosing import choose, find_limits, measured_anchors
 from mergekit_map.study.log import Evaluation
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fakes import LOSS, Recorder, ignore
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement
-from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import EvaluationLog, Role, open_log
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Study

@@ -14,8 +14,8 @@ import pytest
 from fakes import LOSS, Recorder, run
 from stopping import stopped_and_resumed
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.log import read_log
 from mergekit_map.study.results import fitted_surrogates, found_front

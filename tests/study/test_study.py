@@ -13,10 +13,10 @@ import pytest
 from fakes import IDEAL, LOSS, Recorder, bowls, ignore, run
 from stopping import stopped_and_resumed
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import front_table
-from mergekit_map.specs import SearchSpec, SelectSpec
 from mergekit_map.study.log import open_log, read_log
 from mergekit_map.study.results import fitted_surrogates
 from mergekit_map.study.running import run_study
@@ -255,7 +255,7 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
 def test_the_files_of_a_run_say_the_same(study: Study, tmp_path: Path) -> None:
     with open_log(tmp_path / "evaluations.jsonl") as log:
         result = run_study(study, Recorder(bowls), log, ignore)
-        content = front_content(study, result, log)
+        content = found_front(study, result, log)
 
     rows = front_table(content).splitlines()
     assert len(rows) == 1 + len(result.front)

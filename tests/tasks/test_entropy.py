@@ -14,9 +14,9 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from mergekit_map.compare.entropy import entropy_fingerprint, prepare_entropy
+from mergekit_map.config.specs import PerplexityTask
 from mergekit_map.measurement import Measurement
-from mergekit_map.specs import PerplexityTask
-from mergekit_map.tasks.entropy import entropy_fingerprint, prepare_entropy
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity
 
 

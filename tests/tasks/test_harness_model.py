@@ -23,9 +23,9 @@ from task_files import (
 )
 from transformers import LlamaForCausalLM
 
+from mergekit_map.config.specs import LmEvalTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure, Measurement
-from mergekit_map.specs import LmEvalTask
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.tasks.surroundings import quiet

@@ -13,9 +13,9 @@ from lm_eval.models.huggingface import HFLM
 from task_files import build_model, build_tokenizer
 from transformers import LlamaForCausalLM
 
+from mergekit_map.config.specs import PerplexityTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measurement, Metric
-from mergekit_map.specs import PerplexityTask
 from mergekit_map.tasks import perplexity as perplexity_module
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks

@@ -1,0 +1,62 @@
+"""The command that does it all on models trained here."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import click
+import torch
+from mergekit.options import MergeOptions, PrettyPrintHelp
+
+from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.shared import merge_and_show, search_and_show
+from mergekit_map.commands.terminal import TerminalReporter
+from mergekit_map.files import refuse_existing
+from mergekit_map.steps.select import select_point
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.option(
+    "--out",
+    type=FOLDER,
+    help="Where results go  [default: mergekit-map-demo, numbered if it exists]",
+)
+@merging
+def demo(merge_options: MergeOptions, out: Path | None) -> None:
+    """Train a small family of models, search, select and merge, all offline.
+
+    A base model and two fine-tunes, for code and for arithmetic, are trained on the
+    text of this Python installation, once; about three minutes on two cores.
+
+    Example: mergekit-map demo
+    """
+    from mergekit_map.demo.configuration import demo_config
+    from mergekit_map.demo.family import family_folder, train_family
+
+    if merge_options.num_threads is None:
+        # The models are too small to gain from more, and threads that wait for one
+        # another on a busy machine take many times longer.
+        torch.set_num_threads(1)
+    folder = out or _unused(Path("mergekit-map-demo"))
+    refuse_existing(folder)
+    with TerminalReporter() as reporter:
+        family = train_family(family_folder(), reporter.stage)
+    folder.mkdir(parents=True)
+    config = folder / "demo.yml"
+    config.write_text(demo_config(family), encoding="utf-8")
+    run_folder = folder / "run"
+    search_and_show(config, run_folder, merge_options)
+    selection = select_point(run_folder)
+    click.echo(
+        f"\nThe chosen recipe, {run_folder / 'recipe.yml'}:\n\n{selection.recipe}"
+    )
+    merge_and_show(run_folder, folder / "merged", selection, merge_options)
+
+
+def _unused(folder: Path) -> Path:
+    if not folder.exists():
+        return folder
+    numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(2))
+    return next(path for path in numbered if not path.exists())

@@ -1,0 +1,33 @@
+"""The command that writes a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from mergekit.options import MergeOptions, PrettyPrintHelp
+
+from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.options import FOLDER, selection_options
+from mergekit_map.commands.shared import merge_and_show
+from mergekit_map.files import refuse_existing
+from mergekit_map.steps.select import select_point
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("run", type=FOLDER)
+@click.argument("out", type=FOLDER)
+@selection_options
+@merging
+def merge(
+    merge_options: MergeOptions, run: Path, out: Path, choice: dict[str, Any]
+) -> None:
+    """Write the checkpoint of a point of the front of RUN to OUT.
+
+    Without a choice, the recipe chosen last is merged.
+
+    Example: mergekit-map merge my-search my-model --prefer math=2,code=1
+    """
+    refuse_existing(out)
+    merge_and_show(run, out, select_point(run, **choice), merge_options)

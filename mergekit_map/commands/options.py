@@ -1,0 +1,84 @@
+"""Options that several commands have; imports nothing heavy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+FOLDER = click.Path(path_type=Path)
+
+
+def selection_options(command: Callable[..., None]) -> Any:
+    """Add the options that choose a point; ``choice`` gets them for select_point."""
+
+    @functools.wraps(command)
+    def gathered(**arguments: Any) -> None:
+        choice = {name: arguments.pop(name) for name in _SELECTION_OPTIONS}
+        command(choice=choice, **arguments)
+
+    decorated: Any = gathered
+    for option in reversed(_SELECTION_OPTIONS.values()):
+        decorated = option(decorated)
+    return decorated
+
+
+def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
+    """Read options such as ``math=2,code=1``; percentages stay text."""
+
+    def read(
+        ctx: click.Context, param: click.Parameter, text: str | None
+    ) -> dict[str, float | str] | None:
+        if text is None:
+            return None
+        values: dict[str, float | str] = {}
+        for part in text.split(","):
+            task, _, value = (word.strip() for word in part.partition("="))
+            if task in values:
+                raise click.BadParameter(f"{task} stands twice", ctx, param)
+            try:
+                values[task] = value if value.endswith("%") else float(value)
+            except ValueError:
+                message = f"write it as {example}; got {text!r}"
+                raise click.BadParameter(message, ctx, param) from None
+        return values
+
+    return read
+
+
+_SELECTION_OPTIONS = {
+    "prefer": click.option(
+        "--prefer",
+        metavar="TASK=WEIGHT,...",
+        callback=_pairs("math=2,code=1"),
+        help="How much each task counts, for example math=2,code=1.",
+    ),
+    "scalarization": click.option(
+        "--scalarization",
+        type=click.Choice(["sum", "achievement"]),
+        help="How the preference is used: the sum of the weighted tasks, or the "
+        "weighted distance to the best on the worst task, which also reaches hollows "
+        "of the front.",
+    ),
+    "knee": click.option(
+        "--knee",
+        is_flag=True,
+        help="The point where leaving it costs more than it gains.",
+    ),
+    "require": click.option(
+        "--require",
+        metavar="TASK=LIMIT,...",
+        callback=_pairs("math=0.65,code=95%"),
+        help="Limits: a number is the least (the most, where lower is better) in the "
+        "task's units, 95% a share of the best single model. Goes with --prefer or "
+        "--knee; alone, the best of the other tasks.",
+    ),
+    "index": click.option(
+        "--index",
+        type=click.IntRange(min=0),
+        help="A point of the front by its number in front.csv.",
+    ),
+}

@@ -1,0 +1,38 @@
+"""The command that searches, selects and merges in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from mergekit.options import MergeOptions, PrettyPrintHelp
+
+from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.shared import merge_and_show, search_and_show
+from mergekit_map.files import refuse_existing
+from mergekit_map.steps.select import select_point
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("config", type=FOLDER)
+@click.argument("out", type=FOLDER)
+@click.option(
+    "--run-folder",
+    "run_folder",
+    type=FOLDER,
+    help="Where the search goes  [default: OUT.run]",
+)
+@merging
+def run(
+    merge_options: MergeOptions, config: Path, out: Path, run_folder: Path | None
+) -> None:
+    """Search, select as CONFIG says, and merge into OUT: as mergekit-yaml, searched.
+
+    Example: mergekit-map run merge.yml my-model
+    """
+    refuse_existing(out)
+    run_folder = run_folder or out.with_name(f"{out.name}.run")
+    again = ["run", str(config), str(out), "--run-folder", str(run_folder)]
+    search_and_show(config, run_folder, merge_options, again=again)
+    merge_and_show(run_folder, out, select_point(run_folder), merge_options)

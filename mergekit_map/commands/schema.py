@@ -1,0 +1,21 @@
+"""The command that describes configurations to other programs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a configuration, for completion and checks in editors.
+
+    Save it once, and name it in the first line of a configuration:
+    # yaml-language-server: $schema=mergekit-map.schema.json
+
+    Example: mergekit-map schema > mergekit-map.schema.json
+    """
+    from mergekit_map.steps.schema import config_schema
+
+    click.echo(json.dumps(config_schema(), indent=2, ensure_ascii=False))

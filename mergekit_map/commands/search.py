@@ -1,0 +1,43 @@
+"""The command that searches."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+from mergekit.options import MergeOptions, PrettyPrintHelp
+
+from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.shared import search_and_show
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("config", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@click.option(
+    "--import",
+    "import_file",
+    type=FOLDER,
+    metavar="FILE.csv",
+    help="Evaluations that were measured elsewhere, a row per merge: a column per "
+    "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
+)
+@merging
+def search(
+    merge_options: MergeOptions, config: Path, run: Path, import_file: Path | None
+) -> None:
+    """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
+
+    A search that was stopped goes on where it was; one that is finished measures only
+    what CONFIG asks for anew (more evaluations, another task).
+
+    Example: mergekit-map search merge.yml my-search
+    """
+    search_and_show(config, run, merge_options, import_file)
+    click.echo(
+        f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
+        f"Look at it with: mergekit-map report {shlex.quote(str(run))}\n"
+        f"Choose with: mergekit-map select {shlex.quote(str(run))} --prefer TASK=WEIGHT"
+    )

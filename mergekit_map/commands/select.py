@@ -1,0 +1,33 @@
+"""The command that chooses from a front: loads no model, imports nothing heavy."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mergekit_map.commands.options import FOLDER, selection_options
+from mergekit_map.steps.select import select_point
+
+
+@click.command()
+@click.argument("run", type=FOLDER)
+@selection_options
+def select(run: Path, choice: dict[str, Any]) -> None:
+    """Choose a point of the front of RUN and write RUN/recipe.yml.
+
+    Nothing is evaluated, so choose as often as you like. Without an option, what was
+    chosen last is shown again.
+
+    Example: mergekit-map select my-search --prefer math=2,code=1
+    """
+    selection = select_point(run, **choice)
+    click.echo(selection.recipe, nl=False)
+    click.echo("", err=True)
+    for sentence in selection.front.verdicts:
+        click.echo(sentence, err=True)
+    click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
+    command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])
+    click.echo(f"  {command}", err=True)

@@ -1,0 +1,57 @@
+"""What several commands do: search and merge, and show it.
+
+What is heavy is imported inside the functions, so that help is no slower than
+mergekit's own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from mergekit.options import MergeOptions
+
+from mergekit_map.commands.terminal import TerminalReporter, show_front, show_point
+from mergekit_map.steps.select import Selection
+
+
+def search_and_show(
+    config: Path,
+    run: Path,
+    options: MergeOptions,
+    import_file: Path | None = None,
+    again: Sequence[str] = (),
+) -> None:
+    """Search as CONFIG says, going on where it was stopped, and print the front."""
+    from mergekit_map.steps.project import load_project
+    from mergekit_map.steps.search import search_front
+    from mergekit_map.study.import_csv import read_imported
+
+    project = load_project(config, options)
+    imported = read_imported(import_file, project.study()) if import_file else []
+    try:
+        with TerminalReporter() as reporter:
+            front = search_front(project, run, reporter, imported)
+    except KeyboardInterrupt:
+        again = again or ["search", str(config), str(run)]
+        words = shlex.join(["mergekit-map", *again])
+        click.echo(
+            f"\nstopped; all finished measurements are kept. Go on with: {words}"
+        )
+        raise SystemExit(130) from None
+    show_front(front)
+
+
+def merge_and_show(
+    run: Path, out: Path, selection: Selection, options: MergeOptions
+) -> None:
+    """Write the checkpoint of a selection, and print what it was measured at."""
+    from mergekit_map.steps.merge import merge_point
+
+    with TerminalReporter() as reporter:
+        point, command = merge_point(run, out, selection, options, reporter)
+    click.echo(f"{out} holds point {selection.index} of the front:")
+    show_point(selection.front, point)
+    click.echo(f"The same checkpoint with mergekit alone:\n  {command}")

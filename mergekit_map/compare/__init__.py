@@ -1,0 +1,1 @@
+"""Searches held against opponents and baselines: one wing."""

@@ -1,0 +1,133 @@
+"""The single merges that a front is held against, as configurations of mergekit.
+
+Table 4 of the paper names them and gives no parameters. Here they have those that their
+own papers use where nothing is tuned: TIES keeps the largest fifth of each task vector;
+DARE and DELLA keep half; where signs are elected, what agrees is averaged
+(``normalize``), every model with weight 1. All have the base, models, dtype and
+tokenizer of the merge that is searched. Its layers and filters, if it has any, are left
+out: a baseline takes whole models.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mergekit_map.config.specs import SearchSpec
+from mergekit_map.merging.entries import referenced_models
+from mergekit_map.merging.space import MergeSpace, build_space
+
+_TRIMMED = {"density": 0.2}  # of the TIES paper
+_DROPPED = {"density": 0.5}
+
+# Keys of a configuration that say how it merges; all others are kept.
+_REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "parameters"}
+
+
+def fine_tuned_models(space: MergeSpace) -> list[str]:
+    """List the models besides the base, as the user wrote them."""
+    base = str(space.template.get("base_model"))
+    return [model for model in referenced_models(space.template) if model != base]
+
+
+def has_base(space: MergeSpace) -> bool:
+    """Tell whether there are task vectors: differences to a base model."""
+    return space.template.get("base_model") is not None
+
+
+def single_model(space: MergeSpace, model: str) -> MergeSpace:
+    """Give one model as it is, in the dtype of the merge."""
+    return _fixed(_config(space, "passthrough", [model]))
+
+
+def model_soup(space: MergeSpace) -> MergeSpace:
+    """Give the mean of the fine-tuned models."""
+    models = fine_tuned_models(space)
+    return _fixed(_config(space, "linear", models, each={"weight": 1.0}))
+
+
+def slerp(space: MergeSpace) -> MergeSpace:
+    """Give the middle of the arc between two models; there must be two."""
+    models = fine_tuned_models(space)
+    halfway = _config(space, "slerp", models, base=models[0])
+    return _fixed({**halfway, "parameters": {"t": 0.5}})
+
+
+def sign_electing_merges(space: MergeSpace) -> dict[str, MergeSpace]:
+    """Give TIES and its kin, by their names in the table; the base must be there."""
+    kept = {"TIES": ("ties", _TRIMMED), "DARE-TIES": ("dare_ties", _DROPPED)}
+    kept["DELLA"] = ("della", _DROPPED)
+    return {
+        name: _fixed(
+            {
+                **_with_vectors(space, method, {"weight": 1.0, **density}),
+                "parameters": {"normalize": True},
+            }
+        )
+        for name, (method, density) in kept.items()
+    }
+
+
+def dare_arithmetic(space: MergeSpace, weight: float) -> MergeSpace:
+    """Give DARE with task arithmetic, every model with the same weight."""
+    each = {"weight": weight, **_DROPPED}
+    return _fixed(_with_vectors(space, "dare_linear", each))
+
+
+def task_arithmetic(space: MergeSpace) -> MergeSpace:
+    """Give task arithmetic with a coefficient per model."""
+    return _searched(_with_vectors(space, "task_arithmetic", {}))
+
+
+def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
+    """Give TIES without its mean, with a coefficient per model: AdaMerging++."""
+    return _searched(_with_vectors(space, "ties", _TRIMMED))
+
+
+def _with_vectors(
+    space: MergeSpace, method: str, each: Mapping[str, float]
+) -> dict[str, Any]:
+    base = str(space.template["base_model"])
+    return _config(space, method, fine_tuned_models(space), base=base, each=each)
+
+
+def _config(
+    space: MergeSpace,
+    method: str,
+    models: list[str],
+    *,
+    base: str | None = None,
+    each: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Write a configuration of whole models, ``each`` with the same parameters."""
+    kept = {k: v for k, v in space.template.items() if k not in _REPLACED}
+    config: dict[str, Any] = {"merge_method": method, **copy.deepcopy(kept)}
+    _name_base_tokenizer(config, space.template.get("base_model"))
+    if base is not None:
+        config["base_model"] = base
+    parameters = {"parameters": dict(each)} if each else {}
+    config["models"] = [{"model": m, **copy.deepcopy(parameters)} for m in models]
+    return config
+
+
+def _name_base_tokenizer(config: dict[str, Any], base: str | None) -> None:
+    """Say which tokenizer is that of the base: a baseline may have another base."""
+    if config.get("tokenizer_source") == "base" and base is not None:
+        config["tokenizer_source"] = base
+    tokenizer = config.get("tokenizer") or {}
+    if tokenizer.get("source") == "base" and base is not None:
+        tokenizer["source"] = base
+
+
+def _fixed(config: Mapping[str, Any]) -> MergeSpace:
+    """Make a space of one merge."""
+    return MergeSpace(config, (), np.empty((0, 2)))
+
+
+def _searched(config: Mapping[str, Any]) -> MergeSpace:
+    space, problems = build_space(config, SearchSpec())
+    assert space is not None, problems  # nothing in it depends on the user
+    return space

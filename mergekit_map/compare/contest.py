@@ -1,0 +1,215 @@
+"""A finished search and its rivals, measured on the same metrics (section 4).
+
+Notation: ``d`` coefficients, ``m`` tasks; metrics are larger is better, NaN where a
+measurement failed. Nothing measured here is fitted: the log keeps it under roles of its
+own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergekit_map.compare.budget import Budget, Evaluate
+from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.compare.opponents_extra import check_installed
+from mergekit_map.compare.scores import (
+    Found,
+    front_of,
+    mean_and_std,
+    repeated_win_rate,
+    score_front,
+    unseen_r_squared,
+)
+from mergekit_map.errors import ConfigError, EvaluationError, nearest
+from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.study.log import ASSESSING, EvaluationLog, Role, evaluation_key
+from mergekit_map.study.measuring import matching
+from mergekit_map.study.study import Study
+
+FloatArray = NDArray[np.float64]
+Merges: TypeAlias = Sequence[Mapping[str, float]]
+# Measure merges unless the log has them; returns (k, m).
+MeasureMerges: TypeAlias = Callable[[Role, Merges], FloatArray]
+
+OURS = "MAP"
+DIRECT = "random"  # the opponent that is the paper's direct search
+
+
+@dataclass(frozen=True)
+class ComparisonSpec:
+    """What a search is held against; the direct search always is."""
+
+    opponents: tuple[str, ...] = (DIRECT, "moead")
+    budget: int = 200  # merges of each opponent
+    preferences: int = 20
+    seed: int = 0
+
+    @property
+    def rivals(self) -> list[str]:
+        """Name the opponents, the direct search first."""
+        return list(dict.fromkeys([DIRECT, *self.opponents]))
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The merges that a search evaluated, and what was measured there."""
+
+    X: FloatArray  # (n, d)
+    Y: FloatArray  # (n, m)
+
+
+@dataclass(frozen=True, eq=False)
+class Contest:
+    """What was measured of a search, and of its rivals."""
+
+    points: FloatArray  # (k, m) the front of the search
+    own: Searched  # what the search itself evaluated
+    rivals: Mapping[str, Searched]
+    reference: FloatArray  # (r, m) what nothing of all this dominates
+
+
+def check_opponents(spec: ComparisonSpec) -> None:
+    """Refuse opponents that there are not, or whose package is missing.
+
+    Raises:
+        ConfigError: names them.
+    """
+    for name in spec.opponents:
+        if name not in OPPONENTS:
+            raise ConfigError(
+                f"there is no opponent {name!r}; {nearest(name, OPPONENTS)}"
+            )
+    check_installed(spec.opponents)
+
+
+def check_contest(study: Study, spec: ComparisonSpec) -> None:
+    """Let every opponent refuse the tasks or the budget before anything is measured.
+
+    Raises:
+        ConfigError: an opponent does, as MOEA/D refuses a single task.
+    """
+
+    def stop(_: FloatArray) -> FloatArray:
+        raise _AskedError
+
+    for name in spec.rivals:
+        with contextlib.suppress(_AskedError):
+            _let_search(name, study, spec, stop)
+
+
+class _AskedError(Exception):
+    """An opponent has begun."""
+
+
+def hold_contest(
+    study: Study,
+    points: Merges,
+    spec: ComparisonSpec,
+    log: EvaluationLog,
+    measure: MeasureMerges,
+) -> Contest:
+    """Measure the points of a front, and let every opponent use its budget.
+
+    Raises:
+        EvaluationError: no point, or no merge of an opponent, could be measured.
+    """
+    ours = measure("front", points)
+    if np.isnan(ours).any(axis=1).all():
+        raise EvaluationError(
+            f"none of the {len(ours)} points of the front could be measured; see the "
+            f"errors in {log.path}"
+        )
+    rivals = {name: _oppose(name, study, spec, measure) for name in spec.rivals}
+    own = _own_search(study, log)
+    reference = front_of(ours, own.Y, *(rival.Y for rival in rivals.values()))
+    return Contest(ours, own, rivals, reference)
+
+
+def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, Any]:
+    """Score all points of our front, and what is not dominated of each rival's."""
+    ours = contest.points[~np.isnan(contest.points).any(axis=1)]
+    found = {OURS: Found(ours, len(contest.own.X))}
+    for name, rival in contest.rivals.items():
+        found[name] = Found(front_of(rival.Y), len(rival.X))
+    direct = found[DIRECT].front
+    scores: dict[str, Any] = {}
+    for name, one in found.items():
+        scores[name] = score_front(one, contest.reference, direct)
+        if name != OURS:
+            rng = _generator(spec, name)
+            scores[name]["win_rate"] = repeated_win_rate(ours, one.front, rng)
+    return scores
+
+
+def r_squared_scores(
+    study: Study, contest: Contest, surrogates: Mapping[str, Surrogate]
+) -> dict[str, Any]:
+    """Hold the surrogates against the direct search, which they were not fitted to."""
+    direct = contest.rivals[DIRECT]
+    seen = set(map(tuple, contest.own.X.tolist()))
+    unseen = [tuple(row) not in seen for row in direct.X.tolist()]
+    signs = [1 if m.higher_is_better else -1 for m in study.tasks.values()]
+    values = direct.Y[unseen] * signs
+    r2 = unseen_r_squared(surrogates, direct.X[unseen], values)
+    known = [value for value in r2.values() if not math.isnan(value)]
+    return {"tasks": r2, **mean_and_std(known)}
+
+
+def read_utilities(study: Study, log: EvaluationLog, merges: Merges) -> FloatArray:
+    """Read what was measured of merges; (k, m), larger is better, NaN if unknown."""
+    seen = {e.key: e.value for e in matching(study, log)}
+    rows = [
+        [
+            seen.get(evaluation_key(merge, task), math.nan)
+            * (1 if metric.higher_is_better else -1)
+            for task, metric in study.tasks.items()
+        ]
+        for merge in merges
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(merges), len(study.tasks))
+
+
+def _oppose(
+    name: str, study: Study, spec: ComparisonSpec, measure: MeasureMerges
+) -> Searched:
+    """Let an opponent search the box of the study."""
+    asked: list[FloatArray] = []
+    found: list[FloatArray] = []
+
+    def evaluate(X: FloatArray) -> FloatArray:
+        Y = measure("opponent", [study.named(row) for row in X])
+        asked.append(X)
+        found.append(Y)
+        return Y
+
+    _let_search(name, study, spec, evaluate)
+    return Searched(np.vstack(asked), np.vstack(found))
+
+
+def _let_search(
+    name: str, study: Study, spec: ComparisonSpec, evaluate: Evaluate
+) -> None:
+    budget = Budget(evaluate, study.box, len(study.tasks), spec.budget)
+    OPPONENTS[name](budget, _generator(spec, name))
+
+
+def _own_search(study: Study, log: EvaluationLog) -> Searched:
+    merges = {
+        e.key[0]: e.coefficients
+        for e in matching(study, log)
+        if e.role not in ASSESSING
+    }
+    X = np.array([study.vector(merge) for merge in merges.values()])
+    return Searched(X, read_utilities(study, log, list(merges.values())))
+
+
+def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:
+    """Make one by name: whom else the search is held against changes nothing."""
+    return np.random.default_rng([spec.seed, *name.encode()])

@@ -1,0 +1,195 @@
+"""What the search is held against (method.md, section 6): other ways to spend a budget.
+
+Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
+real metrics at exactly its budget of points and returns nothing: what it asked for is
+its result, and the first n points are what it has after n.
+
+A point may repeat, and counts again. A failed evaluation is told as worse than all that
+was seen (``budget.py``). The same generator gives the same points.
+
+Population sizes are for budgets of tens to hundreds: pymoo's defaults of 100 would
+spend 200 evaluations on two generations. Here 200 are ten generations of 20, and in
+general sqrt(2 * budget) individuals, so that both grow with the budget. With 200
+evaluations of quadratics in 2, 4 and 8 tasks no other size was better throughout.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pymoo.algorithms.moo.moead import MOEAD
+from pymoo.algorithms.moo.nsga2 import NSGA2, RankAndCrowding, binary_tournament
+from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
+from pymoo.core.problem import Problem
+from pymoo.core.termination import NoTermination
+from pymoo.operators.crossover.sbx import SBX
+from pymoo.operators.mutation.pm import PM
+from pymoo.operators.sampling.rnd import FloatRandomSampling
+from pymoo.operators.selection.tournament import TournamentSelection
+from pymoo.problems.static import StaticProblem
+from pymoo.util.ref_dirs import get_reference_directions
+from scipy.stats import qmc
+
+from mergekit_map.compare.budget import Budget, draw_seed
+from mergekit_map.compare.opponents_extra import cma_es, optuna_tpe, qlognehvi
+
+if TYPE_CHECKING:
+    from pymoo.core.algorithm import Algorithm
+
+FloatArray = NDArray[np.float64]
+# Spends the whole budget; what it asked for is its result.
+Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
+
+MIN_POPULATION = 4
+# MOEA/D mates and replaces within this share of its directions.
+NEIGHBOURHOOD = 0.2
+
+
+def _random(evaluations: Budget, rng: np.random.Generator) -> None:
+    """Direct search: uniform points."""
+    evaluations.spend(rng.random((evaluations.left, evaluations.d)))
+
+
+def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
+    """Direct search: scrambled Sobol points."""
+    engine = qmc.Sobol(evaluations.d, seed=rng)
+    # A whole power of two keeps SciPy from warning; the budget cuts off the surplus.
+    points = engine.random_base2(math.ceil(math.log2(evaluations.left)))
+    evaluations.spend(np.asarray(points, dtype=np.float64))
+
+
+def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
+    """Direct search: the finest full grid that fits, shuffled, then uniform points.
+
+    Where not even 2 levels fit (8 coefficients, 200 points) all points are uniform.
+    """
+    d = evaluations.d
+    levels = 1
+    while (levels + 1) ** d <= evaluations.left:
+        levels += 1
+    if levels > 1:
+        axes = [np.linspace(0.0, 1.0, levels)] * d
+        grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+        evaluations.spend(rng.permutation(grid))
+    evaluations.spend(rng.random((evaluations.left, d)))
+
+
+def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
+    """MOEA/D, tasks scaled by their range in the first population.
+
+    pymoo adds tasks up as they are; the scaling is the one its authors suggest.
+    """
+    evaluations.require_trade_off("moead")
+    directions = _directions(evaluations.m, _population_size(evaluations))
+    algorithm = MOEAD(
+        directions,
+        n_neighbors=max(MIN_POPULATION, round(NEIGHBOURHOOD * len(directions))),
+        # Passed explicitly: pymoo's defaults are instances shared by all runs.
+        sampling=FloatRandomSampling(),
+        crossover=SBX(prob=1.0, eta=20),
+        mutation=PM(eta=20),
+        output=None,
+        seed=draw_seed(rng),
+        termination=NoTermination(),
+    )
+    _run(algorithm, evaluations, rng, scaled=True)
+
+
+def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
+    """NSGA-II on the real metrics."""
+    algorithm = NSGA2(
+        pop_size=_population_size(evaluations),
+        sampling=FloatRandomSampling(),
+        selection=TournamentSelection(func_comp=binary_tournament),
+        crossover=SBX(eta=15, prob=0.9),
+        mutation=PM(eta=20),
+        survival=RankAndCrowding(),
+        output=None,
+        seed=draw_seed(rng),
+    )
+    algorithm.termination = NoTermination()  # its constructor takes none
+    _run(algorithm, evaluations, rng)
+
+
+def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
+    """NSGA-III on the real metrics."""
+    evaluations.require_trade_off("nsga3")
+    algorithm = NSGA3(
+        _directions(evaluations.m, _population_size(evaluations)),
+        sampling=FloatRandomSampling(),
+        selection=TournamentSelection(func_comp=comp_by_cv_then_random),
+        crossover=SBX(eta=30, prob=1.0),
+        mutation=PM(eta=20),
+        output=None,
+        seed=draw_seed(rng),
+        termination=NoTermination(),
+    )
+    _run(algorithm, evaluations, rng)
+
+
+def _run(
+    algorithm: Algorithm,
+    evaluations: Budget,
+    rng: np.random.Generator,
+    *,
+    scaled: bool = False,
+) -> None:
+    d, m = evaluations.d, evaluations.m
+    problem = Problem(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
+    algorithm.setup(problem)
+    unit = None if scaled else np.ones(m)
+    while evaluations.left:
+        # NSGA-III switches all warnings off for the whole process.
+        with warnings.catch_warnings():
+            asked = algorithm.ask()
+        if asked is None:
+            # The population has converged to one point, so that every child repeats.
+            evaluations.spend(rng.random((evaluations.left, d)))
+            return
+        # MOEA/D asks for an individual at a time, the others for a population.
+        U = np.atleast_2d(np.asarray(asked.get("X"), dtype=np.float64))
+        Y = evaluations.spend(U)
+        if len(Y) < len(U):
+            return
+        if unit is None:
+            width = np.ptp(Y, axis=0)
+            unit = np.where(width > 0, width, 1.0)
+        with warnings.catch_warnings():
+            # pymoo minimises
+            algorithm.evaluator.eval(StaticProblem(problem, F=-Y / unit), asked)
+            algorithm.tell(infills=asked)
+
+
+def _population_size(evaluations: Budget) -> int:
+    return max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
+
+
+@functools.cache
+def _directions(n_tasks: int, n: int) -> FloatArray:
+    """Spread n directions, or one per task if that is more, over the simplex."""
+    n = max(n, n_tasks)
+    if n_tasks == 2:
+        found = get_reference_directions("das-dennis", 2, n_partitions=n - 1)
+    else:
+        # Das and Dennis have no set of just any size; the seed only starts the spread.
+        found = get_reference_directions("energy", n_tasks, n, seed=1)
+    return np.asarray(found, dtype=np.float64)
+
+
+OPPONENTS: dict[str, Opponent] = {
+    "random": _random,
+    "sobol": _sobol,
+    "grid": _grid,
+    "moead": _moead,
+    "nsga2": _nsga2,
+    "nsga3": _nsga3,
+    "cma_es": cma_es,
+    "qlognehvi": qlognehvi,
+    "optuna": optuna_tpe,
+}

@@ -1,0 +1,192 @@
+"""The paper's tables of a comparison: fronts, win rates, and methods by preference.
+
+Each is made of the content of ``comparison.json``, whose ``runs`` hold the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from mergekit_map.compare.contest import DIRECT, OURS
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
+
+Content: TypeAlias = Mapping[str, Any]
+
+# What no single checkpoint can be: each task has a model of its own.
+_BEYOND = ("Single task models",)
+
+_LABELS = {
+    DIRECT: "Direct search",
+    "sobol": "Sobol",
+    "grid": "Grid",
+    "moead": "MOEA/D",
+    "nsga2": "NSGA-II",
+    "nsga3": "NSGA-III",
+    "cma_es": "CMA-ES",
+    "qlognehvi": "qLogNEHVI",
+    "optuna": "Optuna",
+}
+
+
+def comparison_tables(content: Content) -> list[Table]:
+    """Make all tables of a comparison."""
+    return [win_rate_table(content), methods_table(content), fronts_table(content)]
+
+
+def win_rate_table(content: Content) -> Table:
+    """Hold each run against the direct search, as tables 2 and 3 of the paper do."""
+    rows: list[list[Cell]] = []
+    for run in content["runs"]:
+        direct = run["fronts"][DIRECT]
+        budget = direct["evaluations"]
+        rows.append(
+            [
+                run["name"],
+                run["models"],
+                len(run["tasks"]),
+                budget,
+                budget ** (1 / len(run["coefficients"])),
+                run["fronts"][OURS]["evaluations"],
+                _spread(direct["win_rate"]),
+                _spread(run["r2"]),
+            ]
+        )
+    return Table(
+        name="win_rate",
+        title="Win rate over direct search",
+        caption=(
+            "Win rate: how often a point of the front of MAP is better than one of the "
+            "direct search (random merges, those that no other dominates), over all "
+            f"pairs of {content['draws']} points drawn from each and all tasks, as "
+            f"measured; 50 % is a tie, ± over {content['repeats']} draws. R²: the "
+            "surrogates on the merges of the direct search, which they were not fitted "
+            "to; ± over the tasks. Merges: how many each evaluated, and per axis of "
+            "the box. Measured points of MAP's front assess it and do not count."
+        ),
+        columns=[
+            Column("search"),
+            Column("models"),
+            Column("tasks"),
+            Column("merges, direct search"),
+            Column("per axis", digits=2),
+            Column("merges, MAP"),
+            Column("win rate", digits=1, percent=True),
+            Column("R²"),
+        ],
+        rows=rows,
+    )
+
+
+def methods_table(content: Content) -> Table:
+    """Hold all methods against one another by preference, as table 4 does."""
+    runs: Sequence[Content] = content["runs"]
+    methods = list(dict.fromkeys(name for run in runs for name in run["methods"]))
+    methods = [name for name in methods if name != OURS] + [OURS]
+    rows: list[list[Cell]] = [
+        [
+            _LABELS.get(name, name),
+            *(_spread(run["methods"].get(name)) for run in runs),
+        ]
+        for name in methods
+    ]
+    percent = content["unit"] == "percent"
+    unit = (
+        "The metrics are scores between 0 and 1, taken as they are."
+        if percent
+        else "Tasks have different units, so 1 is the best and 0 the worst value of a "
+        "task on the front of all that was measured of this merge; other merges may "
+        "lie outside."
+    )
+    return Table(
+        name="methods",
+        title="Preference-weighted sums, higher is better",
+        caption=(
+            f"Mean ± standard deviation over {content['preferences']} random "
+            f"preferences that add up to 1. {unit} MAP gives each preference the point "
+            "of its front with the best predicted sum, and what counts is what was "
+            "measured there. Searches give each the best merge that they measured. "
+            "Single task models: every task by the fine-tuned model that is best at "
+            "it, which no one checkpoint is. The best single model is chosen for each "
+            "preference. Baselines have the parameters of `mergekit_map.compare."
+            "baseline_merges`; task arithmetic the scalar of 0.1 to 1 with the best "
+            "equally weighted sum, as measured, and DARE-TA the same. With the "
+            "preference as weights, a model has the sum of the shares of the tasks it "
+            "is best at."
+        ),
+        columns=[
+            Column("method"),
+            *(
+                Column(
+                    heading,
+                    digits=2 if percent else 3,
+                    percent=percent,
+                    better="higher",
+                )
+                for heading in _headings(runs)
+            ),
+        ],
+        rows=rows,
+        beyond=[i for i, name in enumerate(methods) if name in _BEYOND],
+    )
+
+
+def fronts_table(content: Content) -> Table:
+    """Hold the fronts of all searches against a reference, and one another."""
+    return Table(
+        name="fronts",
+        title="Fronts",
+        caption=(
+            "As measured, tasks scaled by ideal and nadir of the reference: the merges "
+            "that no other dominates, of all that any search measured of this merge. "
+            "HV: share of the reference's hypervolume. GD, IGD: generational distance "
+            "and its inverse, p = 2 as printed in the paper's appendix, to the "
+            "reference and to the front of the direct search, random. MAP wins: its "
+            "win rate over the method."
+        ),
+        columns=[
+            Column("search"),
+            Column("method"),
+            Column("merges"),
+            Column("points"),
+            Column("HV"),
+            Column("GD"),
+            Column("IGD"),
+            Column("GD to direct"),
+            Column("IGD to direct"),
+            Column("MAP wins", digits=1, percent=True),
+        ],
+        rows=[row for run in content["runs"] for row in _front_rows(run)],
+    )
+
+
+def _front_rows(run: Content) -> Iterator[list[Cell]]:
+    for name, front in run["fronts"].items():
+        yield [
+            run["name"],
+            name,
+            front["evaluations"],
+            front["points"],
+            front["hypervolume"],
+            front["gd"],
+            front["igd"],
+            front["gd_direct"],
+            front["igd_direct"],
+            _spread(front.get("win_rate")),
+        ]
+
+
+def _headings(runs: Sequence[Content]) -> list[str]:
+    """Head columns by the number of models, and by the run where that is not unique."""
+    counts = [run["models"] for run in runs]
+    return [
+        f"{run['models']} models"
+        + (f" ({run['name']})" if counts.count(run["models"]) > 1 else "")
+        for run in runs
+    ]
+
+
+def _spread(found: Content | None) -> Cell:
+    if found is None or found["mean"] is None:
+        return None
+    return Spread(found["mean"], found["std"])

@@ -1,0 +1,1 @@
+"""What a configuration says, every key with its line."""

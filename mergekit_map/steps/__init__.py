@@ -1,0 +1,1 @@
+"""Where rooms meet: a module per step from YAML to checkpoint."""

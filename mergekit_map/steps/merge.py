@@ -1,0 +1,87 @@
+"""The checkpoint of a selection: written by mergekit, measured, and described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.files import whole_folder
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.publish.card import MergeRecord, write_card
+from mergekit_map.publish.plots import save_front
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.steps.evaluate import MergeEvaluator, one_checkpoint
+from mergekit_map.steps.nested import Recipes, merge_stages, nests_checkpoints
+from mergekit_map.steps.project import Project, finished_project, refuse_changes
+from mergekit_map.steps.select import Selection
+from mergekit_map.study.choosing import chosen_as
+from mergekit_map.study.log import open_log
+from mergekit_map.study.measuring import measure
+from mergekit_map.study.results import measured_point
+from mergekit_map.study.study import Candidate, Reporter
+
+
+def merge_point(
+    run: Path,
+    out: Path,
+    selection: Selection,
+    options: MergeOptions,
+    reporter: Reporter,
+) -> tuple[Merge, str]:
+    """Write the checkpoint of a selection with mergekit, and measure what was written.
+
+    What is measured of it goes into the log and the front of the run. Returns the point
+    of ``front.json`` with all its measurements, and the stock command that writes the
+    same checkpoint.
+
+    Raises:
+        ArtifactError: ``out`` exists, or the run folder is not finished.
+        MergeError: the models have changed since the search.
+    """
+    project = finished_project(run, options)
+    recipes, place = Recipes(project), run
+    with whole_folder(out) as folder:
+        if nests_checkpoints(project):
+            recipes, place = merge_stages(project, run, selection.recipe, folder)
+            refuse_changes(recipes.project, RunFolder(place).read_manifest())
+        else:
+            config = stock_config(project.space, selection.point.coefficients)
+            write_checkpoint(config, folder, project.options)
+        (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
+        point = _measure_checkpoint(recipes.project, folder, place, selection, reporter)
+        front = _front_with(point, selection, run)
+        command = recipes.command(Path("mergekit_config.yml"), "OUT")
+        tasks = project.spec.tasks
+        record = MergeRecord(out.name, selection.recipe, command, front, tasks)
+        write_card(folder, record)
+    save_front(front, RunFolder(run))
+    return point, recipes.command(RunFolder(run).chosen_recipe, "OUT")
+
+
+def _front_with(point: Merge, selection: Selection, run: Path) -> Front:
+    """Give the front as it is known now that a point of it is merged and measured."""
+    front = RunFolder(run).read_front().with_point(selection.index, point)
+    return chosen_as(front, selection.index, selection.front.select)
+
+
+def _measure_checkpoint(
+    project: Project,
+    folder: Path,
+    run: Path,
+    selection: Selection,
+    reporter: Reporter,
+) -> Merge:
+    """Measure what was written, on the tasks that are not measured there yet."""
+    study = project.study()
+    candidate: Candidate = ("front", selection.point.coefficients)
+    with (
+        open_log(RunFolder(run).log) as log,
+        MergeEvaluator(
+            lambda: one_checkpoint(project, folder), RunFolder(run).samples(study.merge)
+        ) as evaluate,
+    ):
+        measure(study, [candidate], evaluate, log, reporter.progress)
+        return measured_point(study, selection.point, log)

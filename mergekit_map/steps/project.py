@@ -1,0 +1,227 @@
+"""A configuration, checked as far as it can be without a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.config.parsing import (
+    Problem,
+    parse_map_block,
+    parse_tasks,
+    raise_problems,
+    repeated_keys,
+)
+from mergekit_map.config.specs import MapSpec
+from mergekit_map.config.yaml_file import YamlFile, read_yaml
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.adapters import with_adapter_cache
+from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.gradients import check_gradients
+from mergekit_map.merging.models import absolute_references
+from mergekit_map.merging.preflight import check_models
+from mergekit_map.merging.recipe import merge_identity
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.staged import is_linear, staging_problems
+from mergekit_map.merging.weights import check_plan
+from mergekit_map.results.run_folder import Identity, Manifest, open_run
+from mergekit_map.study.checking import search_problems
+from mergekit_map.study.study import Study
+from mergekit_map.tasks.loading import LoadedTask, load_tasks
+
+
+@dataclass(frozen=True, eq=False)
+class Project:
+    """A configuration that has been checked as far as it can be without a model."""
+
+    file: YamlFile
+    directory: Path  # where its relative paths start
+    spec: MapSpec
+    space: MergeSpace
+    tasks: Mapping[str, LoadedTask]
+    options: MergeOptions
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name all that decides what a merge is."""
+        return merge_identity(self.space, self.options)
+
+    def study(self) -> Study:
+        """Reduce to what the study room needs: numbers, names, fingerprints."""
+        return replace(self.outline(), merge=digest(self.identity))
+
+    def outline(self) -> Study:
+        """Give the study as far as it is known without reading the models."""
+        space = self.space
+        return Study(
+            bounds=dict(
+                zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
+            ),
+            anchors={a.label: a.coefficients for a in space.anchors()},
+            tasks={name: task.metric for name, task in self.tasks.items()},
+            definitions={name: self._definition(name) for name in self.tasks},
+            merge="",
+            search=self.spec.search,
+            select=self.spec.select,
+        )
+
+    def _definition(self, name: str) -> str:
+        """Digest what is measured, and by what where it is not by this program."""
+        backend = self.spec.backend
+        if backend is None or self.spec.tasks[name].kind != "lm_eval":
+            return self.tasks[name].fingerprint[:16]
+        return digest([self.tasks[name].fingerprint, backend.model_dump()])
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What a configuration says, before a model is looked at."""
+
+    file: YamlFile
+    directory: Path
+    options: MergeOptions
+    spec: MapSpec | None  # None where the map block is wrong
+    tasks: Mapping[str, LoadedTask]
+    merge: Mapping[str, Any] | None  # mergekit's part; None where it is wrong
+    problems: Sequence[Problem]
+
+
+def load_project(
+    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+) -> Project:
+    """Read a configuration and report every problem of it at once.
+
+    Relative paths start at ``directory``, by default the working directory, as they do
+    in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
+    unless the options name one.
+
+    Raises:
+        ConfigError: with all problems, located by file, line and key.
+    """
+    draft = read_draft(config, options, directory)
+    if (merge := draft.merge) is not None:
+        found = check_models(merge, draft.options)
+        draft = replace(draft, problems=[*draft.problems, *found])
+        if not found:
+            draft = replace(draft, options=with_adapter_cache(merge, draft.options))
+    project, problems = finish_draft(draft)
+    raise_problems(draft.file, problems)
+    if project is None:
+        raise AssertionError("no problem, and no project either")
+    return project
+
+
+def read_draft(
+    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+) -> Draft:
+    """Read a configuration and load its tasks; no model is looked at.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    directory = (directory or Path.cwd()).resolve()
+    file = read_yaml(config)
+    merge = {key: value for key, value in file.content.items() if key != "map"}
+    problems = [*repeated_keys(file), *check_merge(merge)]
+    known = None if _concerns_merge(problems) else absolute_references(merge, directory)
+    spec, found = parse_map_block(file)
+    problems += found
+    tasks, wrong = load_tasks(parse_tasks(file)[0], directory)
+    problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in wrong]
+    problems += check_gradients(merge, spec) if spec is not None else []
+    options = options or MergeOptions()
+    return Draft(file, directory, options, spec, tasks, known, problems)
+
+
+def finish_draft(
+    draft: Draft, *, plan: bool = True
+) -> tuple[Project | None, list[Problem]]:
+    """Make a project of a draft, or say what stands against it, the draft's included.
+
+    With ``plan``, mergekit plans the merge, for which it wants the models.
+    """
+    options, spec, problems = draft.options, draft.spec, [*draft.problems]
+    if draft.merge is None or spec is None or _concerns_merge(problems):
+        return None, problems
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": spec.search.seed})
+    space, found = build_space(draft.merge, spec.search)
+    problems += found
+    if space is None:
+        return None, problems
+    problems += check_plan(space, options) if plan else []
+    if problems:
+        return None, problems
+    project = Project(draft.file, draft.directory, spec, space, draft.tasks, options)
+    if spec.search.strategy == "nested" and not is_linear(space):
+        problems += staging_problems(space)
+    problems += search_problems(project.outline())
+    return (None if problems else project), problems
+
+
+def _concerns_merge(problems: list[Problem]) -> bool:
+    return any(problem.key[:1] != ("map",) for problem in problems)
+
+
+def digest(content: Any) -> str:
+    """Shorten any content that JSON can write to 16 digits."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def finished_project(run: Path, options: MergeOptions) -> Project:
+    """Load the project of a finished search, with the seed that it was merged with.
+
+    Raises:
+        ArtifactError: the search is not finished.
+        ConfigError: its configuration cannot be used any more.
+        MergeError: its models or tasks have changed since.
+    """
+    folder = open_run(run)
+    manifest = folder.read_manifest()
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": manifest.random_seed})
+    project = load_project(folder.config, options, Path(manifest.directory))
+    refuse_changes(project, manifest)
+    return project
+
+
+def refuse_changes(project: Project, manifest: Manifest) -> None:
+    """Refuse a project whose models or tasks are not those of a manifest.
+
+    Raises:
+        MergeError: with what has changed.
+    """
+    study = project.study()
+    changed = [
+        f"task {name!r}"
+        for name, definition in study.definitions.items()
+        if manifest.definitions.get(name) != definition
+    ]
+    if study.merge != manifest.merge:
+        changed.insert(0, changes_in_words(manifest.identity, project.identity))
+    if changed:
+        raise MergeError(
+            f"{' and '.join(changed)} changed since the search, so the merge would not "
+            "be the one that was measured; search again, or put back what changed"
+        )
+
+
+def changes_in_words(before: Identity, now: Identity) -> str:
+    """Say what differs between two identities of a merge."""
+    changed = _differing(before, now)
+    match before.get("models"), now.get("models"):
+        case dict() as former, dict() as present if "models" in changed:
+            names = [Path(name).name for name in _differing(former, present)]
+            changed[changed.index("models")] = f"models ({', '.join(names)})"
+    return "the " + ", ".join(changed or ["configuration"])
+
+
+def _differing(before: Identity, now: Identity) -> list[str]:
+    return [key for key in {**before, **now} if before.get(key) != now.get(key)]

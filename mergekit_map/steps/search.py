@@ -1,0 +1,192 @@
+"""The search as a function: from a project to a finished run folder."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mergekit_map.files import write_atomically
+from mergekit_map.publish.plots import save_front
+from mergekit_map.results.front import Front
+from mergekit_map.results.records import read_record, write_record
+from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
+from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
+from mergekit_map.steps.nested import (
+    Recipes,
+    last_pair_folder,
+    nests_checkpoints,
+    search_pairs,
+)
+from mergekit_map.steps.project import Project, changes_in_words, digest
+from mergekit_map.study.grouping import first_candidates
+from mergekit_map.study.importing import add_imported
+from mergekit_map.study.log import Evaluation, EvaluationLog, open_log
+from mergekit_map.study.measuring import matching, measure
+from mergekit_map.study.results import fitted_surrogates, found_front
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Reporter, Study, StudyResult
+from mergekit_map.version import __version__
+
+
+def search_front(
+    project: Project,
+    run: Path,
+    reporter: Reporter,
+    imported: Sequence[Evaluation] = (),
+) -> Front:
+    """Search into a run folder, going on where an earlier search was stopped.
+
+    What was measured elsewhere may be imported, as ``read_imported`` gives it.
+
+    Raises:
+        ArtifactError: the folder is something else's, or another search is writing it.
+        MapError: the models or tasks cannot be merged or measured.
+    """
+    if nests_checkpoints(project):
+        return _search_nested(project, run, reporter, imported)
+    with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
+        result = run_study(study, evaluate, log, reporter.progress)
+        front = found_front(study, result, log)
+        _write_stages(result, log, run)
+    surrogates = fitted_surrogates(study, result)
+    _write_results(project, front, surrogates, Recipes(project), run)
+    return front
+
+
+def _search_nested(
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
+) -> Front:
+    """Search pair after pair, each into a folder of its own."""
+    with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
+        anchors = first_candidates(study)
+        measure(study, anchors, evaluate, log, reporter.progress)
+        evaluations = matching(study, log)
+
+    def search(pair: Project, folder: Path) -> Front:
+        return search_front(pair, folder, reporter)
+
+    front, recipes = search_pairs(project, evaluations, run, search)
+    last = RunFolder(last_pair_folder(project, run))
+    surrogates = read_record(last.surrogates, Surrogates, "finished search")
+    _write_results(project, front, surrogates, recipes, run)
+    return front
+
+
+@contextmanager
+def _opened_run(
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
+) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
+    """Open a run folder and the models, as long as merges are measured."""
+    folder = RunFolder(run)
+    folder.claim()
+    study = project.study()
+    opener = merges_as_asked(project)
+    with (
+        open_log(folder.log) as log,
+        MergeEvaluator(
+            lambda: opener(project), folder.samples(study.merge)
+        ) as evaluate,
+    ):
+        folder.manifest.unlink(missing_ok=True)
+        write_atomically(folder.config, project.file.text)
+        _note_changes(project, study, log, folder, reporter)
+        add_imported(study, log, imported, reporter.notice)
+        yield study, log, evaluate
+        latest = {e.key: e for e in matching(study, log)}
+    if failed := sum(e.failed for e in latest.values()):
+        reporter.notice(
+            f"{failed} measurements failed and are left out of the fits; they are the "
+            f"lines with a null value in {folder.log}"
+        )
+
+
+def _note_changes(
+    project: Project,
+    study: Study,
+    log: EvaluationLog,
+    run: RunFolder,
+    reporter: Reporter,
+) -> None:
+    """Say which measurements of an earlier search cannot be used, and why."""
+    known = Identities()
+    if run.identities.exists():
+        known = read_record(run.identities, Identities, "list of earlier merges")
+    usable = {id(e) for e in matching(study, log)}
+    unused = [
+        e
+        for e in log
+        if id(e) not in usable and e.task in study.tasks and e.role != "baseline"
+    ]
+    for merge in dict.fromkeys(e.merge for e in unused):
+        count = sum(e.merge == merge for e in unused)
+        before = known.merges.get(merge, {})
+        what = (
+            "the task definition"
+            if merge == study.merge
+            else changes_in_words(before, project.identity)
+        )
+        reporter.notice(
+            f"{count} measurements in {log.path} are kept but not used: {what} "
+            "changed; front and recipes will be those of the new search"
+        )
+    merges = {**known.merges, study.merge: project.identity}
+    write_record(run.identities, Identities(merges=merges))
+
+
+def _write_stages(result: StudyResult, log: EvaluationLog, run: Path) -> None:
+    """Keep and draw the front of every pair of nested MAP."""
+    for stage in result.stages:
+        # Only the whole is merged, so that the points of a pair have no recipes.
+        front = found_front(stage.study, stage.result, log, part=True)
+        save_front(front, RunFolder(run / "nested" / stage.name))
+
+
+def _write_results(
+    project: Project, front: Front, surrogates: Surrogates, recipes: Recipes, run: Path
+) -> None:
+    folder = RunFolder(run)
+    for index, point in enumerate(front.points):
+        comments = _recipe_comments(recipes, front, index, folder)
+        text = recipes.text(point.coefficients, comments)
+        write_atomically(folder.recipe(index), text)
+        if index == front.selected:
+            write_atomically(folder.chosen_recipe, f"# {front.reason}\n{text}")
+    folder.remove_recipes(len(front.points))
+    write_record(folder.surrogates, surrogates)
+    save_front(front, folder)
+    write_record(folder.manifest, _manifest(project, project.study()))
+
+
+def _recipe_comments(
+    recipes: Recipes, front: Front, index: int, run: RunFolder
+) -> list[str]:
+    point = front.points[index]
+    lines = [f"mergekit-map {__version__}, point {index} of {len(front.points)}."]
+    for task, predicted in point.readings("predicted").items():
+        text = (
+            f"{task}: predicted {predicted.value:.6g} {front.tasks[task].unit}".rstrip()
+        )
+        measured = point.measured[task].value
+        lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
+    command = recipes.command(run.recipe(index), "OUT")
+    return [*lines, f"Merge it with: {command}"]
+
+
+def _manifest(project: Project, study: Study) -> Manifest:
+    packages = ("mergekit", "torch", "transformers", "lm_eval", "peft", "pymoo")
+    return Manifest(
+        mergekit_map=__version__,
+        python=platform.python_version(),
+        packages={name: importlib.metadata.version(name) for name in packages},
+        config=digest(project.file.text),
+        directory=str(project.directory),
+        seed=study.search.seed,
+        random_seed=project.options.random_seed,
+        merge=study.merge,
+        identity=project.identity,
+        definitions=dict(study.definitions),
+    )

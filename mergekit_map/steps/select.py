@@ -1,0 +1,80 @@
+"""Choosing a point of a finished front: no model is loaded, nothing is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mergekit_map.config.parsing import parse_select
+from mergekit_map.files import write_atomically
+from mergekit_map.publish.plots import save_front
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.run_folder import open_run
+from mergekit_map.study.choosing import choose_point, judged
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A point of a front, and the recipe that merges it."""
+
+    front: Front
+    recipe: str  # mergekit YAML
+
+    @property
+    def index(self) -> int:
+        """Tell which point of the front it is."""
+        return self.front.selected
+
+    @property
+    def point(self) -> Merge:
+        """Give the point."""
+        return self.front.chosen
+
+
+def select_point(
+    run: Path,
+    *,
+    prefer: Mapping[str, float] | None = None,
+    scalarization: str | None = None,
+    knee: bool = False,
+    require: Mapping[str, float | str] | None = None,
+    index: int | None = None,
+) -> Selection:
+    """Choose a point of a front and write ``recipe.yml``.
+
+    The arguments are the keys of ``map.select``. Without any, what was chosen last
+    stays chosen.
+
+    Args:
+        run: The folder of a finished search.
+        prefer: How much each task counts, after it is scaled by its best and worst
+            value on the front.
+        scalarization: ``sum`` of the weighted tasks, or ``achievement``: the weighted
+            distance to the best, on the task where it is largest.
+        knee: Take the point that every other one loses more against than it gains.
+        require: Limits that the predictions of the point must keep: a number in the
+            task's own units, or a share of the best single model such as ``"95%"``.
+        index: The number of the point.
+
+    Raises:
+        ArtifactError: the search is not finished.
+        ConfigError: there is no such task, or the arguments do not go together.
+        DesignError: there is no such point, or none within the limits.
+    """
+    asked = {
+        "prefer": prefer,
+        "scalarization": scalarization,
+        "knee": knee or None,
+        "require": require,
+        "index": index,
+    }
+    select = parse_select({k: v for k, v in asked.items() if v is not None})
+    folder = open_run(run)
+    front = folder.read_front()
+    asked_for_one = bool(select.model_fields_set)
+    front = choose_point(front, select) if asked_for_one else judged(front)
+    recipe = f"# {front.reason}\n{folder.read_recipe(front.selected)}"
+    write_atomically(folder.chosen_recipe, recipe)
+    save_front(front, folder)
+    return Selection(front, recipe)

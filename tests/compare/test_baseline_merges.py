@@ -1,0 +1,200 @@
+"""The merges that fronts are held against, written by mergekit and done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mergekit.options import MergeOptions
+from safetensors.numpy import load_file
+
+from mergekit_map.compare.baseline_merges import (
+    dare_arithmetic,
+    fine_tuned_models,
+    has_base,
+    model_soup,
+    sign_electing_merges,
+    single_model,
+    slerp,
+    task_arithmetic,
+    trimmed_task_vectors,
+)
+from mergekit_map.config.specs import SearchSpec
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.recipe import merge_identity, stock_config
+from mergekit_map.merging.space import MergeSpace, build_space
+
+OPTIONS = MergeOptions(random_seed=3, quiet=True)
+TENSOR = "model.layers.1.mlp.up_proj.weight"
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def searched(
+    family: Mapping[str, Path], names: str = "ab", method: str = "della", **more: Any
+) -> MergeSpace:
+    config = {
+        "merge_method": method,
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[n])} for n in names],
+        "dtype": "float32",
+        **more,
+    }
+    space, problems = build_space(config, SearchSpec())
+    assert problems == []
+    assert space is not None
+    return space
+
+
+def merged(space: MergeSpace, folder: Path) -> Array:
+    """Merge with stock mergekit, which must use every key, and read a matrix."""
+    config = stock_config(space, {})
+    assert check_merge(config) == []
+    write_checkpoint(config, folder / "merged", OPTIONS)
+    return load_file(folder / "merged" / "model.safetensors")[TENSOR]
+
+
+def matrix(model: Path) -> Array:
+    return load_file(model / "model.safetensors")[TENSOR]
+
+
+def test_single_models_are_what_they_are(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    space = searched(family)
+
+    one, other = fine_tuned_models(space)
+
+    assert [one, other] == [str(family["a"]), str(family["b"])]
+    single = merged(single_model(space, other), tmp_path)
+    np.testing.assert_array_equal(single, matrix(family["b"]))
+
+
+def test_the_soup_is_the_mean_of_the_fine_tuned_models(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    soup = merged(model_soup(searched(family, "abc")), tmp_path)
+
+    mean = np.mean([matrix(family[n]) for n in "abc"], axis=0)
+    np.testing.assert_allclose(soup, mean, atol=1e-7)
+
+
+def test_slerp_goes_half_the_way_on_the_arc(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    middle = merged(slerp(searched(family)), tmp_path)
+
+    a, b = matrix(family["a"]).ravel(), matrix(family["b"]).ravel()
+    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    # Half way sin(t θ) / sin θ is the same for both, 1 / (2 cos(θ / 2)).
+    expected = (a + b) / (2 * np.sqrt((1 + cosine) / 2))
+    np.testing.assert_allclose(middle.ravel(), expected, atol=1e-6)
+
+
+def test_ties_averages_what_agrees_of_the_largest_fifth(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    ties = sign_electing_merges(searched(family, "abc"))["TIES"]
+    task_vector = merged(ties, tmp_path) - matrix(family["base"])
+
+    deltas = np.array([matrix(family[n]) - matrix(family["base"]) for n in "abc"])
+    for delta in deltas:
+        limit = np.sort(np.abs(delta).ravel())[-int(0.2 * delta.size)]
+        delta[np.abs(delta) < limit] = 0
+    elected = np.where(deltas.sum(axis=0) >= 0, 1, -1)
+    agreeing = np.sign(deltas) == elected
+    count = np.maximum(agreeing.sum(axis=0), 1)
+    expected = (deltas * agreeing).sum(axis=0) / count
+    np.testing.assert_allclose(task_vector, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["DARE-TIES", "DELLA"])
+def test_half_of_each_task_vector_is_dropped_at_random(
+    family: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    space = sign_electing_merges(searched(family))[name]
+    task_vector = merged(space, tmp_path) - matrix(family["base"])
+
+    # An element is zero if both models drop it, or one does and the other is outvoted.
+    assert np.mean(task_vector == 0) == pytest.approx(0.25, abs=0.03)
+    assert space.template["parameters"] == {"normalize": True}
+
+
+def test_dare_weighs_all_models_alike(family: dict[str, Path], tmp_path: Path) -> None:
+    space = searched(family)
+    base = matrix(family["base"])
+
+    whole = merged(dare_arithmetic(space, 1.0), tmp_path / "1") - base
+    third = merged(dare_arithmetic(space, 0.3), tmp_path / "0.3") - base
+
+    np.testing.assert_allclose(third, 0.3 * whole, atol=1e-6)
+    assert np.mean(whole == 0) == pytest.approx(0.25, abs=0.03)
+
+
+def test_what_task_arithmetic_has_measured_counts_for_its_baseline(
+    family: dict[str, Path],
+) -> None:
+    space = searched(family, method="task_arithmetic")
+    same = task_arithmetic(space)
+
+    assert merge_identity(same, OPTIONS) == merge_identity(space, OPTIONS)
+    assert same.names == ("a", "b")
+
+
+def test_trimmed_task_vectors_are_added_and_not_averaged(
+    family: dict[str, Path],
+) -> None:
+    space = trimmed_task_vectors(searched(family))
+
+    assert space.template["parameters"] == {"normalize": False}
+    densities = [m["parameters"] for m in space.template["models"]]
+    assert densities == [{"density": 0.2}] * 2
+    assert space.names == ("a", "b")
+
+
+def test_every_baseline_has_the_tokenizer_of_the_merge(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    space = searched(family, tokenizer={"source": "base"}, chat_template="chatml")
+
+    single = single_model(space, str(family["a"]))
+
+    assert single.template["tokenizer"] == {"source": str(family["base"])}
+    assert single.template["chat_template"] == "chatml"
+    assert space.template["tokenizer"] == {"source": "base"}
+    np.testing.assert_array_equal(merged(single, tmp_path), matrix(family["a"]))
+
+
+def test_a_merge_without_a_base_has_whole_models_alone(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    config = {
+        "merge_method": "linear",
+        "models": [{"model": str(family[n])} for n in "ab"],
+    }
+    space, _ = build_space(config, SearchSpec())
+    assert space is not None
+
+    assert not has_base(space)
+    assert fine_tuned_models(space) == [str(family[n]) for n in "ab"]
+    soup = merged(model_soup(space), tmp_path)
+    mean = (matrix(family["a"]) + matrix(family["b"])) / 2
+    np.testing.assert_allclose(soup, mean, atol=1e-7)
+
+
+def test_baselines_take_whole_models(family: dict[str, Path]) -> None:
+    layers = [{"model": str(family[n]), "layer_range": [0, 2]} for n in "ab"]
+    config = {
+        "merge_method": "ties",
+        "base_model": str(family["base"]),
+        "slices": [{"sources": layers}],
+    }
+    space, _ = build_space(config, SearchSpec())
+    assert space is not None
+
+    assert check_merge(model_soup(space).template) == []
+    assert "slices" not in task_arithmetic(space).template

@@ -1,0 +1,305 @@
+"""``mergekit-map compare`` on real, if tiny, models."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+
+from mergekit_map.cli import main
+from mergekit_map.compare import adamerging as adapting
+from mergekit_map.compare import baselines, comparing
+from mergekit_map.compare.baselines import NAMES, count_baselines, why_not_adapt
+from mergekit_map.steps.project import load_project
+
+BUDGET = 12
+PREFERENCES = 3
+POINTS = 6  # of the front that are measured
+SCALARS = (0.3, 0.6)
+STEPS = 4  # of AdaMerging
+TABLES = ("fronts", "methods", "win_rate")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A search that was compared, stopped twice on the way."""
+
+    run: Path
+    front: dict[str, Any]  # before
+    searched: int  # lines of the log before
+    output: str
+
+
+@pytest.fixture(scope="module")
+def compared(
+    family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Compared]:
+    folder = tmp_path_factory.mktemp("compared")
+    run = folder / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparing, "MOST_POINTS", POINTS)
+        patch.setattr(baselines, "SCALARS", SCALARS)
+        patch.setattr(baselines, "STEPS", STEPS)
+        patch.setattr(adapting, "STEPS", STEPS)
+        invoke("search", str(write_config(folder, family)), str(run))
+        front = json.loads((run / "front.json").read_text())
+        searched = len(lines(run))
+        for stop in (38, 50):  # within MOEA/D, then within AdaMerging
+            with pytest.MonkeyPatch.context() as stopping:
+                stop_after(stopping, stop)
+                assert "stopped; all finished" in compare(run, code=130)
+        assert not (run / "compare").exists()
+        yield Compared(run, front, searched, compare(run))
+
+
+def write_config(
+    folder: Path, family: dict[str, Path], evaluations: int = 7, **changes: Any
+) -> Path:
+    """Write a configuration of two models, measured on two texts."""
+    texts = {
+        "greeting": "hello world, one plus two\n" * 4,
+        "code": "def return x\n" * 6,
+    }
+    tasks = {}
+    for name, text in texts.items():
+        file = folder / f"{name}.txt"
+        file.write_text(text)
+        tasks[name] = {"perplexity": {"file": str(file)}, "block": 16}
+    config = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[n])} for n in "ab"],
+        "dtype": "float32",
+        "map": {
+            "tasks": tasks,
+            "search": {"evaluations": evaluations, "remeasure": 0},
+        },
+        **changes,
+    }
+    path = folder / "config.yml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
+
+
+def invoke(*arguments: str, code: int = 0) -> str:
+    result = click.testing.CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
+    numbers = ("--budget", str(BUDGET), "--preferences", str(PREFERENCES))
+    return invoke("compare", *map(str, runs), *numbers, *more, code=code)
+
+
+def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
+    """Let a number of measurements pass, then press Ctrl-C."""
+    original: Callable[..., Any] = comparing.Bench._report
+    passed = iter(range(count))
+
+    def report(bench: Any, progress: Any) -> None:
+        if next(passed, None) is None:
+            raise KeyboardInterrupt("stopped")
+        original(bench, progress)
+
+    patch.setattr(comparing.Bench, "_report", report)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    log = (run / "evaluations.jsonl").read_text()
+    return [json.loads(line) for line in log.splitlines()]
+
+
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def copied(compared: Compared, folder: Path) -> Path:
+    return Path(shutil.copytree(compared.run, folder / "copy"))
+
+
+@pytest.mark.slow
+def test_nothing_is_measured_twice(compared: Compared) -> None:
+    log = lines(compared.run)
+    keys = [(line["merge"], str(line["coefficients"]), line["task"]) for line in log]
+    roles = {line["role"] for line in log[compared.searched :]}
+    steps = [line for line in log if line["task"] == "next-token entropy"]
+
+    assert len(set(keys)) == len(keys)
+    assert roles == {"front", "opponent", "baseline"}
+    assert len(steps) == 2 * STEPS
+    # The front, two opponents, and baselines: two models; soup, SLERP and three that
+    # elect signs; scalars and preferences; DARE; and AdaMerging twice.
+    count = POINTS + 2 * BUDGET + 2 + 5 + len(SCALARS) + PREFERENCES + 1 + 2
+    assert f"{count} merges to measure" in compared.output
+    assert f"and {2 * STEPS} steps of AdaMerging" in compared.output
+
+
+@pytest.mark.slow
+def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
+    folder = compared.run / "compare"
+    assert {path.name for path in folder.iterdir()} == {
+        *(f"{name}.{kind}" for name in TABLES for kind in ("md", "csv")),
+        "comparison.json",
+    }
+    (win,) = rows(folder, "win_rate")
+    assert (win["models"], win["tasks"], win["merges, MAP"]) == ("2", "2", "7")
+    assert win["merges, direct search"] == str(BUDGET)
+    assert 0 <= float(win["win rate"]) <= 1
+    assert float(win["R²"]) <= 1
+    fronts = {row["method"]: row for row in rows(folder, "fronts")}
+    assert list(fronts) == ["MAP", "random", "moead"]
+    assert float(fronts["MAP"]["HV"]) > 0
+    methods = rows(folder, "methods")
+    labels = [row["method"] for row in methods]
+    assert labels == [*NAMES, "Direct search", "MOEA/D", "MAP"]
+    assert all(math.isfinite(float(row["2 models"])) for row in methods)
+    for name in TABLES:
+        heading = (folder / f"{name}.md").read_text().splitlines()[0]
+        assert heading.removeprefix("## ") in compared.output
+
+
+@pytest.mark.slow
+def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
+    content = json.loads((compared.run / "compare" / "comparison.json").read_text())
+    (run,) = content["runs"]
+    sums = {name: found["sums"] for name, found in run["methods"].items()}
+    merge = json.loads((compared.run / "manifest.json").read_text())["merge"]
+    measured: dict[str, dict[str, float]] = {}
+    for line in lines(compared.run):
+        if line["merge"] == merge and line["task"] in run["tasks"]:
+            place = str(line["coefficients"])
+            measured.setdefault(place, {})[line["task"]] = line["value"]
+
+    assert content["unit"] == "scaled"
+    for index in range(PREFERENCES):
+        scores = [scaled_sum(losses, run, index) for losses in measured.values()]
+        assert sums["MAP"][index] == pytest.approx(
+            min(scores, key=lambda s: abs(s - sums["MAP"][index])), rel=1e-12
+        )
+        assert sums["random"][index] <= max(scores) + 1e-12
+        assert sums["Single task models"][index] >= sums["Best single model"][index]
+    soup = measured[str({"a": 0.5, "b": 0.5})]  # the same but for rounding
+    expected = [scaled_sum(soup, run, index) for index in range(PREFERENCES)]
+    assert sums["Model soup"] == pytest.approx(expected, abs=1e-3)
+
+
+def scaled_sum(losses: dict[str, float], run: Any, preference: int) -> float:
+    """Add up losses by hand: 1 is the ideal of the reference front, 0 its nadir."""
+    total = 0.0
+    for column, task in enumerate(run["tasks"]):
+        ideal, nadir = (run["reference"][end][column] for end in ("ideal", "nadir"))
+        share = (-losses[task] - nadir) / (ideal - nadir)
+        total += run["preference_vectors"][preference][column] * share
+    return total
+
+
+@pytest.mark.slow
+def test_a_finished_comparison_loads_no_model_and_writes_the_same(
+    compared: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = compared.run / "compare"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    count = len(lines(compared.run))
+    stop_after(monkeypatch, 0)
+
+    compare(compared.run)
+
+    assert len(lines(compared.run)) == count
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_a_later_search_finds_the_same_front(
+    compared: Compared, tmp_path: Path
+) -> None:
+    run = copied(compared, tmp_path)
+
+    invoke("search", str(run / "config.yml"), str(run))
+
+    assert len(lines(run)) == len(lines(compared.run))
+    later = json.loads((run / "front.json").read_text())
+    for old, new in zip(compared.front["points"], later["points"], strict=True):
+        assert new["coefficients"] == old["coefficients"]
+        assert new["predicted"] == old["predicted"]
+    assert later["selected"] == compared.front["selected"]
+    for task, about in compared.front["tasks"].items():
+        assert later["tasks"][task]["fit"] == about["fit"]
+
+
+@pytest.mark.slow
+def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
+    other = copied(compared, tmp_path)
+    both = ("--out", str(tmp_path / "both"), "--opponents", "random")
+
+    output = compare(compared.run, other, more=both)
+
+    methods = rows(tmp_path / "both", "methods")
+    assert "MOEA/D" not in {row["method"] for row in methods}
+    for row in methods:
+        assert row["2 models (run)"] == row["2 models (copy)"]
+    wins = rows(tmp_path / "both", "win_rate")
+    assert [row["search"] for row in wins] == ["run", "copy"]
+    assert f"The tables are in {tmp_path / 'both'}" in output
+
+
+@pytest.mark.slow
+def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> None:
+    unknown = compare(compared.run, more=("--opponents", "moad"), code=2)
+    missing = compare(compared.run, tmp_path / "elsewhere", code=2)
+
+    assert "there is no opponent 'moad'; did you mean 'moead'?" in unknown
+    assert "elsewhere has no manifest.json, so there is no finished search" in missing
+
+
+@pytest.mark.parametrize(
+    ("names", "method", "fixed", "weighted"),
+    [
+        ("ab", "ties", 2 + 5, 20 + 1 + 2),  # with SLERP; DARE; and AdaMerging twice
+        ("abc", "ties", 3 + 4, 20 + 1 + 2),
+        ("abc", "linear", 3 + 1, 0),  # without a base
+    ],
+)
+def test_counts_the_baselines_that_the_models_allow(
+    family: dict[str, Path],
+    tmp_path: Path,
+    names: str,
+    method: str,
+    fixed: int,
+    weighted: int,
+) -> None:
+    changes: dict[str, Any] = {"models": [{"model": str(family[n])} for n in names]}
+    if method == "linear":
+        changes["base_model"] = None
+    config = write_config(
+        tmp_path, family, merge_method=method, evaluations=10, **changes
+    )
+
+    merges, _ = count_baselines(load_project(config), preferences=20)
+
+    scalars = len(baselines.SCALARS) if weighted else 0
+    assert merges == fixed + weighted + scalars
+
+
+def test_adamerging_needs_text_for_every_task(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def spread(model, tokenizer):\n    return 1.0\n")
+    tasks = {"spread": {"python": "mine:spread", "direction": "maximize"}}
+    project = load_project(write_config(tmp_path, family, map={"tasks": tasks}))
+
+    reason = why_not_adapt(project)
+
+    assert reason == "it needs text for every task, and spread is no perplexity"
+    assert count_baselines(project, preferences=1)[1] == 0

@@ -1,0 +1,223 @@
+"""A search held against rivals on metrics whose answers are known; no models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import IDEAL, LOSS, Recorder, bowls, ignore
+from stopping import stopped_and_resumed
+
+from mergekit_map.compare.budget import Budget
+from mergekit_map.compare.contest import (
+    OURS,
+    ComparisonSpec,
+    Contest,
+    MeasureMerges,
+    Merges,
+    check_contest,
+    check_opponents,
+    front_scores,
+    hold_contest,
+    r_squared_scores,
+    read_utilities,
+)
+from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.errors import ConfigError, EvaluationError
+from mergekit_map.measurement import Measurement
+from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.study.fitting import fit_surrogates
+from mergekit_map.study.log import EvaluationLog, Role, open_log, read_log
+from mergekit_map.study.measuring import measure
+from mergekit_map.study.planning import next_round
+from mergekit_map.study.running import run_study
+from mergekit_map.study.study import Evaluator, Study
+
+SPEC = ComparisonSpec(budget=12, opponents=("nsga2",))
+
+
+@pytest.fixture
+def study() -> Study:
+    return Study(
+        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
+        anchors={"base": {"a": 0.0, "b": 0.0}},
+        tasks=dict.fromkeys(IDEAL, LOSS),
+        definitions={"near_a": "da", "near_b": "db"},
+        merge="m",
+        search=SearchSpec(evaluations=10, remeasure=3),
+        select=SelectSpec(),
+    )
+
+
+def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureMerges:
+    def measure_merges(
+        role: Role, merges: Merges
+    ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        candidates = [(role, merge) for merge in merges]
+        measure(study, candidates, evaluate, log, ignore)
+        return read_utilities(study, log, merges)
+
+    return measure_merges
+
+
+def true_front(study: Study) -> list[dict[str, float]]:
+    """List merges on the line between the two points: no other dominates them."""
+    start, end = np.array(IDEAL["near_a"]), np.array(IDEAL["near_b"])
+    return [study.named(start + t * (end - start)) for t in np.linspace(0, 1, 60)]
+
+
+def contested(
+    study: Study, path: Path, evaluate: Evaluator, spec: ComparisonSpec = SPEC
+) -> Contest:
+    """Measure a design, as a search does, and hold the true front against rivals."""
+    with open_log(path / "evaluations.jsonl") as log:
+        measure(study, next_round(study, [], []), evaluate, log, ignore)
+        measure_merges = measuring(study, log, evaluate)
+        return hold_contest(study, true_front(study), spec, log, measure_merges)
+
+
+def fitted(study: Study, path: Path) -> dict[str, Surrogate]:
+    log = read_log(path / "evaluations.jsonl")
+    return fit_surrogates(study, [e for e in log if e.role in {"anchor", "design"}])
+
+
+def test_a_front_ties_with_itself(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ourselves(evaluations: Budget, _: object) -> None:
+        points = np.array([study.vector(merge) for merge in true_front(study)])
+        lower, upper = study.box.T
+        evaluations.spend((points - lower) / (upper - lower))
+
+    monkeypatch.setitem(OPPONENTS, "random", ourselves)
+    spec = ComparisonSpec(opponents=("random",))
+    scores = front_scores(contested(study, tmp_path, bowls, spec), spec)
+
+    assert scores["random"]["win_rate"]["mean"] == pytest.approx(0.5, abs=0.02)
+    for name in (OURS, "random"):
+        # A merge of the design lies in a gap of the 60 points.
+        assert scores[name]["hypervolume"] == pytest.approx(1, abs=1e-3)
+        assert scores[name]["igd"] < 1e-3
+        for distance in ("gd", "gd_pymoo", "gd_direct", "igd_direct"):
+            assert scores[name][distance] == pytest.approx(0, abs=1e-12)
+
+
+def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> None:
+    contest = contested(study, tmp_path, bowls)
+
+    scores = front_scores(contest, SPEC)
+
+    r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
+    assert r2["tasks"] == pytest.approx({"near_a": 1, "near_b": 1})
+    assert (r2["mean"], r2["std"]) == pytest.approx((1, 0))
+    assert scores[OURS]["hypervolume"] == pytest.approx(1, abs=1e-3)
+    assert scores["random"]["hypervolume"] < 0.9
+    assert scores["random"]["win_rate"]["mean"] > 0.5
+    assert scores[OURS]["gd"] == pytest.approx(0, abs=1e-12)
+    assert scores["random"]["gd"] > 0.01
+    assert scores[OURS]["evaluations"] == 10
+    assert scores["nsga2"]["evaluations"] == 12
+    assert scores[OURS]["points"] == 60
+
+
+def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
+    study: Study, tmp_path: Path
+) -> None:
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole = contested(study, tmp_path / "whole", bowls)
+    evaluate = Recorder(bowls)
+    contest = partial(contested, study, tmp_path / "stopped")
+    midst = 2 * (10 + 60 + 12 + 5)  # of NSGA-II
+
+    resumed = stopped_and_resumed(contest, evaluate, midst)
+    count = len(evaluate.calls)
+    again = contest(evaluate)
+
+    assert len(evaluate.calls) == count == len(set(evaluate.calls))
+    for found in (resumed, again):
+        assert front_scores(found, SPEC) == front_scores(whole, SPEC)
+
+
+def test_who_else_takes_part_changes_nothing(study: Study, tmp_path: Path) -> None:
+    contest = contested(study, tmp_path, bowls)
+    more = ComparisonSpec(budget=12, opponents=("sobol", "nsga2", "random"))
+    other = contested(study, tmp_path, bowls, more)
+
+    assert list(other.rivals) == ["random", "sobol", "nsga2"]
+    for name in ("random", "nsga2"):
+        np.testing.assert_array_equal(contest.rivals[name].X, other.rivals[name].X)
+
+
+def test_a_later_search_does_not_fit_what_opponents_measured(
+    study: Study, tmp_path: Path
+) -> None:
+    def bent(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Not quadratic, so that every further merge would move the fit."""
+        value = bowls(coefficients, task).value
+        return Measurement(math.exp(3 * value), 0.001, 10)
+
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        before = run_study(study, bent, log, ignore)
+    contested(study, tmp_path, bent)
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        evaluate = Recorder(bent)
+        after = run_study(study, evaluate, log, ignore)
+
+    assert evaluate.calls == []
+    assert after.front == before.front
+    assert after.selected == before.selected
+    assert after.surrogates["near_a"].quality.n == 10
+
+
+def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
+    asked = Recorder(bowls)
+
+    def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
+        value = asked(coefficients, task)
+        if coefficients["a"] > 0.8 and len(asked.calls) > 20:
+            raise RuntimeError("out of memory")
+        return value
+
+    contest = contested(study, tmp_path, failing)
+    scores = front_scores(contest, SPEC)
+
+    assert np.isnan(contest.points).any()
+    assert 0 < scores[OURS]["points"] < 60
+    assert scores["random"]["evaluations"] == 12
+    r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
+    assert r2["mean"] == pytest.approx(1)
+
+
+def test_says_so_where_no_point_can_be_measured(study: Study, tmp_path: Path) -> None:
+    asked = Recorder(bowls)
+
+    def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
+        if len(asked.calls) >= 20:
+            raise RuntimeError("out of memory")
+        return asked(coefficients, task)
+
+    with pytest.raises(EvaluationError, match=r"none of the \d+ points of the front"):
+        contested(study, tmp_path, failing)
+
+
+def test_an_unknown_opponent_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no opponent 'nsga'; did you mean 'nsga"):
+        check_opponents(ComparisonSpec(opponents=("random", "nsga")))
+
+
+def test_an_opponent_refuses_a_single_task_before_anything_is_measured(
+    study: Study,
+) -> None:
+    single = replace(study, tasks={"near_a": study.tasks["near_a"]})
+
+    check_contest(study, ComparisonSpec())
+    check_contest(single, ComparisonSpec(opponents=("nsga2",)))
+    with pytest.raises(ConfigError, match="moead"):
+        check_contest(single, ComparisonSpec())

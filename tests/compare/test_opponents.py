@@ -1,0 +1,294 @@
+"""Every opponent on two bowls whose front is the segment between their centres."""
+
+import logging
+import random
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from mergekit_map.compare import opponents_extra
+from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
+from mergekit_map.compare.indicators import hypervolume
+from mergekit_map.compare.opponents import OPPONENTS, Opponent
+from mergekit_map.compare.opponents_extra import PACKAGES, check_installed
+from mergekit_map.errors import ConfigError
+
+Array = np.ndarray
+CENTRES = np.array([[0.2, 0.3, 0.5], [0.8, 0.4, 0.1]])
+SEGMENT = CENTRES[0] + np.linspace(0, 1, 50)[:, None] * (CENTRES[1] - CENTRES[0])
+BOX = np.array([[0.0, 1.0], [0.0, 2.0], [-1.0, 1.0]])
+# The Bayesian one is slow: its budgets are the least that leave its start.
+BUDGETS = {"qlognehvi": 10}
+BUDGET = 50
+CHEAP = [name for name in OPPONENTS if name != "qlognehvi"]
+
+
+def bowls(X: Array) -> Array:
+    return -((X[:, None, :] - CENTRES) ** 2).sum(axis=2)
+
+
+def opponent(name: str) -> Opponent:
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
+    return OPPONENTS[name]
+
+
+class Recorder:
+    """Evaluates and remembers; every ``failing``-th point fails."""
+
+    def __init__(self, failing: int = 0):
+        self.failing = failing
+        self.X: list[Array] = []
+        self.Y: list[Array] = []
+
+    def __call__(self, X: Array) -> Array:
+        Y = bowls(X)
+        if self.failing:
+            numbers = np.arange(len(X)) + sum(map(len, self.X))
+            Y[numbers % self.failing == 0] = np.nan
+        self.X.append(X.copy())
+        self.Y.append(Y)
+        return Y
+
+    @property
+    def points(self) -> Array:
+        return np.vstack(self.X)
+
+
+def run(name: str, seed: int = 0, budget: int | None = None, **given: int) -> Recorder:
+    recorder = Recorder(**given)
+    budget = budget or BUDGETS.get(name, BUDGET)
+    evaluations = Budget(recorder, BOX, 2, budget)
+    opponent(name)(evaluations, np.random.default_rng(seed))
+    return recorder
+
+
+@pytest.mark.parametrize("name", OPPONENTS)
+def test_an_opponent_uses_its_budget_in_the_box_and_repeats_itself(name: str) -> None:
+    first = run(name)
+    torch.manual_seed(1)  # what others drew before does not matter
+    again = run(name)
+
+    assert len(first.points) == BUDGETS.get(name, BUDGET)
+    assert (first.points >= BOX[:, 0]).all()
+    assert (first.points <= BOX[:, 1]).all()
+    np.testing.assert_array_equal(first.points, again.points)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_another_generator_gives_other_points(name: str) -> None:
+    assert not np.array_equal(run(name, seed=0).points, run(name, seed=1).points)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("budget", [1, 3, 17])
+def test_an_opponent_never_asks_for_more_than_a_small_budget(
+    name: str, budget: int
+) -> None:
+    assert len(run(name, budget=budget).points) == budget
+
+
+@pytest.mark.parametrize("name", OPPONENTS)
+def test_an_opponent_survives_failed_merges(name: str) -> None:
+    recorder = run(name, failing=3)
+
+    assert len(recorder.points) == BUDGETS.get(name, BUDGET)
+    assert np.isfinite(recorder.points).all()
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_an_opponent_survives_when_everything_fails(name: str) -> None:
+    assert len(run(name, failing=1).points) == BUDGET
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_an_opponent_searches_a_single_coefficient(name: str) -> None:
+    asked: list[Array] = []
+
+    def evaluate(X: Array) -> Array:
+        asked.append(X)
+        return np.column_stack([-((X - 0.2) ** 2), -((X - 0.7) ** 2)])
+
+    box = np.array([[0.0, 1.0]])
+    opponent(name)(Budget(evaluate, box, 2, 30), np.random.default_rng(0))
+
+    assert sum(map(len, asked)) == 30
+
+
+@pytest.mark.parametrize("name", OPPONENTS)
+def test_an_opponent_leaves_the_state_of_the_process_alone(name: str) -> None:
+    run(name, budget=2)  # imports happen once and may set what they like
+    filters, level = list(warnings.filters), logging.getLogger("optuna").level
+    states = np.random.get_state()[1], random.getstate(), torch.get_rng_state()  # noqa: NPY002
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+
+    try:
+        run(name)
+        assert torch.get_num_threads() == threads + 1
+    finally:
+        torch.set_num_threads(threads)
+
+    np.testing.assert_array_equal(np.random.get_state()[1], states[0])  # noqa: NPY002
+    assert random.getstate() == states[1]
+    assert torch.equal(torch.get_rng_state(), states[2])
+    assert list(warnings.filters) == filters
+    assert logging.getLogger("optuna").level == level
+
+
+@pytest.mark.parametrize("name", [n for n in CHEAP if n != "random"])
+def test_an_opponent_is_not_much_worse_than_random(name: str) -> None:
+    reference = bowls(SEGMENT)
+
+    def volume(name: str) -> float:
+        runs = [np.vstack(run(name, seed, budget=100).Y) for seed in range(3)]
+        return float(np.mean([hypervolume(Y, reference) for Y in runs]))
+
+    assert volume(name) > volume("random") - 0.1
+
+
+@pytest.mark.parametrize("name", ["moead", "nsga2", "nsga3", "cma_es", "optuna"])
+def test_an_opponent_that_adapts_ends_nearer_to_the_front(name: str) -> None:
+    def distance(points: Array) -> float:
+        gaps = np.linalg.norm(points[:, None] - SEGMENT, axis=2).min(axis=1)
+        return float(gaps.mean())
+
+    points = [run(name, seed, budget=100).points for seed in range(3)]
+
+    early = np.mean([distance(p[:20]) for p in points])
+    assert np.mean([distance(p[-20:]) for p in points]) < 0.6 * early
+
+
+@pytest.mark.slow
+def test_the_bayesian_opponent_finds_the_ends_of_a_front_that_spans_the_box() -> None:
+    pytest.importorskip("botorch")
+    ends = np.array([[0.05, 0.1], [0.9, 0.95]])
+    found: list[Array] = []
+
+    def distances(X: Array) -> Array:
+        return -((X[:, None, :] - ends) ** 2).sum(axis=2)
+
+    def evaluate(X: Array) -> Array:
+        found.append(distances(X))
+        return found[-1]
+
+    box = np.array([[0.0, 1.0], [0.0, 1.0]])
+    OPPONENTS["qlognehvi"](Budget(evaluate, box, 2, 18), np.random.default_rng(3))
+
+    segment = ends[0] + np.linspace(0, 1, 50)[:, None] * (ends[1] - ends[0])
+    # With a reference point inferred from the evaluated points alone it is 0.91.
+    assert hypervolume(np.vstack(found), distances(segment)) > 0.935
+
+
+def test_the_bayesian_opponent_scalarises_many_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("botorch")
+    monkeypatch.setattr(opponents_extra, "HYPERVOLUME_MAX_TASKS", 2)
+    asked: list[Array] = []
+
+    def evaluate(X: Array) -> Array:
+        asked.append(X)
+        return -((X - np.linspace(0.1, 0.9, 3)) ** 2)
+
+    box = np.array([[0.0, 1.0]])
+    OPPONENTS["qlognehvi"](Budget(evaluate, box, 3, 7), np.random.default_rng(0))
+
+    assert [len(X) for X in asked] == [4, 3]
+
+
+def test_a_grid_is_shuffled_and_filled_with_other_points() -> None:
+    points = run("grid", budget=30).points  # 27 of them are a grid of 3 levels
+
+    levels = [np.linspace(*ends, 3) for ends in BOX]
+    on_grid = np.all(
+        [
+            np.isin(column, level)
+            for column, level in zip(points.T, levels, strict=True)
+        ],
+        axis=0,
+    )
+    assert on_grid[:27].all()
+    assert not on_grid[27:].any()
+    assert len(np.unique(points[:27], axis=0)) == 27
+    assert not np.array_equal(points[:27], np.unique(points[:27], axis=0))
+
+
+def test_the_scale_of_a_task_does_not_steer_moead() -> None:
+    def asked(scale: float) -> Array:
+        X: list[Array] = []
+
+        def evaluate(points: Array) -> Array:
+            X.append(points)
+            return bowls(points) * [1.0, scale]
+
+        OPPONENTS["moead"](Budget(evaluate, BOX, 2, 60), np.random.default_rng(0))
+        return np.vstack(X)
+
+    # A power of two, so that not even rounding differs.
+    np.testing.assert_array_equal(asked(1.0), asked(1024.0))
+
+
+def test_a_failure_is_told_as_worse_than_all_that_was_seen() -> None:
+    results = iter([[[np.nan, 1.0]], [[1.0, 5.0], [3.0, np.inf], [2.0, 4.0]]])
+    budget = Budget(lambda _: np.array(next(results)), BOX, 2, 4)
+
+    np.testing.assert_array_equal(budget.spend(np.zeros((1, 3))), [[NOTHING_SEEN] * 2])
+    told = budget.spend(np.zeros((5, 3)))
+
+    floor = np.array([1.0, 4.0]) - FAILURE_MARGIN * np.array([1.0, 1.0])
+    np.testing.assert_allclose(told, [[1.0, 5.0], floor, [2.0, 4.0]])
+    np.testing.assert_allclose(budget.history()[1][0], floor)
+    assert budget.left == 0
+    assert budget.spend(np.zeros((1, 3))).shape == (0, 2)
+
+
+def test_a_missing_package_is_named_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for package in PACKAGES.values():
+        monkeypatch.setitem(sys.modules, package, None)
+
+    check_installed(["random", "nsga2"])
+    for name, package in PACKAGES.items():
+        message = rf"'{name}' \({package}\).*pip install 'mergekit-map\[bench\]'"
+        with pytest.raises(ConfigError, match=message):
+            OPPONENTS[name](Budget(bowls, BOX, 2, 10), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", ["moead", "nsga3", "qlognehvi"])
+def test_an_opponent_that_weighs_tasks_refuses_a_single_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' searches a trade-off"):
+        opponent(name)(Budget(bowls, BOX, 1, 10), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "name", ["random", "sobol", "grid", "nsga2", "cma_es", "optuna"]
+)
+def test_other_opponents_search_a_single_task(name: str) -> None:
+    asked: list[Array] = []
+
+    def evaluate(X: Array) -> Array:
+        asked.append(X)
+        return bowls(X)[:, :1]
+
+    opponent(name)(Budget(evaluate, BOX, 1, 60), np.random.default_rng(0))
+
+    assert sum(map(len, asked)) == 60
+
+
+def test_wrong_arguments_are_refused() -> None:
+    rng = np.random.default_rng(0)
+
+    for box, m, n, reason in [
+        (BOX[:, :1], 2, 10, r"\(d, 2\)"),
+        (BOX[:, ::-1], 2, 10, "increasing"),
+        (BOX, 0, 10, "need a task"),
+        (BOX, 2, 0, "need a task and an evaluation"),
+        (BOX, 3, 10, r"must return \(10, 3\)"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            OPPONENTS["random"](Budget(bowls, box, m, n), rng)

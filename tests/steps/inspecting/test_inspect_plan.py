@@ -1,0 +1,217 @@
+"""What ``inspect`` says of the search to come, how it shows it, and the probe."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from inspect_seeds import (
+    configure,
+    cut_short,
+    edit_config,
+    found,
+    inspect,
+    inspected,
+    tuned,
+)
+
+from mergekit_map.commands.inspect import show_inspection
+
+
+def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models, dtype="bfloat16", merge_method="ties")
+    config["map"]["search"] = {"evaluations": 15, "remeasure": 4}
+    other = {"python": "os:getcwd", "direction": "maximize"}
+    config["map"]["tasks"]["own"] = other
+    (tmp_path / "own.py").write_text("def f(model, tokenizer):\n    return 1.0\n")
+    other["python"] = "own:f"
+
+    plan = inspected(config)["plan"]
+
+    assert plan["searched"] == 15
+    assert plan["front"] == 5
+    assert plan["measurements"] == plan["expected"] == 2 * 20
+    copy = 2 * 35680
+    assert [need["n_bytes"] for need in plan["memory"]] == [4 * copy]
+    assert [need["n_bytes"] for need in plan["disk"]] == [copy, copy]
+    config["map"]["search"] |= {"gradients": True}
+    assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 5 * copy
+
+
+def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    config = configure(base, models, merge_method="ties")
+    config["map"]["search"] = {"strategy": "nested", "remeasure": 4}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and four models; then three pairs of 20 merges, and what is chosen of
+    # the first two; then the front.
+    assert plan["searched"] == 6 + 3 * 20 + 2
+    # The pair that does not own the only task is measured on it all the same.
+    assert plan["measurements"] == plan["expected"] == 6 + 60 + 2 + 5
+    copy = 4 * 35680
+    needs = {need["what"]: need["n_bytes"] for need in plan["disk"]}
+    assert needs["2 merges on the way"] == 2 * copy
+    assert plan["memory"][0]["n_bytes"] == 6 * copy
+
+
+def test_nested_sums_know_the_corners_of_their_pairs(
+    base: Path, tmp_path: Path
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    config = configure(base, models)
+    texts = config["map"]["tasks"]
+    config["map"]["tasks"] = {name: texts["text"] for name in ("one", "two", "three")}
+    config["map"]["search"] = {"strategy": "nested", "evaluations": 10}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and four models; then pairs whose base and two sides are known.
+    assert plan["searched"] == 6 + 3 * 7 + 2
+    assert plan["measurements"] == 3 * (29 + plan["front"])
+    # A task is owned by a first pair with 1/2; none of three by it with 1/8.
+    shares = 8 * 3 * (1 / 2 + 1 / 8) * 2 + 7 * 3
+    assert plan["expected"] == 3 * (6 + plan["front"]) + shares
+
+
+def test_a_plan_that_does_not_fit_is_a_warning(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [str(tuned(base, tmp_path / "a", 1))]
+    monkeypatch.setattr(
+        "mergekit_map.merging.footprint.shutil.disk_usage",
+        lambda _: shutil._ntuple_diskusage(10**6, 10**6, 100_000),
+    )
+
+    result = inspect(configure(base, models))
+
+    assert result.exit_code == 0
+    assert "has 100 kB free, and 143 kB are needed for a merge" in " ".join(
+        result.stdout.split()
+    )
+    assert "1 warning: a search can start" in result.stdout
+
+
+def test_problems_of_the_file_and_of_models_are_told_together(
+    base: Path, tmp_path: Path
+) -> None:
+    model = tuned(base, tmp_path / "a", 1)
+    cut_short(model)
+    config = configure(base, [str(model)])
+    config["map"]["tasks"]["text"]["perplexity"]["file"] = "no.txt"
+    config["map"]["search"]["sed"] = 1
+
+    content = inspected(config)
+
+    assert found(content)["a"] == [("weights", "error")]
+    messages = [problem["message"] for problem in content["problems"]]
+    assert any("no.txt" in message for message in messages)
+    assert any("unknown key 'sed'" in message for message in messages)
+    assert content["plan"] is None
+
+
+def test_a_merge_without_a_map_block_is_inspected(base: Path, tmp_path: Path) -> None:
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
+    del config["map"]
+
+    content = inspected(config)
+
+    assert [model["name"] for model in content["models"]] == ["base", "a"]
+    assert content["models"][1]["norm_ratio"] > 0
+    assert "a 'map:' block" in content["problems"][0]["message"]
+
+
+def test_mergekits_part_is_checked_before_models(base: Path, tmp_path: Path) -> None:
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))], merge_metod="x")
+
+    content = inspected(config)
+
+    assert content["models"] == []
+    assert "merge_metod" in content["problems"][0]["message"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_the_terminal(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
+    edit_config(rms_norm_eps=1e-3)(Path(models[0]))
+    cut_short(Path(models[1]))
+
+    result = inspect(configure(base, models))
+
+    assert result.exit_code == 2
+    assert max(map(len, result.stdout.splitlines())) <= width
+    text = " ".join(result.stdout.split())
+    for part in (
+        "Models, against base",
+        "warning: its norms add another epsilon",
+        "error: ",
+        "cut short",
+        "Plan: strategy map, 3 coefficients, 1 task",
+        "1 error, 1 warning: no search can start",
+    ):
+        assert part in text
+
+
+def test_models_whose_weights_are_not_here_are_named(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = inspected(configure(base, [str(tuned(base, tmp_path / "a", 1))]))
+    content["weights"]["on_the_hub"] = ["me/a"]
+
+    show_inspection(content)
+
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Weights that are not here were not read (me/a)" in text
+
+
+def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+
+    content = inspected(config, "--probe")
+
+    probe = content["probe"]
+    assert probe["coefficients"] == {"a": 0.5, "b": 0.5}
+    assert list(probe["task_seconds"]) == ["text"]
+    plan = content["plan"]
+    seconds = probe["load_seconds"] + 61 * (
+        probe["merge_seconds"] + probe["task_seconds"]["text"]
+    )
+    assert plan["searched"] + plan["front"] == 61
+    assert probe["expected_hours"] == pytest.approx(seconds / 3600)
+    result = inspect(config, "--probe")
+    assert "Probe at the soup: opening the models" in result.stdout
+    assert "The search will take about" in " ".join(result.stdout.split())
+    assert not Path("run").exists()
+
+
+def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> None:
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
+    (tmp_path / "failing.py").write_text(
+        "def f(model, tokenizer):\n    raise RuntimeError('no grader')\n"
+    )
+    own = {"python": "failing:f", "direction": "maximize"}
+    config["map"]["tasks"]["own"] = own
+
+    result = inspect(config, "--probe")
+
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "task 'own' cannot be measured at the soup" in message
+    assert "no grader" in message
+
+
+def test_what_cannot_be_merged_is_not_probed(base: Path, tmp_path: Path) -> None:
+    model = tuned(base, tmp_path / "a", 1)
+    cut_short(model)
+
+    result = inspect(configure(base, [str(model)]), "--probe")
+
+    assert result.exit_code == 2
+    assert "not probed" in result.stderr

@@ -1,0 +1,247 @@
+"""Choosing from a run folder made by hand: options, reasons, what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+from fronts import NOT_MEASURED, as_json, from_json, make_front
+
+from mergekit_map import select_point
+from mergekit_map.cli import main
+from mergekit_map.config.specs import SelectSpec
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.publish.plots import plot_front
+from mergekit_map.results.front import Front
+from mergekit_map.study.choosing import chosen_as
+
+POINTS = [
+    [(0.70, 0.010), (2.80, 0.02)],
+    [(0.66, 0.010), (2.40, 0.02)],
+    [(0.61, 0.010), (2.20, 0.02)],
+    [(0.50, None), (2.10, None)],
+]
+ANCHORS = {
+    "base": [(0.10, 0.01), (9.0, 0.01)],
+    "mathematician": [(0.72, 0.01), (3.0, 0.01)],
+    "coder": [(0.30, 0.01), (2.0, 0.01)],
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    front = make_front([(p, NOT_MEASURED) for p in POINTS], ANCHORS, selected=3)
+    write(tmp_path, as_json(front))
+    (tmp_path / "manifest.json").write_text('{"version": 1}')
+    (tmp_path / "recipes").mkdir()
+    for index in range(len(POINTS)):
+        path = tmp_path / "recipes" / f"{index:03d}.yml"
+        path.write_text(f"merge_method: linear\nnumber: {index}\n")
+    return tmp_path
+
+
+def write(run: Path, front: dict[str, Any]) -> None:
+    (run / "front.json").write_text(json.dumps(front))
+
+
+def select(run: Path, *options: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, ["select", str(run), *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--index 0", "Point 0 of 4, chosen by its index."),
+        (
+            "--prefer math=2,code=1",
+            "Point 1 of 4, chosen by the preference math=2, code=1.",
+        ),
+        (
+            "--prefer code=1 --scalarization achievement",
+            "Point 3 of 4, chosen by the preference code=1 (achievement).",
+        ),
+        (
+            "--scalarization achievement",
+            "Point 1 of 4, chosen by the preference math=1, code=1 (achievement).",
+        ),
+        ("--knee", "Point 2 of 4, the knee of the front."),
+        (
+            "--require math=0.65",
+            "Point 1 of 4, the best code with math at least 0.65 "
+            "(predicted 0.66 ± 0.01).",
+        ),
+        (
+            "--require math=0.65 --knee",
+            "Point 1 of 4, the knee of the front with math at least 0.65 "
+            "(predicted 0.66 ± 0.01).",
+        ),
+        (
+            "--require code=2.5 --prefer math=1",
+            "Point 1 of 4, chosen by the preference math=1 with code at most 2.5 "
+            "nats/token (predicted 2.4 ± 0.02).",
+        ),
+        (
+            "--require math=83%",
+            "Point 2 of 4, the best code with math at least 0.5976, 83% of the best "
+            "single model (predicted 0.61 ± 0.01).",
+        ),
+        (
+            "--require math=0.6,code=90%",
+            "Point 2 of 4, the best math and code alike with math at least 0.6 "
+            "(predicted 0.61 ± 0.01) and code at most 2.222 nats/token, 90% of the "
+            "best single model (predicted 2.2 ± 0.02).",
+        ),
+        (
+            "--require math=0.655",
+            "Point 1 of 4, the best code with math at least 0.655 (predicted 0.66 ± "
+            "0.01). math keeps its limit by less than one standard error.",
+        ),
+        (
+            "--require math=0.49",  # its standard error is unknown
+            "Point 3 of 4, the best code with math at least 0.49 (predicted 0.5).",
+        ),
+    ],
+)
+def test_the_options_choose_and_the_recipe_says_why(
+    run: Path, options: str, reason: str
+) -> None:
+    result = select(run, *options.split())
+
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"# {reason}"
+    index = int(reason.split()[1])
+    assert yaml.safe_load(result.stdout)["number"] == index
+    assert (run / "recipe.yml").read_text() == result.stdout
+    front = json.loads((run / "front.json").read_text())
+    assert (front["selected"], front["reason"]) == (index, reason)
+    rows = list(csv.DictReader((run / "front.csv").read_text().splitlines()))
+    assert [row["selected"] for row in rows].index("1") == index
+
+
+def test_the_verdicts_are_written_and_shown(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    assert front["verdicts"] == []
+
+    result = select(run, "--index", "2")
+
+    verdicts = json.loads((run / "front.json").read_text())["verdicts"]
+    assert verdicts[0].startswith("math and code trade off")
+    assert "No measured merge dominates coder." in verdicts
+    shown = result.stderr.splitlines()
+    assert [line for line in shown if line in verdicts] == verdicts
+
+
+def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
+    write(run, as_json(make_front([(p, p) for p in POINTS], ANCHORS, selected=3)))
+
+    select(run, "--index", "2")
+
+    front = Front.model_validate_json((run / "front.json").read_bytes())
+    drawn = {}
+    for index in (2, 3):
+        plot_front(front.model_copy(update={"selected": index}), tmp_path / "anew.png")
+        drawn[index] = (tmp_path / "anew.png").read_bytes()
+    assert (run / "front.png").read_bytes() == drawn[2] != drawn[3]
+
+
+def test_without_an_option_the_choice_stays(run: Path) -> None:
+    result = select(run)
+
+    assert yaml.safe_load(result.stdout)["number"] == 3
+    assert result.stdout.startswith("# Chosen before.")
+
+
+def test_a_folder_of_an_earlier_version_has_no_other_merges(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    del front["merges"]
+    write(run, front)
+
+    assert select(run, "--index", "1").exit_code == 0
+
+
+def test_python_takes_what_the_command_line_takes(run: Path) -> None:
+    selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
+
+    assert selection.index == 1
+    assert selection.front.verdicts
+    knee = select_point(run, knee=True)
+    assert knee.front.reason == "Point 2 of 4, the knee of the front."
+    with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
+        select_point(run, prefer={"math": 1}, knee=True)
+    with pytest.raises(DesignError, match="no point of the front has math at least 1"):
+        select_point(run, require={"math": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--prefer txt=1", "prefer: there is no task 'txt'; known: code, math"),
+        ("--require mth=1", "require: there is no task 'mth'; did you mean 'math'?"),
+        ("--prefer math", "write it as math=2,code=1; got 'math'"),
+        ("--require math:1", "write it as math=0.65,code=95%; got 'math:1'"),
+        ("--require math=1,math=2", "math stands twice"),
+        ("--prefer math=-1", "preferences must be 0 or more, finite, and not all 0"),
+        ("--prefer math=0", "preferences must be 0 or more, finite, and not all 0"),
+        ("--prefer math=nan", "preferences must be 0 or more, finite, and not all 0"),
+        ("--prefer math=65%", "prefer.math input should be a valid number, got '65%'"),
+        ("--require math=x%", "require.math a limit is a finite number in the task's"),
+        ("--require math=0%", "a share above 0% of the best single model, such as 95%"),
+        ("--require math=inf", "a limit is a finite number"),
+        ("--require math=101%", "no point of the front has math at least 0.7272; at"),
+        ("--index 4", "the front has the points 0 to 3, not 4"),
+        ("--index -1", "-1 is not in the range"),
+        ("--index 0 --prefer math=1", "give 'prefer' or 'index', not both"),
+        ("--index 0 --knee", "give 'knee' or 'index', not both"),
+        ("--index 0 --require math=1", "give 'require' or 'index', not both"),
+        ("--index 0 --scalarization sum", "give 'scalarization' or 'index', not both"),
+        ("--knee --prefer math=1", "give 'prefer' or 'knee', not both"),
+        ("--knee --scalarization sum", "give 'scalarization' or 'knee', not both"),
+        ("--scalarization max", "'max' is not one of 'sum', 'achievement'"),
+    ],
+)
+def test_bad_choices_are_explained_and_change_nothing(
+    run: Path, options: str, message: str
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+    result = select(run, *options.split())
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_a_share_of_a_score_below_zero_is_refused(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    for anchor in front["anchors"]:
+        anchor["measured"]["math"]["value"] *= -1
+    write(run, front)
+
+    result = select(run, "--require", "math=95%")
+
+    assert result.exit_code == 2
+    assert "its score is -0.3, and only scores above 0 have shares" in result.stderr
+
+
+def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    front["anchors"][1]["measured"]["math"]["value"] = None
+
+    chosen = chosen_as(from_json(front), 1, SelectSpec(require={"math": "100%"}))
+
+    assert "math at least 0.3, 100% of the best single model" in chosen.reason
+
+
+def test_merge_takes_the_same_options() -> None:
+    options = ["--prefer", "--scalarization", "--knee", "--require", "--index"]
+    for command in ("select", "merge"):
+        shown = click.testing.CliRunner().invoke(main, [command, "--help"]).output
+        positions = [shown.index(f"{option} ") for option in options[:2]]
+        assert all(option in shown for option in options)
+        assert positions == sorted(positions)
