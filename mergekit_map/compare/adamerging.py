@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.study.log import EvaluationLog, evaluation_key
+from mergekit_map.results.log import EvaluationLog, evaluation_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 

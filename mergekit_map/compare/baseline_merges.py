@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.merging.entries import referenced_models
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.models.references import referenced_models
 
 _TRIMMED = {"density": 0.2}  # of the TIES paper
 _DROPPED = {"density": 0.5}

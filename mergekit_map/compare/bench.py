@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map.compare.contest import MeasureMerges, Merges, read_utilities
+from mergekit_map.results.log import EvaluationLog, Role
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator, Opener, merges_as_asked
 from mergekit_map.steps.project import Project
-from mergekit_map.study.log import EvaluationLog, Role
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Progress, Study
 

@@ -45,13 +45,13 @@ from mergekit_map.compare.tables import Table, write_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.files import write_json
 from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.selection import spread
 from mergekit_map.steps.nested import nests_checkpoints
 from mergekit_map.steps.project import Project, finished_project
-from mergekit_map.study.log import open_log, read_log
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter, Study
 

@@ -28,8 +28,8 @@ from mergekit_map.compare.scores import (
     unseen_r_squared,
 )
 from mergekit_map.errors import ConfigError, EvaluationError, nearest
+from mergekit_map.results.log import ASSESSING, EvaluationLog, Role, evaluation_key
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.log import ASSESSING, EvaluationLog, Role, evaluation_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 

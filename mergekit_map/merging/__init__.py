@@ -1,4 +1,4 @@
-"""The merging room, the only importer of mergekit.
+"""The merge itself, as mergekit makes it.
 
 Importing it registers the ``map_*`` methods with mergekit.
 """

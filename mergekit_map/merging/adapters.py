@@ -13,8 +13,8 @@ from mergekit.common import ModelReference
 from mergekit.options import MergeOptions
 
 from mergekit_map.files import cache_home
-from mergekit_map.merging.entries import referenced_models
-from mergekit_map.merging.models import fingerprint
+from mergekit_map.models.references import referenced_models
+from mergekit_map.models.sources import fingerprint
 
 
 def with_adapter_cache(merge: Mapping[str, Any], options: MergeOptions) -> MergeOptions:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +22,6 @@ from safetensors import SafetensorError
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
-from mergekit_map.merging.memory import release_memory
 
 # What mergekit raises on models and settings that it cannot merge.
 _REFUSALS = (
@@ -161,3 +163,18 @@ def _refuse_incomplete(report: Mapping[str, Any]) -> None:
             "checkpoint only or in the loaded model only, so what is measured would "
             f"not be what is shipped: {_OTHER_NAMES}"
         )
+
+
+def release_memory() -> None:
+    """Collect cycles and return what the allocator holds free.
+
+    glibc keeps freed blocks of up to 32 MB in its heap. After a merge these come to a
+    good part of the model, scattered between the tensors that stay.
+    """
+    gc.collect()
+    if sys.platform.startswith("linux"):
+        libc = ctypes.CDLL(None)
+        try:
+            libc.malloc_trim(0)
+        except AttributeError:
+            return  # another C library, which has no such call

@@ -1,4 +1,4 @@
-"""The models of a merge configuration, and mergekit's schema checked key by key.
+"""The models of a merge with their weights, and mergekit's schema checked key by key.
 
 mergekit's models ignore unknown keys, so a misspelt parameter would be lost; here each
 key is held against mergekit's own ``model_fields`` and the method's own parameters.
@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.yaml_file import KeyPath, existing
 from mergekit_map.errors import nearest
+from mergekit_map.models.references import walk_entries, weight_setting
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,10 @@ def method_spec(merge: Mapping[str, Any]) -> MergeMethodSpec:
 
 def model_entries(merge: Mapping[str, Any]) -> Iterator[ModelEntry]:
     """Walk the models of a configuration, with the weight that applies to each."""
-    default = _weight_setting(merge, ())
+    default = weight_setting(merge, ())
     base_ignored = method_spec(merge).contract.base == BasePolicy.IGNORED
-    for key, entry, outer in _walk(merge):
-        setting = _weight_setting(entry, key) or outer or default
+    for key, entry, outer in walk_entries(merge):
+        setting = weight_setting(entry, key) or outer or default
         is_base = str(entry["model"]) == str(merge.get("base_model"))
         yield ModelEntry(
             key=key,
@@ -59,29 +60,6 @@ def model_entries(merge: Mapping[str, Any]) -> Iterator[ModelEntry]:
             weight=setting[1] if setting else None,
             weight_key=setting[0] if setting else (),
         )
-
-
-_Setting = tuple[KeyPath, Any]
-
-
-def _walk(
-    merge: Mapping[str, Any], key: KeyPath = (), outer: _Setting | None = None
-) -> Iterator[tuple[KeyPath, Mapping[str, Any], _Setting | None]]:
-    for index, entry in enumerate(merge.get("models") or ()):
-        yield (*key, "models", index), entry, outer
-    for index, part in enumerate(merge.get("slices") or ()):
-        place = (*key, "slices", index)
-        inner = _weight_setting(part, place) or outer
-        for number, entry in enumerate(part["sources"]):
-            yield (*place, "sources", number), entry, inner
-    for name, module in (merge.get("modules") or {}).items():
-        place = (*key, "modules", name)
-        yield from _walk(module, place, _weight_setting(module, place) or outer)
-
-
-def _weight_setting(part: Mapping[str, Any], key: KeyPath) -> _Setting | None:
-    weight = (part.get("parameters") or {}).get("weight")
-    return None if weight is None else ((*key, "parameters", "weight"), weight)
 
 
 def check_merge(merge: Mapping[str, Any]) -> list[Problem]:
@@ -183,7 +161,9 @@ def _bad_references(merge: Mapping[str, Any]) -> list[Problem]:
     problems = []
     places: list[tuple[KeyPath, Any]] = [(("base_model",), merge.get("base_model"))]
     try:
-        places += [((*k, "model"), entry.get("model")) for k, entry, _ in _walk(merge)]
+        places += [
+            ((*k, "model"), entry.get("model")) for k, entry, _ in walk_entries(merge)
+        ]
     except (AttributeError, KeyError, TypeError):
         return []  # malformed; mergekit's own validation says where
     for key, model in places:
@@ -234,7 +214,7 @@ def _bad_base(merge: Mapping[str, Any]) -> list[Problem]:
             "the model that the others were fine-tuned from"
         )
         return [Problem((), text)]
-    models = [str(entry["model"]) for _, entry, _ in _walk(merge)]
+    models = [str(entry["model"]) for _, entry, _ in walk_entries(merge)]
     if spec.contract.base == BasePolicy.IGNORED and base and str(base) not in models:
         text = (
             f"{spec.name!r} has no use for a base model and would take it as one more "
@@ -249,13 +229,3 @@ def _bad_base(merge: Mapping[str, Any]) -> list[Problem]:
         text = "there is no model besides the base model; add the fine-tuned models"
         return [Problem(("models",), text)]
     return []
-
-
-def referenced_models(merge: Mapping[str, Any]) -> dict[str, KeyPath]:
-    """Map every model of a configuration, the base included, to where it stands."""
-    found: dict[str, KeyPath] = {}
-    if merge.get("base_model") is not None:
-        found[str(merge["base_model"])] = ("base_model",)
-    for key, entry, _ in _walk(merge):
-        found.setdefault(str(entry["model"]), (*key, "model"))
-    return found

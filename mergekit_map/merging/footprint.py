@@ -21,11 +21,11 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.specs import MapSpec
 from mergekit_map.files import cache_home
-from mergekit_map.merging.facts import ModelFacts
 from mergekit_map.merging.methods import builtin_method
-from mergekit_map.merging.preflight import InspectedModel
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import is_linear
+from mergekit_map.models.facts import ModelFacts
+from mergekit_map.models.preflight import InspectedModel
 
 
 @dataclass(frozen=True)

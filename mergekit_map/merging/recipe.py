@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 from mergekit.options import MergeOptions
 
-from mergekit_map.merging.entries import referenced_models
 from mergekit_map.merging.methods import builtin_method
-from mergekit_map.merging.models import fingerprint
 from mergekit_map.merging.space import MergeSpace
+from mergekit_map.models.references import referenced_models
+from mergekit_map.models.sources import fingerprint
 
 # Methods that draw no random numbers, so that their merges are the same for every seed.
 _DETERMINISTIC = {

@@ -31,7 +31,7 @@ from mergekit_map.publish.licences import (
 )
 from mergekit_map.publish.model_index import eval_results
 from mergekit_map.publish.plots import plot_front
-from mergekit_map.publish.references import models_of, public_names
+from mergekit_map.publish.public_names import models_of, public_names
 from mergekit_map.results.front import Front
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end

@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
-from mergekit_map.publish.references import PublicNames, is_local, models_of
+from mergekit_map.publish.public_names import PublicNames, is_local, models_of
 from mergekit_map.results.front import Front, Kind, Merge
 
 PICTURE = "front.png"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.artefact import VOCABULARIES, PublicFile
 from mergekit_map.publish.card_text import RUN_FOLDER
-from mergekit_map.publish.references import PATH_END, PATH_START, spellings
+from mergekit_map.publish.public_names import PATH_END, PATH_START, spellings
 
 _SHOWN = 10  # findings; who has more has the same one many times
 

@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.repocard import metadata_load
 
-from mergekit_map.publish.references import PublicNames, parts_of
+from mergekit_map.publish.public_names import PublicNames, parts_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from mergekit_map.publish.surfaces import locate
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import Merge
-from mergekit_map.study.log import ASSESSING, Evaluation, evaluation_key
+from mergekit_map.results.log import ASSESSING, Evaluation, evaluation_key
 
 _Evaluations: TypeAlias = Mapping[str, Evaluation]  # of one merge, by task
 

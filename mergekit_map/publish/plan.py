@@ -34,13 +34,13 @@ from mergekit_map.publish.licences import (
     parent_licences,
     read_licence,
 )
-from mergekit_map.publish.published import Publication, published_card, read_card
-from mergekit_map.publish.references import (
+from mergekit_map.publish.public_names import (
     PublicNames,
     models_of,
     parts_of,
     public_names,
 )
+from mergekit_map.publish.published import Publication, published_card, read_card
 from mergekit_map.results.run_folder import RunFolder, open_run
 
 _CARD = "README.md"

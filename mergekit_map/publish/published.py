@@ -23,7 +23,7 @@ from mergekit_map.publish.card_text import (
     section,
 )
 from mergekit_map.publish.licences import Licence
-from mergekit_map.publish.references import PublicNames
+from mergekit_map.publish.public_names import PublicNames
 
 
 @dataclass(frozen=True)

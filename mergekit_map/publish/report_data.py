@@ -20,9 +20,9 @@ from mergekit_map.files import plain
 from mergekit_map.measurement import NO_SINGLE_MODEL
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.surfaces import Surfaces, locate
+from mergekit_map.results.choosing import judged, preference
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import Front, Kind, Merge, Reading, Task
-from mergekit_map.study.choosing import judged, preference
 from mergekit_map.version import __version__
 
 FloatArray = NDArray[np.float64]

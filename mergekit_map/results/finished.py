@@ -8,11 +8,11 @@ from pathlib import Path
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, Merge, Order, Readings
+from mergekit_map.results.log import Evaluation, Key, evaluation_key, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.log import Evaluation, Key, evaluation_key, read_log
 
 
 @dataclass(frozen=True, eq=False)

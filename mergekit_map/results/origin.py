@@ -19,9 +19,9 @@ from pathlib import Path
 from mergekit_map.config.specs import BackendSpec, LmEvalTask, PythonTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import cache_home
+from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.study.log import LOCK_NAME
 
 
 def seal(config: str, directory: str) -> str | None:

@@ -18,8 +18,8 @@ from pydantic import Field, JsonValue
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, recipe_name
+from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import Line, Record, one_line, read_record
-from mergekit_map.study.log import LOCK_NAME
 
 Identity: TypeAlias = dict[str, JsonValue]  # all that decides what a merge is
 

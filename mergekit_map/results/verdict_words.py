@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff
-from mergekit_map.verdicts import (
+from mergekit_map.results.verdicts import (
     Ahead,
     AnchorCompared,
     Held,
@@ -12,6 +11,7 @@ from mergekit_map.verdicts import (
     Verdict,
     judge,
 )
+from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff
 from mergekit_map.words import listed
 
 

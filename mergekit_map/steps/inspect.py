@@ -13,15 +13,11 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import SOUP
-from mergekit_map.merging.findings import has_errors
 from mergekit_map.merging.footprint import disk_needs, memory_needs, shortages
-from mergekit_map.merging.layout import main_dtype
-from mergekit_map.merging.preflight import (
-    InspectedModel,
-    Inspection,
-    inspect_models,
-)
-from mergekit_map.merging.vectors import Figures
+from mergekit_map.models.findings import has_errors
+from mergekit_map.models.layout import main_dtype
+from mergekit_map.models.preflight import InspectedModel, Inspection, inspect_models
+from mergekit_map.models.vectors import Figures
 from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.nested import nests_checkpoints
 from mergekit_map.steps.project import (

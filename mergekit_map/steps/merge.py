@@ -11,16 +11,16 @@ from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import save_front
+from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator, one_checkpoint
 from mergekit_map.steps.nested import Recipes, merge_stages, nests_checkpoints
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
 from mergekit_map.steps.select import Selection
-from mergekit_map.study.choosing import chosen_as
-from mergekit_map.study.log import open_log
 from mergekit_map.study.measuring import measure
-from mergekit_map.study.results import measured_point
+from mergekit_map.study.outcome import measured_point
 from mergekit_map.study.study import Candidate, Reporter
 
 

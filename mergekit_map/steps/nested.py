@@ -26,9 +26,10 @@ from mergekit_map.merging.recipe import (
 )
 from mergekit_map.merging.space import build_space
 from mergekit_map.merging.staged import by_stage_name, is_linear, pair_merge
+from mergekit_map.results.choosing import chosen_as, find_limits, measured_anchors
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
+from mergekit_map.results.log import Evaluation
 from mergekit_map.steps.project import Project, digest
-from mergekit_map.study.choosing import chosen_as, find_limits, measured_anchors
 from mergekit_map.study.grouping import (
     Pair,
     first_groups,
@@ -36,9 +37,8 @@ from mergekit_map.study.grouping import (
     next_pair,
     read_singles,
 )
-from mergekit_map.study.log import Evaluation
 from mergekit_map.study.nested import pair_study
-from mergekit_map.study.results import measured_at
+from mergekit_map.study.outcome import measured_at
 from mergekit_map.study.study import Study
 
 Search: TypeAlias = Callable[[Project, Path], Front]  # into a folder

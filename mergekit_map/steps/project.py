@@ -24,12 +24,12 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import with_adapter_cache
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
-from mergekit_map.merging.models import absolute_references
-from mergekit_map.merging.preflight import check_models
 from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import is_linear, staging_problems
 from mergekit_map.merging.weights import check_plan
+from mergekit_map.models.preflight import check_models
+from mergekit_map.models.sources import absolute_references
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study

@@ -11,6 +11,7 @@ from pathlib import Path
 from mergekit_map.files import write_atomically
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.front import Front
+from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
@@ -24,9 +25,8 @@ from mergekit_map.steps.nested import (
 from mergekit_map.steps.project import Project, changes_in_words, digest
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
-from mergekit_map.study.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.study.measuring import matching, measure
-from mergekit_map.study.results import fitted_surrogates, found_front
+from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Reporter, Study, StudyResult
 from mergekit_map.version import __version__

@@ -9,9 +9,9 @@ from pathlib import Path
 from mergekit_map.config.parsing import parse_select
 from mergekit_map.files import write_atomically
 from mergekit_map.publish.plots import save_front
+from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.run_folder import open_run
-from mergekit_map.study.choosing import choose_point, judged
 
 
 @dataclass(frozen=True)

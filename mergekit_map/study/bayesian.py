@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from mergekit_map.config.parsing import Problem
 from mergekit_map.errors import DesignError
+from mergekit_map.results.log import Evaluation
 from mergekit_map.search.design import make_design, n_quadratic_terms
 from mergekit_map.search.sectors import propose_points, squared_errors
 from mergekit_map.study.fitting import fit_surrogates
-from mergekit_map.study.log import Evaluation
 from mergekit_map.study.study import Candidate, Study
 
 FloatArray = NDArray[np.float64]

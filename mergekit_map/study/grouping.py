@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
+from mergekit_map.results.choosing import measured_anchors, preference
 from mergekit_map.results.front import Order
+from mergekit_map.results.log import Evaluation, evaluation_key
 from mergekit_map.search.pairing import (
     best_models,
     closest_pair,
     group_loss,
     scaled_losses,
 )
-from mergekit_map.study.choosing import measured_anchors, preference
-from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.study.study import Candidate, Study
 
 FloatArray = NDArray[np.float64]

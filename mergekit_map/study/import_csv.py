@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.measurement import Metric
-from mergekit_map.study.log import Evaluation, Key
+from mergekit_map.results.log import Evaluation, Key
 from mergekit_map.study.study import Study
 
 _SHOWN = 30  # problems of a file; a wrong column can make one per row

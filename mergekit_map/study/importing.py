@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from mergekit_map.study.log import Evaluation, EvaluationLog, Key
+from mergekit_map.results.log import Evaluation, EvaluationLog, Key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement
-from mergekit_map.study.log import (
+from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,

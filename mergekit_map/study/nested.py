@@ -15,8 +15,15 @@ from typing import TypeAlias
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import SOUP
+from mergekit_map.results.choosing import AnchorValues, choose, measured_anchors
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    Key,
+    Role,
+    evaluation_key,
+)
 from mergekit_map.search.selection import spread
-from mergekit_map.study.choosing import AnchorValues, choose, measured_anchors
 from mergekit_map.study.fitting import (
     fit_surrogates,
     predict_utilities,
@@ -32,13 +39,6 @@ from mergekit_map.study.grouping import (
     read_singles,
     single_models,
     task_shares,
-)
-from mergekit_map.study.log import (
-    Evaluation,
-    EvaluationLog,
-    Key,
-    Role,
-    evaluation_key,
 )
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.planning import next_round

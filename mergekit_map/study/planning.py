@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map.errors import DesignError
+from mergekit_map.results.log import Evaluation
 from mergekit_map.search.design import make_design, n_quadratic_terms
 from mergekit_map.study.bayesian import bayesian_round
-from mergekit_map.study.log import Evaluation
 from mergekit_map.study.refining import refinement_round
 from mergekit_map.study.study import Candidate, Study
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from mergekit_map.results.log import Evaluation, evaluation_key
 from mergekit_map.search.design import most_informative
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import fit_surrogates, predicted_front
-from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.study.study import Candidate, Study
 
 FloatArray = NDArray[np.float64]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from mergekit_map.search.selection import spread
-from mergekit_map.study.choosing import choose, measured_anchors
-from mergekit_map.study.fitting import (
-    fit_surrogates,
-    predict_utilities,
-    predicted_front,
-)
-from mergekit_map.study.log import (
+from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,
     evaluation_key,
+)
+from mergekit_map.search.selection import spread
+from mergekit_map.study.fitting import (
+    fit_surrogates,
+    predict_utilities,
+    predicted_front,
 )
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.nested import run_nested

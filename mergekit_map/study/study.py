@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
+from mergekit_map.results.log import Role
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.log import Role
 
 FloatArray = NDArray[np.float64]
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]

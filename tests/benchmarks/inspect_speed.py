@@ -26,8 +26,8 @@ import torch
 import transformers
 import yaml
 
-from mergekit_map.merging.headers import TensorHeader, read_headers
-from mergekit_map.merging.vectors import StoredWeights, measure_vectors
+from mergekit_map.models.headers import TensorHeader, read_headers
+from mergekit_map.models.vectors import StoredWeights, measure_vectors
 
 WIDTH, INNER, KEYS, TOKENS = 8192, 28672, 1024, 32000
 LAYER = {

@@ -8,7 +8,7 @@ import yaml
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.artefact import PublicFile, checkpoint_files, run_files
-from mergekit_map.publish.references import PublicNames, public_names
+from mergekit_map.publish.public_names import PublicNames, public_names
 
 HOME = "/home/jane"
 BASE, TUNED = f"{HOME}/models/base", f"{HOME}/models/tuned"

@@ -26,8 +26,8 @@ from mergekit_map.measurement import Metric
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
+from mergekit_map.results.choosing import choose, find_limits
 from mergekit_map.results.finished import read_finished
-from mergekit_map.study.choosing import choose, find_limits
 
 Make = Callable[[str], Path]
 

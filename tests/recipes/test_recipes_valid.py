@@ -27,12 +27,13 @@ from mergekit_map.config.parsing import parse_map_block, raise_problems, repeate
 from mergekit_map.config.specs import LmEvalTask, MapSpec, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.merging.entries import check_merge, referenced_models
+from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.models.references import referenced_models
+from mergekit_map.results.log import open_log
 from mergekit_map.steps.schema import config_schema
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.log import open_log
 from mergekit_map.study.planning import next_round
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study

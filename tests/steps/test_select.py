@@ -17,8 +17,8 @@ from mergekit_map.cli import main
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.publish.plots import plot_front
+from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import Front
-from mergekit_map.study.choosing import chosen_as
 
 POINTS = [
     [(0.70, 0.010), (2.80, 0.02)],

@@ -15,10 +15,10 @@ from stopping import stopped_and_resumed
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
+from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.search.sectors import bin_of
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.log import Evaluation, read_log
 from mergekit_map.study.study import Study
 
 

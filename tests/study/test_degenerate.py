@@ -12,7 +12,7 @@ from fakes import LOSS, ignore
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.study.log import open_log
+from mergekit_map.results.log import open_log
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study, StudyResult
 

@@ -16,9 +16,9 @@ from stopping import stopped_and_resumed
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.log import read_log
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.log import read_log
-from mergekit_map.study.results import fitted_surrogates, found_front
+from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.study import Study
 
 NAMES = "abcd"

@@ -17,7 +17,7 @@ from stopping import stopped_and_resumed
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
-from mergekit_map.study.log import Evaluation, read_log
+from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.study.planning import design
 from mergekit_map.study.study import Study
 

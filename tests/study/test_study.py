@@ -17,8 +17,8 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import front_table
-from mergekit_map.study.log import open_log, read_log
-from mergekit_map.study.results import fitted_surrogates
+from mergekit_map.results.log import open_log, read_log
+from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study
 

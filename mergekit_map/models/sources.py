@@ -25,7 +25,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 from pydantic import ValidationError
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.headers import TensorHeader, parse_headers, read_headers
+from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
 
 _BLOCK = 1 << 22  # bytes read at a time
 

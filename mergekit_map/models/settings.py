@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mergekit_map.merging.findings import Finding, Severity
+from mergekit_map.models.findings import Finding, Severity
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from mergekit_map.merging.findings import Finding, some
-from mergekit_map.merging.headers import TensorHeader
-from mergekit_map.merging.models import ModelFiles, damaged
+from mergekit_map.models.findings import Finding, some
+from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.sources import ModelFiles, damaged
 
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")

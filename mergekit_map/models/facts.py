@@ -13,10 +13,10 @@ from mergekit.options import MergeOptions
 from transformers import AutoConfig, PretrainedConfig
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.findings import Finding
-from mergekit_map.merging.headers import TensorHeader
-from mergekit_map.merging.models import ModelFiles
-from mergekit_map.merging.vocabulary import Tokenizer, read_tokenizer
+from mergekit_map.models.findings import Finding
+from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.sources import ModelFiles
+from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from mergekit_map.merging.findings import Finding, has_errors, some
-from mergekit_map.merging.vectors import Figures, VectorFigures, Weights
+from mergekit_map.models.findings import Finding, has_errors, some
+from mergekit_map.models.vectors import Figures, VectorFigures, Weights
 
 # The largest ratio of L1 norms for which we have seen quadratics fit (method, section
 # 10). The paper's models have 0.01 to 0.02; models trained apart have about 1.4.

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.findings import Finding, some
-from mergekit_map.merging.models import damaged, read_json_file
+from mergekit_map.models.findings import Finding, some
+from mergekit_map.models.sources import damaged, read_json_file
 
 # Any of them is enough for transformers to load a tokenizer.
 _FILES = (

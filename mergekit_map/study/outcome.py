@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import (
     UNKNOWN,
     Fit,
@@ -19,9 +20,8 @@ from mergekit_map.results.front import (
     Task,
     recipe_name,
 )
+from mergekit_map.results.log import Evaluation, evaluation_key
 from mergekit_map.results.surrogates import SurrogateRecord, Surrogates
-from mergekit_map.study.choosing import chosen_as
-from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study, StudyResult
 

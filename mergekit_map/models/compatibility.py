@@ -13,11 +13,11 @@ from typing import Any
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.merging.facts import ModelFacts
-from mergekit_map.merging.findings import Finding
-from mergekit_map.merging.layout import compare_dtypes, compare_layouts
-from mergekit_map.merging.settings import compare_settings
-from mergekit_map.merging.vocabulary import compare_tokenizers, same_rows
+from mergekit_map.models.facts import ModelFacts
+from mergekit_map.models.findings import Finding
+from mergekit_map.models.layout import compare_dtypes, compare_layouts
+from mergekit_map.models.settings import compare_settings
+from mergekit_map.models.tokenizers import compare_tokenizers, same_rows
 
 # Tokens that fill, or stand for what is unknown: what texts say does not need them.
 _HARMLESS_TOKENS = ("pad_token", "unk_token")

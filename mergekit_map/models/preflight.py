@@ -16,26 +16,21 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.compatibility import compare_models
-from mergekit_map.merging.entries import referenced_models
-from mergekit_map.merging.facts import ModelFacts, read_facts
-from mergekit_map.merging.findings import Finding
-from mergekit_map.merging.kinship import judge_weights
-from mergekit_map.merging.layout import check_layout, check_left_out
-from mergekit_map.merging.lora import (
+from mergekit_map.models.compatibility import compare_models
+from mergekit_map.models.facts import ModelFacts, read_facts
+from mergekit_map.models.findings import Finding
+from mergekit_map.models.kinship import judge_weights
+from mergekit_map.models.layout import check_layout, check_left_out
+from mergekit_map.models.lora import (
     AdaptedWeights,
     Adapter,
     check_adapter,
     read_adapter,
 )
-from mergekit_map.merging.models import find_model, weights_fingerprint
-from mergekit_map.merging.vectors import (
-    Figures,
-    StoredWeights,
-    Weights,
-    measure_vectors,
-)
-from mergekit_map.merging.vocabulary import same_rows
+from mergekit_map.models.references import referenced_models
+from mergekit_map.models.sources import find_model, weights_fingerprint
+from mergekit_map.models.tokenizers import same_rows
+from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from mergekit.architecture import WeightInfo
 from mergekit.architecture.conversion import can_convert_checkpoint_keys
 
-from mergekit_map.merging.facts import ModelFacts
-from mergekit_map.merging.findings import Finding, some
+from mergekit_map.models.facts import ModelFacts
+from mergekit_map.models.findings import Finding, some
 
 # Constants that older versions of transformers saved; no merge needs them.
 _CONSTANTS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias)$")

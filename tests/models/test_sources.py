@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.models import absolute_references, find_model, fingerprint
+from mergekit_map.models.sources import absolute_references, find_model, fingerprint
 
 
 def test_a_copy_elsewhere_has_the_same_fingerprint(
@@ -77,7 +77,7 @@ def ask_no_hub(reference: str, cache: Path) -> str:
     """Look for a model in a process whose Hub refuses connections."""
     program = (
         "from mergekit_map.errors import MergeError\n"
-        "from mergekit_map.merging.models import find_model\n"
+        "from mergekit_map.models.sources import find_model\n"
         "try:\n"
         f"    find_model({reference!r}, weights=False)\n"
         "except MergeError as error:\n"

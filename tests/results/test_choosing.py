@@ -10,8 +10,8 @@ import pytest
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.measurement import Metric
-from mergekit_map.study.choosing import choose, find_limits, measured_anchors
-from mergekit_map.study.log import Evaluation
+from mergekit_map.results.choosing import choose, find_limits, measured_anchors
+from mergekit_map.results.log import Evaluation
 
 TASKS = {
     "math": Metric(higher_is_better=True, lower=0, upper=1),

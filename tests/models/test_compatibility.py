@@ -17,12 +17,12 @@ from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.findings import Finding, some
-from mergekit_map.merging.headers import read_headers
-from mergekit_map.merging.models import find_model
-from mergekit_map.merging.preflight import Inspection, check_models, inspect_models
-from mergekit_map.merging.settings import compare_settings
-from mergekit_map.merging.vocabulary import compare_tokenizers, read_tokenizer
+from mergekit_map.models.findings import Finding, some
+from mergekit_map.models.headers import read_headers
+from mergekit_map.models.preflight import Inspection, check_models, inspect_models
+from mergekit_map.models.settings import compare_settings
+from mergekit_map.models.sources import find_model
+from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
 
 MakeModel = Callable[..., Path]
 

@@ -11,6 +11,7 @@ from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
 from mergekit_map.results.front import Front
+from mergekit_map.results.log import Evaluation, evaluation_key
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.selection import (
     nearest_to_limits,
@@ -18,7 +19,6 @@ from mergekit_map.search.selection import (
     select_by_preference,
     select_knee,
 )
-from mergekit_map.study.log import Evaluation, evaluation_key
 from mergekit_map.words import listed
 
 FloatArray = NDArray[np.float64]

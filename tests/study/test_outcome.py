@@ -9,10 +9,10 @@ import numpy as np
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.front import UNKNOWN, Reading
+from mergekit_map.results.log import Evaluation
 from mergekit_map.search.links import Link
 from mergekit_map.search.surrogate import fit_surrogate
-from mergekit_map.study.log import Evaluation
-from mergekit_map.study.results import found_front
+from mergekit_map.study.outcome import found_front
 from mergekit_map.study.study import Study, StudyResult
 
 

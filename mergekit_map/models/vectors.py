@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mergekit_map.merging.headers import TensorHeader
+from mergekit_map.models.headers import TensorHeader
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
 _BLOCK = 1 << 16  # elements read in one piece

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.publish.references import (
+from mergekit_map.publish.public_names import (
     PublicNames,
     models_of,
     parts_of,

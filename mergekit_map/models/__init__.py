@@ -1,0 +1,1 @@
+"""What models are, and whether they can be merged."""
