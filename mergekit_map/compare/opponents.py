@@ -1,4 +1,4 @@
-"""What the search is held against (method.md, section 6): other ways to spend a budget.
+"""What the search is held against (docs/comparing.md): other ways to spend a budget.
 
 Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
 real metrics at exactly its budget of points and returns nothing: what it asked for is

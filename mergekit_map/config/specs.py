@@ -1,6 +1,7 @@
 """What may stand in the ``map:`` block: strict values, each checked by itself.
 
-The text under a key is its description in the JSON Schema and in the README.
+The text under a key is its description in the JSON Schema and in
+docs/configuration.md.
 """
 
 from __future__ import annotations

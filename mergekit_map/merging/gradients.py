@@ -3,10 +3,10 @@
 A merged tensor is ``W = base + sum_k w_k delta_k``, and its weights w are affine in the
 coefficients c. So ``dL/dc_j`` is the sum over tensors and models of ``dw_k/dc_j`` times
 the inner product of ``dL/dW`` with ``delta_k``: one pass back gives the derivatives by
-all coefficients (method section 9). A tensor's inner products are taken as soon as its
-gradient is complete, and the gradient is freed at once, so that no more than one is
-held. (That of tied embeddings is complete only when the pass has come to the input.)
-This is exact, normalised weights included.
+all coefficients. A tensor's inner products are taken as soon as its gradient is
+complete, and the gradient is freed at once, so that no more than one is held. (That of
+tied embeddings is complete only when the pass has come to the input.) This is exact,
+normalised weights included.
 
 Where signs are elected it would not be. ``W`` jumps, element by element, whenever an
 election turns, and the derivative with the elections held fixed lacks what these jumps

@@ -206,7 +206,7 @@ def _identifiable(
     """Settle normalisation: a merge that depends only on ratios has one weight less.
 
     Sets ``normalize`` to false where the method would normalise by default and the user
-    does not ask for it (design section 2).
+    does not ask for it; docs/architecture.md says why.
     """
     method = template["merge_method"].removeprefix("map_")
     parameters = template.get("parameters") or {}

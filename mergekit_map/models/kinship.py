@@ -9,8 +9,9 @@ import torch
 from mergekit_map.models.findings import Finding, has_errors, some
 from mergekit_map.models.vectors import Figures, VectorFigures, Weights
 
-# The largest ratio of L1 norms for which we have seen quadratics fit (method, section
-# 10). The paper's models have 0.01 to 0.02; models trained apart have about 1.4.
+# About the largest ratio of L1 norms for which we have seen quadratics fit
+# (docs/architecture.md). The paper's models have 0.01 to 0.02; models trained apart
+# have about 1.4.
 LARGEST_RATIO = 0.3
 
 # Task vectors of models that were tuned apart from one base are almost orthogonal.

@@ -1,0 +1,139 @@
+"""Tables of the pages whose numbers are counted, or copied from kept results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from pages import ROOT
+
+from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.measurement import Metric
+from mergekit_map.search.design import n_quadratic_terms
+from mergekit_map.study.forecast import forecast
+from mergekit_map.study.planning import default_evaluations
+from mergekit_map.study.study import Study
+
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
+_FITS = {
+    "`quadratic`": "least squares: R²",
+    "`regularized`": "plain: R²",
+    "with `gradients`": "gradients: R²",
+}
+_VOLUMES = {
+    "`quadratic`": "least squares: hypervolume",
+    "`regularized`": "plain: hypervolume",
+    "with `gradients`": "gradients: hypervolume",
+    "BoTorch": "qlognehvi: hypervolume",
+    "Optuna": "optuna: hypervolume",
+    "NSGA-II": "nsga2: hypervolume",
+    "random": "random: hypervolume",
+}
+_METHODS = (
+    "Best single model",
+    "Model soup",
+    "TIES",
+    "Task arithmetic",
+    "TA, preference as weights",
+    "AdaMerging++",
+    "Direct search",
+    "MOEA/D",
+    "MAP",
+)
+
+Rows = list[list[str]]
+
+
+def kept_table(result: str, corner: str) -> Rows:
+    """Read the table of a kept result whose first heading is ``corner``."""
+    text = (RESULTS / result).read_text(encoding="utf-8")
+    pattern = rf"^\| ?{re.escape(corner)} ?\|.*?(?=\n\n|\Z)"
+    found = re.search(pattern, text, re.M | re.S)
+    assert found is not None, f"{result} has no table that begins with {corner!r}"
+    lines = [line for line in found[0].splitlines() if not line.startswith("| ---")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def needed(result: str, rows: dict[str, str]) -> str:
+    """Write what each method needs, a row per number of models."""
+    header, *lines = kept_table(result, "")
+    by_name = {line[0]: line[1:] for line in lines}
+    sizes = [size.removeprefix("N = ") for size in header[1:]]
+    columns = [by_name[name] for name in rows.values()]
+    return _markdown(["models", *rows], list(zip(sizes, *columns, strict=True)))
+
+
+def win_rates() -> str:
+    """Write the win rates over direct search."""
+    header, *lines = kept_table("paper_tables.md", "search")
+    columns = ["models", "merges, direct search", "merges, MAP", "win rate", "R²"]
+    places = [header.index(column) for column in columns]
+    return _markdown(columns, [[line[i] for i in places] for line in lines])
+
+
+def preference_sums() -> str:
+    """Write what preferences get of the methods that are not variants of others."""
+    header, *lines = kept_table("paper_tables.md", "method")
+    return _markdown(header, [line for line in lines if line[0] in _METHODS])
+
+
+def default_merges() -> str:
+    """Write how many merges are measured by default."""
+    rows = [
+        (str(d), str(n_quadratic_terms(d)), str(default_evaluations(d)))
+        for d in (1, 2, 3, 4, 6, 8)
+    ]
+    return _markdown(["coefficients", "terms", "merges by default"], rows)
+
+
+def nested_measurements() -> str:
+    """Write what nested and plain searches measure, by as many models as tasks."""
+    rows = [
+        (str(n), str(_expected(n, "map")), str(_expected(n, "nested")))
+        for n in (3, 4, 6, 8)
+    ]
+    return _markdown(["models", "one quadratic", "nested"], rows)
+
+
+def _expected(n: int, strategy: str) -> int:
+    names = [f"m{i}" for i in range(n)]
+    zero = dict.fromkeys(names, 0.0)
+    study = Study(
+        bounds=dict.fromkeys(names, (0.0, 1.0)),
+        anchors={
+            "base": zero,
+            **{name: {**zero, name: 1.0} for name in names},
+            "soup": dict.fromkeys(names, 1 / n),
+        },
+        tasks=dict.fromkeys(names, Metric(True, 0.0, 1.0)),
+        definitions=dict.fromkeys(names, ""),
+        merge="",
+        search=SearchSpec.model_validate({"strategy": strategy}),
+        select=SelectSpec(),
+    )
+    return forecast(study, checkpoints=False).expected
+
+
+def opponents() -> str:
+    """List the opponents, in the order of the command's help."""
+    return ", ".join(f"`{name}`" for name in OPPONENTS) + "\n"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = [" --- "] + [" ---: "] * (len(header) - 1)
+    lines = [header, *rows]
+    head, *body = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "evaluations-needed": lambda: needed("fewer_evaluations.md", _FITS),
+    "evaluations-needed-again": lambda: needed("fewer_evaluations_again.md", _FITS),
+    "hypervolume": lambda: needed("fewer_evaluations.md", _VOLUMES),
+    "win-rates": win_rates,
+    "preference-sums": preference_sums,
+    "default-evaluations": default_merges,
+    "nested-measurements": nested_measurements,
+    "opponents": opponents,
+}

@@ -1,0 +1,188 @@
+"""The pages are true: commands exist, examples are accepted, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import shlex
+from typing import Any
+
+import click
+import click.testing
+import jsonschema
+import pytest
+import yaml
+from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
+
+import mergekit_map
+from mergekit_map.cli import main
+
+COMMANDS = main.list_commands(click.Context(main))
+COMMAND_LINES = [(page, line) for page in PAGES for line in command_lines(page)]
+CONFIGURATIONS = [
+    (page, yaml.safe_load(block)) for page in PAGES for block in blocks(page, "yaml")
+]
+
+
+def parse(line: str) -> str:
+    """Parse a command line as click would, without running it; gives the command."""
+    words = shlex.split(line.split(" > ")[0])[1:]
+    context = click.Context(main)
+    name, command, rest = main.resolve_command(context, words)
+    assert name is not None
+    assert command is not None
+    if rest:
+        command.make_context(name, rest, parent=context)
+    return name
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """Run the command that the pages say prints it."""
+    result = click.testing.CliRunner().invoke(main, ["schema"])
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = json.loads(result.output)
+    return content
+
+
+@pytest.mark.parametrize(("page", "line"), COMMAND_LINES)
+def test_every_command_line_is_accepted(page: str, line: str) -> None:
+    assert parse(line) in COMMANDS, page
+
+
+def test_every_command_stands_in_the_readme_or_a_page_that_it_names() -> None:
+    shown = {parse(line) for _, line in COMMAND_LINES}
+
+    # The demo's stands in the command that installs everything.
+    assert shown | {"demo"} == set(COMMANDS)
+
+
+def test_a_wrong_command_line_is_noticed() -> None:
+    with pytest.raises(click.UsageError, match="--preefr"):
+        parse("mergekit-map select my-search --preefr math=2")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_named_in_passing_exist(page: str) -> None:
+    named = set(re.findall(r"`(--[a-z-]+)[ `=]", text(page)))
+    known = {
+        option
+        for name in COMMANDS
+        if (command := main.get_command(click.Context(main), name)) is not None
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+
+    assert named <= known | {"--help", "--version"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_an_example_that_is_accepted(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    assert command.help is not None
+    example = re.search(r"^ *Example: (mergekit-map .*)$", command.help, re.M)
+    assert example is not None, command.help
+
+    assert parse(example[1]) == name
+
+
+def test_configurations_are_valid(schema: dict[str, Any]) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    task = {"python": "mine:f", "direction": "maximize"}
+    wholes = [c for _, c in CONFIGURATIONS if "merge_method" in c]
+    parts = [c for _, c in CONFIGURATIONS if "merge_method" not in c]
+    assert len(wholes) >= 2
+    assert len(parts) >= 2
+
+    for whole in wholes:
+        validator.validate(whole)
+    for part in parts:
+        config = {"merge_method": "linear", "map": {"tasks": {"t": task}, **part}}
+        validator.validate(config)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_of_the_map_block_named_in_passing_are_accepted(
+    page: str, schema: dict[str, Any]
+) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    keys = re.findall(r"`(search|select|merge|backend): ([^`]+)`", text(page))
+    task = {"python": "mine:f", "direction": "maximize"}
+
+    for key, value in keys:
+        part = {key: yaml.safe_load(value.replace("{...}", "{}"))}
+        config = {"merge_method": "linear", "map": {"tasks": {"t": task}, **part}}
+        validator.validate(config)
+
+
+def test_python_calls_what_there_is() -> None:
+    (code,) = blocks("docs/run-folder.md", "python")
+    module = ast.parse(code)
+    imported = {
+        alias.name
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom) and node.module == "mergekit_map"
+        for alias in node.names
+    }
+    calls = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in imported
+    ]
+    assert {call.func.id for call in calls if isinstance(call.func, ast.Name)} == (
+        imported
+    )
+
+    for call in calls:
+        assert isinstance(call.func, ast.Name)
+        signature = inspect.signature(getattr(mergekit_map, call.func.id))
+        signature.bind(*call.args, **{str(k.arg): k.value for k in call.keywords})
+
+
+def test_all_that_the_package_offers_is_named_beside_the_python_example() -> None:
+    offered = {
+        name
+        for name in mergekit_map.__all__
+        if not isinstance(getattr(mergekit_map, name), type)
+    }
+    page = text("docs/run-folder.md")
+
+    assert {name for name in offered if name not in page} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_inside_the_repository_leads_somewhere(page: str) -> None:
+    for link in links(page):
+        target, _, heading = link.partition("#")
+        path = (PAGES[page].parent / target) if target else PAGES[page]
+        assert path.exists(), link
+        assert not heading or heading in headings(path), link
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {link.partition("#")[0] for link in links("README.md")}
+
+    assert {page for page in PAGES if page != "README.md"} <= linked
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_scripts_and_files_that_are_named_exist(page: str) -> None:
+    named = re.findall(r"\b((?:tests|recipes|docs|\.ci)/[\w./-]*\w)", text(page))
+
+    for path in named:
+        assert (ROOT / path).exists(), path
+
+
+def test_the_readme_is_short_and_begins_with_two_commands() -> None:
+    readme = text("README.md")
+    commands = re.findall(r"^    (python3 -m venv .*)$", readme, re.M)
+    install = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e "
+
+    assert len(readme.splitlines()) <= 170
+    assert commands == [
+        f"{install}. && .venv/bin/mergekit-map demo",
+        f"{install}'.[test]' && .venv/bin/pytest",
+    ]
