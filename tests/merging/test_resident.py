@@ -79,6 +79,7 @@ def assert_equal_states(
         assert torch.equal(ours[name].view(torch.uint8), tensor.view(torch.uint8)), name
 
 
+@pytest.mark.slow  # imports mergekit anew, and merges 16 times with it
 def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
     family: dict[str, Path], family_bf16: dict[str, Path], tmp_path: Path
 ) -> None:
