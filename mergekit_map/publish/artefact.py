@@ -20,8 +20,9 @@ from typing import Any, TypeAlias
 import yaml
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.publish.card_text import RUN_FOLDER, yaml_text
+from mergekit_map.publish.card_text import RUN_FOLDER
 from mergekit_map.publish.references import PublicNames, is_local
+from mergekit_map.yamlfile import yaml_text
 
 # Of a run folder. Samples are left out: some metrics keep the texts of their benchmark
 # there. So are checkpoints that were merged on the way.

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from mergekit_map.anchors import BASE, NO_SINGLE_MODEL
 from mergekit_map.frontfile import Front, in_words, metrics, utilities
 from mergekit_map.publish.references import PublicNames, is_local, models_of
+from mergekit_map.yamlfile import yaml_text
 
 PICTURE = "front.png"
 RECIPE_FILE = "mergekit_config.yml"
@@ -140,14 +140,6 @@ def escaped(text: str) -> str:
 def fenced(text: str, language: str) -> str:
     """Put a text into a block of code. A line of YAML cannot begin with its end."""
     return f"```{language}\n{text}```"
-
-
-def yaml_text(configs: Iterable[Any]) -> str:
-    """Write configurations as a recipe has them; every path on one line."""
-    text: str = yaml.safe_dump_all(
-        configs, sort_keys=False, allow_unicode=True, width=10_000
-    )
-    return text
 
 
 _KINDS = ("predicted", "measured")
