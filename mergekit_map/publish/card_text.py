@@ -28,8 +28,6 @@ RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a reposito
 # Headings of the sections that may change when a card goes to the Hub.
 MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
 
-# Labels that merging.space gives to the anchors that are no single model.
-
 Configs = Sequence[Mapping[str, Any]]
 
 
