@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import yaml
+
 from mergekit_map.config.yaml_file import yaml_text
 
 
