@@ -1,7 +1,8 @@
-"""Files and folders that appear whole or not at all; JSON in and out."""
+"""Files and folders that appear whole or not at all; JSON in and out; digests."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -85,6 +86,17 @@ def whole_folder(target: Path) -> Iterator[Path]:
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def sha256(data: bytes | str) -> str:
+    """Hash bytes, or text as UTF-8, to 64 hexadecimal digits."""
+    encoded = data.encode() if isinstance(data, str) else data
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def digest(content: Any) -> str:
+    """Shorten any content that JSON can write to 16 digits."""
+    return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
 
 
 def _umask() -> int:
