@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from mergekit_map.config.specs import (
     TASK_KINDS,
     MapBlock,
-    MapSpec,
     SelectSpec,
     TaskSpec,
 )
@@ -44,40 +43,28 @@ def parse_select(options: Mapping[str, Any]) -> SelectSpec:
     return cast(SelectSpec, select)
 
 
-def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
-    """Validate the ``map:`` block of a file; None where it has problems."""
+def parse_map_block(
+    file: YamlFile,
+) -> tuple[MapBlock | None, dict[str, TaskSpec], list[Problem]]:
+    """Validate the ``map:`` block of a file; None where it has problems.
+
+    Its tasks are given beside it, all those that have none themselves.
+    """
     raw = file.content.get("map")
     if not isinstance(raw, dict):
         key: KeyPath = ("map",) if "map" in file.content else ()
         text = "a 'map:' block with at least 'tasks:' is required; see the README"
-        return None, [Problem(key, text)]
-    tasks, problems = parse_tasks(file)
-    block, found = validated(MapBlock, raw, ("map",))
-    problems += found
+        return None, {}, [Problem(key, text)]
+    block, problems = validated(MapBlock, raw, ("map",))
     problems += _unknown_in_select(raw)
-    if block is None or problems:
-        return None, problems
-    spec = MapSpec(
-        tasks=tasks,
-        search=block.search,
-        select=block.select,
-        batch_size=block.batch_size,
-        merge=block.merge,
-        backend=block.backend,
-    )
-    return spec, []
-
-
-def parse_tasks(file: YamlFile) -> tuple[dict[str, TaskSpec], list[Problem]]:
-    """Validate the tasks of a file, each by itself; gives those that are right."""
     tasks: dict[str, TaskSpec] = {}
-    problems: list[Problem] = []
-    for name, raw in _mapping(file.content.get("map"), "tasks").items():
-        task, found = _parse_task(str(name), raw)
-        problems += found
-        if task is not None:
-            tasks[str(name)] = task
-    return tasks, problems
+    for name, content in _mapping(raw, "tasks").items():
+        task, wrong = _parse_task(str(name), content)
+        problems += wrong
+        tasks |= {} if task is None else {str(name): task}
+    if problems:
+        return None, tasks, problems
+    return block.model_copy(update={"tasks": tasks}), tasks, []
 
 
 def repeated_keys(file: YamlFile) -> list[Problem]:
@@ -104,7 +91,8 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
         text = "task names are letters, digits, '.', '_' and '-'; rename the task"
         return None, [Problem(key, text)]
     if not isinstance(raw, dict):
-        return None, []  # reported by the block itself
+        text = f"input should be a valid dictionary, got {raw!r}"
+        return None, [Problem(key, text)]
     kinds = [kind for kind in TASK_KINDS if kind in raw]
     if len(kinds) != 1:
         got = ", ".join(map(repr, raw)) or "nothing"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SkipValidation,
     field_validator,
     model_validator,
 )
@@ -287,7 +286,7 @@ class BackendSpec(_Strict):
 class MapBlock(_Strict):
     """The whole block; its tasks are validated one by one, to name what is wrong."""
 
-    tasks: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    tasks: Annotated[dict[str, SkipValidation[TaskSpec]], Field(min_length=1)]
     """What is measured: a name of your own for each task."""
     search: SearchSpec = SearchSpec()
     """How the coefficients are searched."""
@@ -309,15 +308,3 @@ class MapBlock(_Strict):
                 "a backend loads each merge from disk; add 'merge: disk' to use one"
             )
         return self
-
-
-@dataclass(frozen=True)
-class MapSpec:
-    """The ``map:`` block, validated."""
-
-    tasks: Mapping[str, TaskSpec]
-    search: SearchSpec
-    select: SelectSpec
-    batch_size: int
-    merge: Literal["memory", "disk"]
-    backend: BackendSpec | None

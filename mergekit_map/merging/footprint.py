@@ -19,11 +19,11 @@ from mergekit.merge_methods.generalized_task_arithmetic import (
 )
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.specs import MapSpec
+from mergekit_map.config.specs import MapBlock
 from mergekit_map.files import cache_home
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.staged import is_linear
+from mergekit_map.merging.staged import nests_checkpoints
 from mergekit_map.models.facts import ModelFacts
 from mergekit_map.models.preflight import InspectedModel
 
@@ -42,7 +42,7 @@ class Need:
 
 def memory_needs(
     space: MergeSpace,
-    spec: MapSpec,
+    spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
 ) -> list[Need]:
@@ -73,7 +73,7 @@ def memory_needs(
 
 def disk_needs(
     space: MergeSpace,
-    spec: MapSpec,
+    spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
 ) -> list[Need]:
@@ -91,7 +91,7 @@ def disk_needs(
         _disk_need("the checkpoint that is chosen", Path.cwd(), size),
     ]
     pairs = len(space.names) - 2
-    if spec.search.strategy == "nested" and not is_linear(space) and pairs > 0:
+    if nests_checkpoints(space, spec.search) and pairs > 0:
         needs.append(_disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size))
     return needs
 

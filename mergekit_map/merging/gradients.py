@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from mergekit import merge_methods
@@ -32,7 +32,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import MapSpec
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.measurement import Differentiate
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
@@ -58,7 +59,7 @@ _BACKWARD = [(0, 1.5), (-1, -2.0), (-2, 0.5)]
 _Stencil: TypeAlias = Sequence[tuple[float, Sequence[float]]]
 
 
-def check_gradients(merge: Mapping[str, Any], spec: MapSpec) -> list[Problem]:
+def check_gradients(merge: MergeConfig, spec: MapBlock) -> list[Problem]:
     """List what stands against the derivatives that a search asks for."""
     key = ("map", "search", "gradients")
     if not spec.search.gradients:

@@ -15,6 +15,7 @@ from transformers import AutoConfig, PretrainedConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.settings import Settings
 from mergekit_map.models.sources import ModelFiles
 from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
 
@@ -31,7 +32,7 @@ class ModelFacts:
     unread: frozenset[str]  # of "tokenizer" and "headers"
 
     @cached_property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Give the configuration without nesting: ``rope_parameters.rope_theta``."""
         return dict(_flat(self.config.to_dict()))
 
@@ -128,7 +129,7 @@ def _quantized(quantization: Any) -> Finding:
     return Finding("quantized", "error", f"{cause}numbers that can be added up", advice)
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from mergekit_map.models.findings import Finding, some
 from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.references import ModelPart
+from mergekit_map.models.settings import Settings
 from mergekit_map.models.sources import ModelFiles, damaged
 
 _PREFIX = "base_model.model."
@@ -66,7 +68,7 @@ class _LoraSettings(BaseModel):
 class Adapter:
     """The matrices of an adapter, by the tensor of the model that they change."""
 
-    settings: Mapping[str, Any]  # adapter_config.json, defaults filled in
+    settings: Settings  # adapter_config.json, defaults filled in
     matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B, ...
     whole: Mapping[str, TensorHeader]  # tensors that it puts in the place of others
 
@@ -100,7 +102,7 @@ def read_adapter(files: ModelFiles) -> Adapter:
     return Adapter(settings, matrices, whole)
 
 
-def _read_settings(files: ModelFiles) -> Mapping[str, Any]:
+def _read_settings(files: ModelFiles) -> Settings:
     if files.config.get("peft_type", "LORA") != "LORA":
         return files.config
     try:
@@ -185,13 +187,11 @@ def _same_model(one: str, other: str) -> bool:
     """Compare folders, or the last parts of two names."""
     if Path(one).is_dir() and Path(other).is_dir():
         return Path(one).resolve() == Path(other).resolve()
-    last = [text.split("@")[0].rstrip("/").split("/")[-1] for text in (one, other)]
-    return last[0].lower() == last[1].lower()
+    ours, theirs = (ModelPart.parse(text).names[-1] for text in (one, other))
+    return ours.lower() == theirs.lower()
 
 
-def _of_module(
-    settings: Mapping[str, Any], patterns: str, tensor: str, default: str
-) -> Any:
+def _of_module(settings: Settings, patterns: str, tensor: str, default: str) -> Any:
     """Look a setting up as peft does: the first pattern that ends the module's name."""
     module = tensor.removesuffix(".weight")
     for pattern, value in (settings.get(patterns) or {}).items():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from mergekit_map.models.findings import Finding, Severity
+
+Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ _LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
 
 
 def compare_settings(
-    mine: Mapping[str, Any], base: Mapping[str, Any], name: str, *, layered: bool
+    mine: Settings, base: Settings, name: str, *, layered: bool
 ) -> list[Finding]:
     """Say in one finding all differences that have one cause.
 
@@ -144,7 +146,7 @@ def compare_settings(
     ]
 
 
-def _windows(*models: Mapping[str, Any]) -> list[Any]:
+def _windows(*models: Settings) -> list[Any]:
     """List the sliding windows of models that have one."""
     windows = [v for m in models for k, v in m.items() if k.endswith("sliding_window")]
     return [window for window in windows if window not in (None, False)]

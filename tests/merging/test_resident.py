@@ -20,7 +20,7 @@ from mergekit_map.config.specs import SearchSpec
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS
-from mergekit_map.merging.recipe import recipe_text, stock_config
+from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace, build_space
 
@@ -87,7 +87,9 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
         for dtype, models in (("float32", family), ("bfloat16", family_bf16)):
             space = space_of(config(method, models, dtype=dtype))
             spaces[f"{method}-{dtype}"] = space
-            text = recipe_text(space, some_coefficients(space), ["a recipe"])
+            text = Recipes(space, MergeOptions()).text(
+                some_coefficients(space), ["a recipe"]
+            )
             (tmp_path / f"{method}-{dtype}.yml").write_text(text)
     assert len(spaces) == 16
     merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
@@ -261,7 +263,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
 
     assert space.names == ("a_mlp", "b_late")
     coefficients = {"a_mlp": 0.1, "b_late": 0.7}
-    recipe = yaml.safe_load(recipe_text(space, coefficients, []))
+    recipe = yaml.safe_load(Recipes(space, MergeOptions()).text(coefficients, []))
     weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7], 0.3]
