@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all; JSON in and out; digests."""
+"""Files and folders that appear whole or not at all; JSON; names for content."""
 
 from __future__ import annotations
 
@@ -88,6 +88,12 @@ def whole_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def sha256(data: bytes | str) -> str:
     """Hash bytes, or text as UTF-8, to 64 hexadecimal digits."""
     encoded = data.encode() if isinstance(data, str) else data
@@ -97,12 +103,6 @@ def sha256(data: bytes | str) -> str:
 def digest(content: Any) -> str:
     """Shorten any content that JSON can write to 16 digits."""
     return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _unwritable(path: Path, error: OSError) -> ArtifactError:

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.terminal import TerminalReporter
 from mergekit_map.compare.tables import Table
 
@@ -50,12 +50,15 @@ from mergekit_map.compare.tables import Table
     show_default=True,
     help="Of opponents, preferences and win rates.",
 )
+@trust_option
 @merging
 def compare(
     merge_options: MergeOptions,
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
+    *,
+    trust_run: bool,
     **numbers: int,
 ) -> None:
     """Hold finished searches against opponents and baselines: the paper's tables.
@@ -72,7 +75,7 @@ def compare(
 
     out = out or runs[0] / "compare"
     names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(opponents=names, **numbers)
+    spec = ComparisonSpec(opponents=names, trust_run=trust_run, **numbers)
     try:
         with TerminalReporter() as reporter:
             tables = compare_runs(runs, out, spec, merge_options, reporter)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.words import bytes_in_words, count_in_words
 
 # Of severities, the worst first.
@@ -33,8 +33,11 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
     help="Also merge once and measure every task once, to say how long a search takes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@trust_option
 @merging
-def inspect(merge_options: MergeOptions, config: Path, **flags: bool) -> None:
+def inspect(
+    merge_options: MergeOptions, config: Path, *, trust_run: bool, **flags: bool
+) -> None:
     """Check the models and the plan of CONFIG before any money is spent.
 
     Says for every model what stands against merging it, how long its task vector is,
@@ -49,11 +52,11 @@ def inspect(merge_options: MergeOptions, config: Path, **flags: bool) -> None:
     from mergekit_map.files import plain
     from mergekit_map.steps.inspect import inspect_config, probe_config
 
-    content = inspect_config(config, merge_options)
+    content = inspect_config(config, merge_options, trust_run=trust_run)
     if not flags["as_json"]:
         show_inspection(content)
     if flags["probe"] and content["mergeable"]:
-        content["probe"] = probe_config(config, merge_options)
+        content["probe"] = probe_config(config, merge_options, trust_run=trust_run)
     elif flags["probe"]:
         click.echo("not probed, since the models cannot be merged", err=True)
     if flags["as_json"]:

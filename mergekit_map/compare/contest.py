@@ -50,6 +50,7 @@ class ComparisonSpec:
     budget: int = 200  # merges of each opponent
     preferences: int = 20
     seed: int = 0
+    trust_run: bool = False  # whether a run folder of somebody else may name code
 
     @property
     def rivals(self) -> list[str]:

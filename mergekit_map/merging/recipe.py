@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import by_stage_name
@@ -31,38 +29,10 @@ _DETERMINISTIC = {
 }
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes lists of numbers on one line, as mergekit's own configurations do."""
-
-
-def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
-    numbers = all(isinstance(item, int | float) for item in data)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=numbers)
-
-
-_Dumper.add_representer(list, _flow_numbers)
-
-
 def stock_config(space: MergeSpace, coefficients: Mapping[str, float]) -> MergeConfig:
     """Give the configuration that unextended mergekit understands."""
     config = space.config(coefficients)
     return {**config, "merge_method": builtin_method(config["merge_method"])}
-
-
-def documents_text(configs: Sequence[MergeConfig], comments: Sequence[str]) -> str:
-    """Write configurations one below the other, as ``mergekit-multi`` reads them.
-
-    All but the last have a ``name``, by which later ones refer to what they merge.
-    Numbers are exact, and ``comments`` stand on top.
-    """
-    text = yaml.dump_all(
-        configs,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
-    )
-    return "".join(f"# {line}".rstrip() + "\n" for line in comments) + text
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +49,7 @@ class Recipes:
         config = stock_config(self.space, coefficients)
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
-        return documents_text([*self.stages, config], comments)
+        return yaml_text([*self.stages, config], comments)
 
     def command(self, recipe: Path, out: str) -> str:
         """Give the stock command that writes a recipe's checkpoint, bit for bit.

@@ -34,7 +34,11 @@ T = TypeVar("T")
 
 
 def inspect_config(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> dict[str, Any]:
     """Look at models and plan of a configuration; no model is loaded or downloaded.
 
@@ -46,7 +50,7 @@ def inspect_config(
     Raises:
         ConfigError: the file cannot be read.
     """
-    draft = read_draft(config, options, directory)
+    draft = read_draft(config, options, directory, trust_run=trust_run)
     inspection = Inspection((), None)
     if draft.merge is not None:
         inspection = inspect_models(draft.merge, draft.options, download=False)
@@ -70,7 +74,11 @@ def inspect_config(
 
 
 def probe_config(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> dict[str, Any]:
     """Merge the soup and measure every task at it, once, and say how long it all takes.
 
@@ -82,7 +90,7 @@ def probe_config(
         EvaluationError: a task cannot be measured.
         MergeError: the models cannot be merged.
     """
-    project = load_project(config, options, directory)
+    project = load_project(config, options, directory, trust_run=trust_run)
     study = project.outline()
     soup, seconds = study.anchors[SOUP], {}
     with ExitStack() as stack:

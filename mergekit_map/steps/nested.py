@@ -15,11 +15,11 @@ from typing import TypeAlias
 
 from mergekit_map.config.parsing import raise_problems
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
+from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
 from mergekit_map.files import digest, whole_folder, write_atomically
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.entries import check_merge
-from mergekit_map.merging.recipe import Recipes, documents_text, stock_config
+from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import by_stage_name, pair_merge
 from mergekit_map.results.choosing import chosen_as, find_limits, measured_anchors
@@ -145,7 +145,7 @@ def _pair_project(
     }
     content = {**merge, "map": {**block, **changes}}
     order = " and ".join(str(group.order) for group in pair)
-    text = documents_text([content], [f"A pair of a nested search: {order}"])
+    text = yaml_text([content], [f"A pair of a nested search: {order}"])
     path = run.pair(number).path.with_suffix(".yml")
     write_atomically(path, text)
     typed = {
@@ -172,7 +172,7 @@ def _pair_space(file: YamlFile, merge: MergeConfig) -> MergeSpace:
 
 def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
     """Write a checkpoint, unless it is the one that lies there."""
-    text = documents_text([config], [f"made of {digest(part.identity)}"])
+    text = yaml_text([config], [f"made of {digest(part.identity)}"])
     recipe = place / "mergekit_config.yml"
     if recipe.exists() and recipe.read_text(encoding="utf-8") == text:
         return

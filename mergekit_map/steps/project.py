@@ -28,6 +28,7 @@ from mergekit_map.merging.staged import nests_checkpoints, staging_problems
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.sources import absolute_references
+from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
@@ -96,18 +97,24 @@ class Draft:
 
 
 def load_project(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> Project:
     """Read a configuration and report every problem of it at once.
 
     Relative paths start at ``directory``, by default the working directory, as they do
     in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
-    unless the options name one.
+    unless the options name one. ``trust_run`` lets the configuration of a run folder of
+    somebody else name code.
 
     Raises:
+        ArtifactError: the configuration is of such a folder, and names code.
         ConfigError: with all problems, located by file, line and key.
     """
-    draft = read_draft(config, options, directory)
+    draft = read_draft(config, options, directory, trust_run=trust_run)
     if (merge := draft.merge) is not None:
         problems = check_models(merge, draft.options)
         draft = replace(draft, problems=[*draft.problems, *problems])
@@ -121,11 +128,16 @@ def load_project(
 
 
 def read_draft(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> Draft:
     """Read a configuration and load its tasks; no model is looked at.
 
     Raises:
+        ArtifactError: it is of somebody else's run folder, and names code.
         ConfigError: the file cannot be read.
     """
     directory = (directory or Path.cwd()).resolve()
@@ -134,6 +146,8 @@ def read_draft(
     sound = not _concerns_merge(problems)
     merge = absolute_references(file.merge, directory) if sound else None
     spec, specs, more = parse_map_block(file)
+    if not trust_run:
+        refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
     tasks, wrong = load_tasks(specs, directory)
     problems += more
     problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in wrong]
@@ -172,11 +186,13 @@ def _concerns_merge(problems: list[Problem]) -> bool:
     return any(problem.key[:1] != ("map",) for problem in problems)
 
 
-def finished_project(run: Path, options: MergeOptions) -> Project:
+def finished_project(
+    run: Path, options: MergeOptions, *, trust_run: bool = False
+) -> Project:
     """Load the project of a finished search, with the seed that it was merged with.
 
     Raises:
-        ArtifactError: the search is not finished.
+        ArtifactError: the search is not finished, or is somebody else's and names code.
         ConfigError: its configuration cannot be used any more.
         MergeError: its models or tasks have changed since.
     """
@@ -184,7 +200,8 @@ def finished_project(run: Path, options: MergeOptions) -> Project:
     manifest = folder.read_manifest()
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": manifest.random_seed})
-    project = load_project(folder.config, options, Path(manifest.directory))
+    directory = Path(manifest.directory)
+    project = load_project(folder.config, options, directory, trust_run=trust_run)
     refuse_changes(project, manifest)
     return project
 
