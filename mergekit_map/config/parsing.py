@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from mergekit_map.config.specs import (
     TASK_KINDS,
@@ -34,7 +35,7 @@ class Problem:
     message: str
 
 
-def parse_select(options: Mapping[str, Any]) -> SelectSpec:
+def parse_select(options: Mapping[str, object]) -> SelectSpec:
     """Validate a choice that no file makes; ConfigError where it has problems."""
     select, problems = validated(SelectSpec, options, ())
     if select is None:
@@ -104,7 +105,7 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
     return validated(TASK_KINDS[kinds[0]], raw, key)
 
 
-def _unknown_in_select(block: Mapping[str, Any]) -> list[Problem]:
+def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
     select = block.get("select")
     tasks = [str(name) for name in _mapping(block, "tasks")]
     return [
@@ -125,7 +126,7 @@ def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
 
 
 def validated(
-    model: type[Any], raw: Mapping[str, Any], key: KeyPath
+    model: type[Any], raw: Mapping[str, object], key: KeyPath
 ) -> tuple[Any, list[Problem]]:
     """Validate a part of a file that stands at ``key``; None where it has problems."""
     try:
@@ -134,13 +135,13 @@ def validated(
         found: dict[KeyPath, Problem] = {}
         for detail in error.errors():
             place = existing(raw, detail["loc"])
-            message = _explain(model, dict(detail))
+            message = _explain(model, detail)
             # One report a key: pydantic lists every member of a union that failed.
             found.setdefault(place, Problem((*key, *place), message))
         return None, list(found.values())
 
 
-def _explain(model: type[BaseModel], detail: dict[str, Any]) -> str:
+def _explain(model: type[BaseModel], detail: ErrorDetails) -> str:
     kind, loc, got = detail["type"], detail["loc"], detail["input"]
     if kind == "extra_forbidden":
         return f"unknown key {loc[-1]!r}; {nearest(str(loc[-1]), _fields(model, loc))}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -64,17 +64,14 @@ class TextSource(_Strict):
 class PerplexityTask(_Strict):
     """Mean token loss of own text."""
 
+    kind: ClassVar = "perplexity"  # the key that tells this kind of task from others
+
     perplexity: TextSource
     """The text: `file`, or `dataset` with `name`, `split` and `revision`; `field`."""
     max_tokens: Annotated[Int, Field(ge=2)] = 65536
     """How much of the text is used, from its start."""
     block: Annotated[Int, Field(ge=2)] | None = None
     """Tokens per row of a forward pass; 512 where the model takes as many."""
-
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "perplexity"
 
 
 Bounds = tuple[Float, Float]
@@ -93,6 +90,8 @@ def _rising(bounds: Range) -> Range:
 
 class LmEvalTask(_Strict):
     """A task or group of lm-evaluation-harness, or a local task YAML."""
+
+    kind: ClassVar = "lm_eval"
 
     lm_eval: str
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
@@ -124,14 +123,11 @@ class LmEvalTask(_Strict):
             f"0 and 1, got {limit!r}"
         )
 
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "lm_eval"
-
 
 class PythonTask(_Strict):
     """A function of one's own: ``module:function`` gets the merged model."""
+
+    kind: ClassVar = "python"
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     """`module:function`, called as `function(model, tokenizer)`; gives a number, or a
@@ -142,11 +138,6 @@ class PythonTask(_Strict):
     """Possible values, such as `[0, 1]` or `[0, null]`: none outside is predicted."""
 
     _rising = field_validator("range")(_rising)
-
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "python"
 
 
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ def _loader(config: transformers.PretrainedConfig) -> Any:
     return transformers.AutoModel
 
 
-def _refuse_incomplete(report: Mapping[str, Any]) -> None:
+def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
     """Refuse a checkpoint that is not what the loaded model holds.
 
     transformers would fill in random numbers for what is missing.

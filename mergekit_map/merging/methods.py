@@ -121,6 +121,14 @@ def recordable_method(name: str) -> str | None:
     return twin
 
 
+def elects_signs(name: str) -> bool | None:
+    """Tell whether a sum of task vectors elects signs; None for other methods."""
+    method = merge_methods.get(builtin_method(name))
+    if not isinstance(method, GeneralizedTaskArithmeticMerge):
+        return None
+    return method.consensus_method is not None
+
+
 def builtin_method(name: str) -> str:
     """Name the stock method that a ``map_*`` method stands for."""
     return name.removeprefix(PREFIX)

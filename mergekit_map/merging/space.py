@@ -124,13 +124,8 @@ def build_space(
     if problem is not None:
         return None, [problem]
     bounds, problems = _bounds(search, [c.name for c in kept])
-    space = MergeSpace(
-        template,
-        kept,
-        bounds,
-        remainder.places if remainder else (),
-        remainder.name if remainder else "",
-    )
+    rest = (remainder.places, remainder.name) if remainder else ((), "")
+    space = MergeSpace(template, kept, bounds, *rest)
     return (None if problems else space), problems
 
 

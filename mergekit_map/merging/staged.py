@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mergekit import merge_methods
-from mergekit.merge_methods.generalized_task_arithmetic import (
-    GeneralizedTaskArithmeticMerge,
-)
-
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.merging.entries import method_spec
-from mergekit_map.merging.methods import builtin_method
+from mergekit_map.merging.methods import builtin_method, elects_signs
 from mergekit_map.merging.space import MergeSpace
 
 
@@ -30,12 +25,8 @@ def is_linear(space: MergeSpace) -> bool:
 
     A merge of merges is then one merge, with products of weights.
     """
-    name = builtin_method(space.template["merge_method"])
-    method = merge_methods.get(name)
-    if isinstance(method, GeneralizedTaskArithmeticMerge):
-        sums = method.consensus_method is None  # without it no sign is elected
-    else:
-        sums = name == "linear"
+    name = space.template["merge_method"]
+    sums = elects_signs(name) is False or builtin_method(name) == "linear"
     # Weights that sum to 1 are their own normalisation.
     return sums and (bool(space.remainder) or not _normalizes(space.template))
 

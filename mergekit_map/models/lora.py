@@ -36,6 +36,8 @@ _MORE = (
     "use_qalora",
 )
 
+_ADVICE = "write the model it was trained on in front of the '+'"
+
 
 def _compiles(pattern: str) -> str:
     try:
@@ -115,13 +117,7 @@ def _read_settings(files: ModelFiles) -> Settings:
 def check_adapter(
     adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
 ) -> Iterator[Finding]:
-    """List what stands against an adapter on the model that is written in front of it.
-
-    Args:
-        adapter: The adapter.
-        front: The reference of that model.
-        headers: Of its tensors.
-    """
+    """List what stands against an adapter on the model ``front``, with its headers."""
     kind = adapter.settings.get("peft_type")
     if kind in _PROMPTS:
         cause = f"its adapter ({kind}) changes no weights, so there is nothing to merge"
@@ -130,8 +126,7 @@ def check_adapter(
     trained_on = str(adapter.settings.get("base_model_name_or_path") or "")
     if trained_on and not _same_model(trained_on, front):
         cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
-        advice = "write the model it was trained on in front of the '+'"
-        yield Finding("adapter-base", "warning", cause, advice)
+        yield Finding("adapter-base", "warning", cause, _ADVICE)
     if adapter.obscure:
         cause = f"its adapter ({adapter.obscure}) is not looked into"
         yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
@@ -146,19 +141,15 @@ def _check_matrices(
     lost = sorted(name for name in changed if name not in headers)
     if lost:
         cause = f"its adapter changes {len(lost)} tensors that {front} does not have "
-        advice = "write the model it was trained on in front of the '+'"
-        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", advice)
+        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", _ADVICE)
         return
     for name in sorted(changed):
         shape = _shape(adapter, name)
         if shape != headers[name].shape:
-            got = (
-                "matrices that do not fit" if shape is None else f"shape {list(shape)}"
-            )
+            got = f"shape {list(shape)}" if shape else "matrices that do not fit"
             cause = f"what its adapter adds to {name} has {got}, and {front} has "
-            advice = "write the model it was trained on in front of the '+'"
-            text = f"{cause}{list(headers[name].shape)} there"
-            yield Finding("adapter-shapes", "error", text, advice)
+            cause += f"{list(headers[name].shape)} there"
+            yield Finding("adapter-shapes", "error", cause, _ADVICE)
             return
     ranks = {n: m["lora_A"].shape[0] for n, m in adapter.matrices.items()}
     for name, rank in sorted(ranks.items()):

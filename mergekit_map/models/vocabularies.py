@@ -32,12 +32,7 @@ def compare_tokenizers(
 ) -> list[Finding]:
     """List what differs between the tokenizer of a model and that of the base model.
 
-    Args:
-        mine: Of the model.
-        base: Of the base model.
-        name: Of the base model.
-        rows: In the embeddings of the one and the other.
-        aligned: Whether mergekit is asked to align these rows.
+    ``rows`` are those of the embeddings of each, which mergekit may be asked to align.
     """
     if base is None:
         return _compare_rows(name, rows) if not aligned else []
