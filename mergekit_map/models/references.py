@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 
 Setting = tuple[KeyPath, Any]
+
+# Keys of a merge configuration that hold a model.
+MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,31 @@ class Reference:
     def adapter(self) -> ModelPart | None:
         """Give the adapter behind the ``+``."""
         return self.parts[1] if len(self.parts) > 1 else None
+
+
+def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
+    """Make local paths, which start at ``directory``, absolute."""
+
+    def absolute(part: ModelPart) -> str:
+        folder = (directory / part.path).resolve()
+        return str(replace(part, path=str(folder)) if folder.is_dir() else part)
+
+    def copied(content: Any) -> Any:
+        if isinstance(content, list):
+            return [copied(item) for item in content]
+        if not isinstance(content, Mapping):
+            return content
+        return {
+            key: "+".join(map(absolute, Reference.parse(value).parts))
+            if key in MODEL_KEYS and isinstance(value, str)
+            else value
+            if key == "parameters"
+            else copied(value)
+            for key, value in content.items()
+        }
+
+    result: MergeConfig = copied(merge)
+    return result
 
 
 def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:

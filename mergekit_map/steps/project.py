@@ -27,7 +27,7 @@ from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import nests_checkpoints, staging_problems
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.preflight import check_models
-from mergekit_map.models.sources import absolute_references
+from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
 from mergekit_map.study.checking import search_problems
