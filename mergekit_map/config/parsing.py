@@ -14,12 +14,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mergekit_map.config.specs import (
-    TASK_KINDS,
-    MapBlock,
-    SelectSpec,
-    TaskSpec,
-)
+from mergekit_map.config.specs import TASK_KINDS, MapBlock, SelectSpec, TaskSpec
 from mergekit_map.config.yaml_file import KeyPath, YamlFile, existing, format_key
 from mergekit_map.errors import ConfigError, nearest
 

@@ -141,11 +141,8 @@ class PythonTask(_Strict):
 
 
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask
-TASK_KINDS: dict[str, type[TaskSpec]] = {
-    "perplexity": PerplexityTask,
-    "lm_eval": LmEvalTask,
-    "python": PythonTask,
-}
+_KINDS: tuple[type[TaskSpec], ...] = (PerplexityTask, LmEvalTask, PythonTask)
+TASK_KINDS = {kind.kind: kind for kind in _KINDS}
 
 
 class SearchSpec(_Strict):

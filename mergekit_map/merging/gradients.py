@@ -1,20 +1,14 @@
 """Derivatives of a loss by the coefficients, from passes back through the model.
 
-A merged tensor is ``W = base + sum_k w_k delta_k``, and its weights w are affine in the
-coefficients c. So ``dL/dc_j`` is the sum over tensors and models of ``dw_k/dc_j`` times
-the inner product of ``dL/dW`` with ``delta_k``: one pass back gives the derivatives by
-all coefficients. A tensor's inner products are taken as soon as its gradient is
-complete, and the gradient is freed at once, so that no more than one is held. (That of
-tied embeddings is complete only when the pass has come to the input.) This is exact,
-normalised weights included.
+docs/architecture.md has the mathematics. A tensor's inner products with its task
+vectors are taken as soon as its gradient is complete, and the gradient is freed at
+once, so that no more than one is held. (That of tied embeddings is complete only when
+the pass has come to the input.) This is exact, normalised weights included.
 
-Where signs are elected it would not be. ``W`` jumps, element by element, whenever an
-election turns, and the derivative with the elections held fixed lacks what these jumps
-contribute: on the models that the demo trains up to three quarters of the slope of the
-loss, or its sign. In the place of ``dW/dc`` stands the slope of ``W`` over a tenth of
-the box around c, which counts the elections that turn in between. Being several merges
-long, it is taken once, at the end, for the gradient of all passes, which is kept until
-then: one more copy of the model.
+Where signs are elected it would not be: with the elections held fixed, up to three
+quarters of the slope of the loss, or its sign, were missing on the models that the demo
+trains. There the slope over a tenth of the box is taken once, at the end, for the
+gradient of all passes, which is kept until then: one more copy of the model.
 """
 
 from __future__ import annotations

@@ -113,9 +113,7 @@ def recordable_method(name: str) -> str | None:
     else:
         prepare = _method_preparation(builtin)
     spec = replace(
-        builtin.spec,
-        name=twin,
-        pretty_name=f"MAP {builtin.spec.pretty_name or name}",
+        builtin.spec, name=twin, pretty_name=f"MAP {builtin.spec.pretty_name or name}"
     )
     merge_methods.register(MapMethod(spec, prepare))
     return twin

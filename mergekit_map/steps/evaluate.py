@@ -31,9 +31,7 @@ class MergeEvaluator:
     """
 
     def __init__(
-        self,
-        open_models: Callable[[], AbstractContextManager[Prepare]],
-        samples: Path,
+        self, open_models: Callable[[], AbstractContextManager[Prepare]], samples: Path
     ):
         self._open_models = open_models
         self._samples = samples

@@ -183,10 +183,7 @@ def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
 
 
 def _whole_front(
-    study: Study,
-    evaluations: Sequence[Evaluation],
-    front: Front,
-    order: Order,
+    study: Study, evaluations: Sequence[Evaluation], front: Front, order: Order
 ) -> Front:
     """Put the anchors of all models in the place of those of the last pair.
 

@@ -30,10 +30,7 @@ from mergekit_map.version import __version__
 
 
 def search_front(
-    project: Project,
-    run: Path,
-    reporter: Reporter,
-    imported: Sequence[Evaluation] = (),
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation] = ()
 ) -> Front:
     """Search into a run folder, going on where an earlier search was stopped.
 
