@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from mergekit_map.files import plain, write_atomically
+from mergekit_map.files import digest, plain, write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
@@ -32,9 +31,7 @@ class MergeEvaluator:
     """
 
     def __init__(
-        self,
-        open_models: Callable[[], AbstractContextManager[Prepare]],
-        samples: Path,
+        self, open_models: Callable[[], AbstractContextManager[Prepare]], samples: Path
     ):
         self._open_models = open_models
         self._samples = samples
@@ -71,9 +68,8 @@ def _save_samples(
     if not measurement.samples:
         return
     content = {"coefficients": coefficients, "samples": list(measurement.samples)}
-    key = json.dumps(coefficients, sort_keys=True).encode()
-    name = hashlib.sha256(key).hexdigest()[:16] + ".json"
-    write_atomically(folder / name, json.dumps(plain(content)) + "\n")
+    path = folder / f"{digest(coefficients)}.json"
+    write_atomically(path, json.dumps(plain(content)) + "\n")
 
 
 def merges_as_asked(project: Project) -> Opener:

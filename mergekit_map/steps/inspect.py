@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from mergekit.options import MergeOptions
 
@@ -19,7 +19,6 @@ from mergekit_map.models.layout import main_dtype
 from mergekit_map.models.preflight import InspectedModel, Inspection, inspect_models
 from mergekit_map.models.vectors import Figures
 from mergekit_map.steps.evaluate import merges_as_asked
-from mergekit_map.steps.nested import nests_checkpoints
 from mergekit_map.steps.project import (
     Draft,
     Project,
@@ -32,6 +31,7 @@ from mergekit_map.study.forecast import forecast
 VERSION = 1
 
 T = TypeVar("T")
+Report: TypeAlias = dict[str, Any]  # what ``inspect --json`` prints, or a part of it
 
 
 def inspect_config(
@@ -40,7 +40,7 @@ def inspect_config(
     directory: Path | None = None,
     *,
     trust_run: bool = False,
-) -> dict[str, Any]:
+) -> Report:
     """Look at models and plan of a configuration; no model is loaded or downloaded.
 
     Returns what ``inspect --json`` prints: ``problems`` of the file, ``models`` with
@@ -80,7 +80,7 @@ def probe_config(
     directory: Path | None = None,
     *,
     trust_run: bool = False,
-) -> dict[str, Any]:
+) -> Report:
     """Merge the soup and measure every task at it, once, and say how long it all takes.
 
     Nothing of it is kept: a search measures the soup again. Models of the Hub are
@@ -111,7 +111,7 @@ def probe_config(
                 raise EvaluationError(
                     f"task {task!r} cannot be measured at the soup: {text}"
                 ) from error
-    apart = nests_checkpoints(project)
+    apart = project.nests_checkpoints
     ahead = forecast(study, checkpoints=apart)
     loads = len(study.bounds) if apart else 1
     merges = (ahead.searched + ahead.front) * merge
@@ -130,9 +130,7 @@ def _timed(action: Callable[[], T]) -> tuple[T, float]:
     return action(), time.perf_counter() - started
 
 
-def _model(
-    model: InspectedModel, draft: Draft, figures: Figures | None
-) -> dict[str, Any]:
+def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Report:
     facts = model.facts
     headers = facts.headers.values() if facts is not None else ()
     figure = figures.models.get(model.reference) if figures is not None else None
@@ -151,7 +149,7 @@ def _model(
     }
 
 
-def _pairs(inspection: Inspection) -> list[dict[str, Any]]:
+def _pairs(inspection: Inspection) -> list[Report]:
     if inspection.figures is None:
         return []
     names = {model.reference: model.name for model in inspection.models}
@@ -165,7 +163,7 @@ def _pairs(inspection: Inspection) -> list[dict[str, Any]]:
     ]
 
 
-def _weights(inspection: Inspection) -> dict[str, Any]:
+def _weights(inspection: Inspection) -> Report:
     """Say what the figures are of, and whose weights could not be read."""
     figures, models = inspection.figures, inspection.models
     away = [m.name for m in models if m.facts is not None and m.facts.files.fetched]
@@ -178,7 +176,7 @@ def _weights(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _plan(project: Project, models: Sequence[InspectedModel]) -> dict[str, Any]:
+def _plan(project: Project, models: Sequence[InspectedModel]) -> Report:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
     memory = memory_needs(space, spec, options, models)
@@ -188,7 +186,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> dict[str, Any]:
         "merge": spec.merge,
         "coefficients": list(study.bounds),
         "tasks": list(study.tasks),
-        **asdict(forecast(study, checkpoints=nests_checkpoints(project))),
+        **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
         "memory": [asdict(need) for need in memory],
         "disk": [asdict(need) for need in disk],
         "shortages": [asdict(n) for ns in (memory, disk) for n in shortages(ns)],
