@@ -56,7 +56,9 @@ def compare(
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
-    **numbers: int,
+    budget: int,
+    preferences: int,
+    seed: int,
 ) -> None:
     """Hold finished searches against opponents and baselines: the paper's tables.
 
@@ -72,7 +74,7 @@ def compare(
 
     out = out or runs[0] / "compare"
     names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(opponents=names, **numbers)
+    spec = ComparisonSpec(names, budget, preferences, seed)
     try:
         with TerminalReporter() as reporter:
             tables = compare_runs(runs, out, spec, merge_options, reporter)
