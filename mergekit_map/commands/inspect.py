@@ -119,7 +119,7 @@ def show_verdict(inspection: Inspection) -> None:
 
 def _models(inspection: Inspection) -> Table:
     title = f"Models, against {inspection.weights.against}"
-    headings = ("parameters", "stored", "norm ratio", "changed", "found")
+    headings = ["parameters", "stored", "norm ratio", "changed", "found"]
     table = _table(title, ["model"], headings)
     for model in inspection.models:
         found = [finding.severity for finding in model.findings]

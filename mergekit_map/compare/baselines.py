@@ -1,7 +1,7 @@
 """Measuring the single merges that a front is held against (table 4 of the paper).
 
 Notation: ``P`` preferences among ``m`` tasks; metrics are larger is better, NaN where a
-measurement failed. What a method gives may depend on the preference: (P, m).
+measurement failed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.compare.adamerging import minimise_entropy
 from mergekit_map.compare.baseline_merges import (
     NAMES,
@@ -37,9 +37,6 @@ from mergekit_map.search.pairing import best_models
 from mergekit_map.steps.evaluate import InMemory
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.perplexity import PerplexityText
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int_]
 
 _ENTROPY = "next-token entropy"  # no task can have this name
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats")
@@ -67,9 +64,10 @@ def count_baselines(project: Project, spec: ComparisonSpec) -> tuple[int, int]:
 def measure_baselines(
     bench: Bench, project: Project, terms: Terms, notice: Callable[[str], None]
 ) -> dict[str, FloatArray]:
-    """Measure every baseline that the models and tasks allow; name to (P, m).
+    """Measure every baseline that the models and tasks allow, by name.
 
-    What mergekit refuses, or what cannot be measured, is NaN and named in a notice.
+    (P, m), or (m,) where every preference gets the same merge. What mergekit refuses,
+    or what cannot be measured, is NaN and named in a notice.
     """
     rivals = _Rivals(bench, project, terms, notice)
     space = project.space
@@ -77,11 +75,11 @@ def measure_baselines(
     singles = np.vstack([rivals.measure(m, single_model(space, m)) for m in models])
     owners = best_models(singles)
     found = {
-        NAMES.singles: rivals.for_all(singles[owners, np.arange(len(owners))]),
+        NAMES.singles: singles[owners, np.arange(len(owners))],
         NAMES.best_single: best_rows(singles, terms.preferences, terms.scale),
     }
     for name, merge in fixed_merges(space).items():
-        found[name] = rivals.for_all(rivals.measure(name, merge))
+        found[name] = rivals.measure(name, merge)
     if has_base(space):
         found |= _task_arithmetic(rivals, owners)
         found |= _adapted(rivals)
@@ -123,10 +121,6 @@ class _Rivals:
             self.notice(f"{name} has no numbers: {error}")
             return np.full((len(points), len(project.tasks)), np.nan)
 
-    def for_all(self, row: FloatArray) -> FloatArray:
-        """Give every preference the same merge; (P, m)."""
-        return np.tile(row, (len(self.terms.preferences), 1))
-
 
 def _task_arithmetic(rivals: _Rivals, owners: IntArray) -> dict[str, FloatArray]:
     """Measure task arithmetic, and DARE with the scalar that is best without it."""
@@ -140,9 +134,9 @@ def _task_arithmetic(rivals: _Rivals, owners: IntArray) -> dict[str, FloatArray]
     if np.isnan(scalars).any(axis=1).all():
         return found
     (best,) = best_merges(scalars, np.ones((1, len(owners))), terms.scale)
-    found[NAMES.arithmetic] = rivals.for_all(scalars[best])
+    found[NAMES.arithmetic] = scalars[best]
     dare = dare_arithmetic(rivals.project.space, terms.spec.scalars[best])
-    found[NAMES.dare] = rivals.for_all(rivals.measure(NAMES.dare, dare))
+    found[NAMES.dare] = rivals.measure(NAMES.dare, dare)
     return found
 
 
@@ -173,8 +167,9 @@ def _adapt(rivals: _Rivals, name: str, space: MergeSpace) -> FloatArray:
             )
     except (MergeError, EvaluationError) as error:
         rivals.notice(f"{name} has no numbers: {error}")
-        return rivals.for_all(np.full(len(project.tasks), np.nan))
-    return rivals.for_all(rivals.measure_all(name, space, [merge])[0])
+        return np.full(len(project.tasks), np.nan)
+    row: FloatArray = rivals.measure_all(name, space, [merge])[0]
+    return row
 
 
 def _texts(project: Project) -> dict[str, PerplexityText]:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.contest import MeasureMerges, Points, read_utilities
 from mergekit_map.results.log import EvaluationLog, Role
 from mergekit_map.results.run_folder import RunFolder
@@ -46,7 +44,7 @@ class Bench:
         folder = self.run.samples(study.merge)
         with MergeEvaluator(merges or merges_as_asked(plain), folder) as evaluate:
 
-            def measure_merges(role: Role, points: Points) -> NDArray[np.float64]:
+            def measure_merges(role: Role, points: Points) -> FloatArray:
                 candidates = [(role, point) for point in points]
                 measure(study, candidates, evaluate, self.log, self._report)
                 self.done += len(candidates) * len(study.tasks)

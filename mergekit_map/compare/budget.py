@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import qmc
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import ConfigError
 
-FloatArray = NDArray[np.float64]
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
 # A failed evaluation is told as worse than the worst seen, by this share of the range.
@@ -34,18 +34,7 @@ class Budget:
     def __init__(
         self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
     ) -> None:
-        """Check what every opponent takes.
-
-        Raises:
-            ValueError: bounds that are not (d, 2), finite and increasing; no task; or
-                no evaluation.
-        """
-        if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
-            raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
-        if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
-            raise ValueError(
-                f"bounds must be finite and increasing, got {bounds.tolist()}"
-            )
+        """Take bounds (d, 2); ValueError without a task or an evaluation."""
         if n_tasks < 1 or n_evaluations < 1:
             raise ValueError(
                 f"need a task and an evaluation, got {n_tasks} and {n_evaluations}"
@@ -69,10 +58,6 @@ class Budget:
         lower, upper = self.bounds.T
         # Clipped once more, as the rounding of the sum may leave the box.
         Y = self._evaluate(np.clip(lower + asked * (upper - lower), lower, upper))
-        if Y.shape != (len(asked), self.m):
-            raise ValueError(
-                f"evaluate must return {(len(asked), self.m)}, got {Y.shape}"
-            )
         self.left -= len(asked)
         self._U = np.vstack([self._U, asked])
         self._Y = np.vstack([self._Y, Y])
@@ -108,3 +93,11 @@ class Budget:
 def draw_seed(rng: np.random.Generator) -> int:
     """Draw the seed of a library that takes no generator, in [0, 2**31)."""
     return int(rng.integers(2**31))
+
+
+def sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """Draw scrambled Sobol points of the unit box, (n, d)."""
+    engine = qmc.Sobol(d, seed=rng)
+    # A whole power of two keeps SciPy from warning.
+    points = engine.random_base2((n - 1).bit_length())[:n]
+    return np.asarray(points, dtype=np.float64)

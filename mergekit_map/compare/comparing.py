@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 from mergekit.options import MergeOptions
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.baseline_merges import fine_tuned_models
 from mergekit_map.compare.baselines import Terms, count_baselines, measure_baselines
 from mergekit_map.compare.bench import Bench
@@ -37,12 +37,10 @@ from mergekit_map.compare.scores import (
     Comparison,
     Reference,
     RSquared,
-    Sums,
     as_they_are,
     best_merges,
     best_rows,
     by_ideal_and_nadir,
-    mean_and_std,
     weighted_sums,
 )
 from mergekit_map.compare.tables import Table, write_table
@@ -58,8 +56,6 @@ from mergekit_map.steps.nested import nests_checkpoints
 from mergekit_map.steps.project import Project, finished_project
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +191,10 @@ def _compare(
         fronts=front_scores(contest, spec),
         r2=_unseen_r_squared(search, contest),
         preference_vectors=terms.preferences.tolist(),
-        methods={name: _sums(Y, terms) for name, Y in methods.items()},
+        methods={
+            name: weighted_sums(Y, terms.preferences, terms.scale)
+            for name, Y in methods.items()
+        },
     )
 
 
@@ -215,12 +214,6 @@ def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
         return RSquared({}, math.nan, math.nan)
     surrogates = read_record(search.run.surrogates, Surrogates, "surrogates")
     return r_squared_scores(search.project.study(), contest, surrogates.values())
-
-
-def _sums(Y: FloatArray, terms: Terms) -> Sums:
-    sums = weighted_sums(Y, terms.preferences, terms.scale)
-    over = mean_and_std(sums)
-    return Sums(sums.tolist(), over.mean, over.std)
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

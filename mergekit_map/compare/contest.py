@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.budget import Budget, Evaluate
 from mergekit_map.compare.indicators import r_squared, win_rate
 from mergekit_map.compare.opponents import OPPONENTS
@@ -41,7 +41,6 @@ from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 
-FloatArray = NDArray[np.float64]
 Points: TypeAlias = Sequence[Mapping[str, float]]
 # Measure merges unless the log has them; returns (k, m).
 MeasureMerges: TypeAlias = Callable[[Role, Points], FloatArray]

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import moocore
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
 REFERENCE_POINT = 1.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from mergekit_map.compare.baseline_merges import NAMES
 from mergekit_map.compare.contest import DIRECT, OURS
@@ -137,24 +137,12 @@ def fronts_table(comparison: Comparison) -> Table:
             *map(Column, ("GD to direct", "IGD to direct")),
             Column("MAP wins", digits=1, percent=True),
         ],
-        rows=[row for run in comparison.runs for row in _front_rows(run)],
+        rows=[
+            [run.name, method, *vars(scores).values()]  # in the order of the columns
+            for run in comparison.runs
+            for method, scores in run.fronts.items()
+        ],
     )
-
-
-def _front_rows(run: ComparedRun) -> Iterator[list[Cell]]:
-    for name, front in run.fronts.items():
-        yield [
-            run.name,
-            name,
-            front.evaluations,
-            front.points,
-            front.hypervolume,
-            front.gd,
-            front.igd,
-            front.gd_direct,
-            front.igd_direct,
-            front.win_rate,
-        ]
 
 
 def _headings(runs: Sequence[ComparedRun]) -> list[str]:

@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.compare.indicators import generational_distance, hypervolume
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 from mergekit_map.search.nsga import non_dominated
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int_]
 
 DRAWS = 100  # points of each front in a win rate: the paper's K
 REPEATS = 10  # of a win rate; the paper does not say what its ± is over
@@ -184,10 +181,11 @@ def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArra
     return Y[best_merges(Y, preferences, scale)]
 
 
-def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArray:
-    """Add up what each preference gets (P, m), weighted by it; (P,)."""
-    sums: FloatArray = (scale.apply(Y) * preferences).sum(axis=1)
-    return sums
+def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> Sums:
+    """Add up what each preference gets (P, m), or all of them do (m,), weighted."""
+    sums = (scale.apply(Y) * preferences).sum(axis=1)
+    over = mean_and_std(sums)
+    return Sums(sums.tolist(), over.mean, over.std)
 
 
 def preferred_models(
