@@ -12,6 +12,7 @@ import click
 
 from mergekit_map.errors import MapError
 from mergekit_map.version import __version__
+from mergekit_map.words import printable
 
 # name -> its line in the list; commands/NAME.py holds the command
 _COMMANDS = {
@@ -53,10 +54,10 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except MapError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {printable(str(error))}", err=True)
             ctx.exit(error.exit_code)
         except OSError as error:  # a full disk, a folder that may not be written
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {printable(str(error))}", err=True)
             ctx.exit(MapError.exit_code)
 
 

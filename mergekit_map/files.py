@@ -1,7 +1,8 @@
-"""Files and folders that appear whole or not at all; JSON in and out."""
+"""Files and folders that appear whole or not at all; JSON; names for content."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -91,6 +92,17 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def sha256(data: bytes | str) -> str:
+    """Hash bytes, or text as UTF-8, to 64 hexadecimal digits."""
+    encoded = data.encode() if isinstance(data, str) else data
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def digest(content: Any) -> str:
+    """Shorten any content that JSON can write to 16 digits."""
+    return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
 
 
 def _unwritable(path: Path, error: OSError) -> ArtifactError:

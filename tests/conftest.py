@@ -30,9 +30,16 @@ from quick_fronts import (
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 torch.set_num_threads(1)
+# While the tests import nothing is garbage, and looking for some takes seconds.
+gc.disable()
 transformers.utils.logging.disable_progress_bar()
 
 FROZEN = pytest.StashKey[int]()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again."""
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

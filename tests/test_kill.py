@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,18 +12,24 @@ from pathlib import Path
 import pytest
 import yaml
 
-# Imports once, then runs each search in a child of its own. Each but the last child is
-# killed at a random moment, some of them before they measured anything.
+# Imports once, for a search that nobody disturbs, then searches in one child after the
+# other. Each but the last is killed at a random moment, some of them before they
+# measured anything.
 SCRIPT = """
-import os, random, signal, sys, time
+import gc, os, random, signal, sys, time
 import mergekit_map.commands.search
 from mergekit_map.cli import main
+from quick_fronts import blank_pictures, fronts_of_few_points
 
 def search(folder):
+    # Without click's own end of the program, which would unwind the parent's.
+    with fronts_of_few_points(), blank_pictures():
+        main(["search", "config.yml", folder], standalone_mode=False)
+
+def search_in_a_child(folder):
     child = os.fork()
     if child == 0:
-        # Without click's own end of the program, which would unwind the parent's.
-        main(["search", "config.yml", folder], standalone_mode=False)
+        search(folder)
         os._exit(0)
     return child
 
@@ -31,15 +38,16 @@ def size():
     return os.path.getsize(log) if os.path.exists(log) else 0
 
 start = time.monotonic()
-os.waitpid(search("whole"), 0)
+search("whole")
 seconds = time.monotonic() - start
+gc.freeze()  # what was imported is no garbage of any child
 text = open("whole/evaluations.jsonl").read()
 line = len(text) / text.count(chr(10))
 random.seed(int(sys.argv[2]))
 killed = 0
 for _ in range(int(sys.argv[1])):
     enough = size() + random.choice([0, 0.1, 1, 2, 3]) * line
-    child = search("killed")
+    child = search_in_a_child("killed")
     ended = 0
     while size() < enough and not ended:
         time.sleep(0.002)
@@ -49,7 +57,7 @@ for _ in range(int(sys.argv[1])):
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     killed += os.WIFSIGNALED(status)
-os.waitpid(search("killed"), 0)
+os.waitpid(search_in_a_child("killed"), 0)
 print(killed)
 """
 
@@ -83,8 +91,14 @@ def test_killed_twenty_times_a_search_ends_as_if_undisturbed(
     Path("config.yml").write_text(yaml.safe_dump(config))
 
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "20", "1"]
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=300
+        command,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": path},
+        text=True,
+        timeout=300,
     )
 
     assert int(done.stdout.splitlines()[-1]) >= 18  # the others were just finished

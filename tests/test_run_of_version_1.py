@@ -135,6 +135,24 @@ def test_a_search_goes_on_and_measures_nothing_again(
     assert read("run/front.json")["tasks"]["code"]["fit"]["n"] == evaluations
 
 
+def test_a_recipe_that_is_not_of_its_point_is_not_merged(moved: Path) -> None:
+    manifest = read("run/manifest.json")
+    manifest["directory"] = str(moved)
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    recipe = Path("run/recipes/003.yml")
+    text = recipe.read_text()
+    recipe.write_text(text.replace("density: 0.7", "density: 0.1"))
+    assert recipe.read_text() != text
+
+    result = click.testing.CliRunner().invoke(
+        main, ["merge", "run", "out", "--index", "3"]
+    )
+
+    assert result.exit_code == 2
+    assert "recipes/003.yml is not the recipe of point 3" in result.output
+    assert not Path("out").exists()
+
+
 def test_a_point_can_be_merged_and_published(
     moved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

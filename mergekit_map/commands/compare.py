@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.terminal import TerminalReporter
 from mergekit_map.compare.tables import Table
 
@@ -50,6 +50,7 @@ from mergekit_map.compare.tables import Table
     show_default=True,
     help="Of opponents, preferences and win rates.",
 )
+@trust_option
 @merging
 def compare(
     merge_options: MergeOptions,
@@ -59,6 +60,8 @@ def compare(
     budget: int,
     preferences: int,
     seed: int,
+    *,
+    trust_run: bool,
 ) -> None:
     """Hold finished searches against opponents and baselines: the paper's tables.
 
@@ -74,7 +77,7 @@ def compare(
 
     out = out or runs[0] / "compare"
     names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(names, budget, preferences, seed)
+    spec = ComparisonSpec(names, budget, preferences, seed, trust_run)
     try:
         with TerminalReporter() as reporter:
             tables = compare_runs(runs, out, spec, merge_options, reporter)

@@ -52,7 +52,9 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     click.echo(
         f"\nThe chosen recipe, {run_folder / 'recipe.yml'}:\n\n{selection.recipe}"
     )
-    merge_and_show(run_folder, folder / "merged", selection, merge_options)
+    merge_and_show(
+        run_folder, folder / "merged", selection, merge_options, trust_run=True
+    )
 
 
 def _unused(folder: Path) -> Path:

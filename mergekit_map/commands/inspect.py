@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.words import bytes_in_words, count_in_words
 
 if TYPE_CHECKING:
@@ -37,9 +37,15 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
     help="Also merge once and measure every task once, to say how long a search takes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@trust_option
 @merging
 def inspect(
-    merge_options: MergeOptions, config: Path, *, probe: bool, as_json: bool
+    merge_options: MergeOptions,
+    config: Path,
+    *,
+    probe: bool,
+    as_json: bool,
+    trust_run: bool,
 ) -> None:
     """Check the models and the plan of CONFIG before any money is spent.
 
@@ -55,11 +61,11 @@ def inspect(
     from mergekit_map.files import plain
     from mergekit_map.steps.inspect import inspect_config, probe_config
 
-    inspection = inspect_config(config, merge_options)
+    inspection = inspect_config(config, merge_options, trust_run=trust_run)
     if not as_json:
         show_inspection(inspection)
     if probe and inspection.mergeable:
-        timed = probe_config(config, merge_options)
+        timed = probe_config(config, merge_options, trust_run=trust_run)
         inspection = replace(inspection, probe=timed)
     elif probe:
         click.echo("not probed, since the models cannot be merged", err=True)

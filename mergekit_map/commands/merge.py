@@ -9,7 +9,7 @@ import click
 from mergekit.options import MergeOptions, PrettyPrintHelp
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER, selection_options
+from mergekit_map.commands.options import FOLDER, selection_options, trust_option
 from mergekit_map.commands.shared import merge_and_show
 from mergekit_map.files import refuse_existing
 from mergekit_map.steps.select import select_point
@@ -19,9 +19,15 @@ from mergekit_map.steps.select import select_point
 @click.argument("run", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @selection_options
+@trust_option
 @merging
 def merge(
-    merge_options: MergeOptions, run: Path, out: Path, choice: dict[str, Any]
+    merge_options: MergeOptions,
+    run: Path,
+    out: Path,
+    choice: dict[str, Any],
+    *,
+    trust_run: bool,
 ) -> None:
     """Write the checkpoint of a point of the front of RUN to OUT.
 
@@ -30,4 +36,5 @@ def merge(
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
     refuse_existing(out)
-    merge_and_show(run, out, select_point(run, **choice), merge_options)
+    selection = select_point(run, **choice)
+    merge_and_show(run, out, selection, merge_options, trust_run=trust_run)

@@ -12,6 +12,14 @@ import click
 FOLDER = click.Path(path_type=Path)
 
 
+trust_option = click.option(
+    "--trust-run",
+    is_flag=True,
+    help="Run the code that a run folder of another machine names: python tasks, files "
+    "of lm-eval tasks, backends.",
+)
+
+
 def selection_options(command: Callable[..., None]) -> Any:
     """Add the options that choose a point; ``choice`` gets them for select_point."""
 

@@ -8,7 +8,7 @@ import click
 from mergekit.options import MergeOptions, PrettyPrintHelp
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.files import refuse_existing
 from mergekit_map.steps.select import select_point
@@ -23,9 +23,15 @@ from mergekit_map.steps.select import select_point
     type=FOLDER,
     help="Where the search goes  [default: OUT.run]",
 )
+@trust_option
 @merging
 def run(
-    merge_options: MergeOptions, config: Path, out: Path, run_folder: Path | None
+    merge_options: MergeOptions,
+    config: Path,
+    out: Path,
+    run_folder: Path | None,
+    *,
+    trust_run: bool,
 ) -> None:
     """Search, select as CONFIG says, and merge into OUT: as mergekit-yaml, searched.
 
@@ -34,5 +40,7 @@ def run(
     refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     again = ["run", str(config), str(out), "--run-folder", str(run_folder)]
-    search_and_show(config, run_folder, merge_options, again=again)
-    merge_and_show(run_folder, out, select_point(run_folder), merge_options)
+    search_and_show(config, run_folder, merge_options, again=again, trust_run=trust_run)
+    # What was searched here just now is nobody else's.
+    selection = select_point(run_folder)
+    merge_and_show(run_folder, out, selection, merge_options, trust_run=True)

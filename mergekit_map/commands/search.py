@@ -9,7 +9,7 @@ import click
 from mergekit.options import MergeOptions, PrettyPrintHelp
 
 from mergekit_map.commands.merge_options import merging
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.shared import search_and_show
 
 
@@ -24,9 +24,15 @@ from mergekit_map.commands.shared import search_and_show
     help="Evaluations that were measured elsewhere, a row per merge: a column per "
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
+@trust_option
 @merging
 def search(
-    merge_options: MergeOptions, config: Path, run: Path, import_file: Path | None
+    merge_options: MergeOptions,
+    config: Path,
+    run: Path,
+    import_file: Path | None,
+    *,
+    trust_run: bool,
 ) -> None:
     """Evaluate merges as CONFIG says, into the folder RUN, and find the front.
 
@@ -35,7 +41,7 @@ def search(
 
     Example: mergekit-map search merge.yml my-search
     """
-    search_and_show(config, run, merge_options, import_file)
+    search_and_show(config, run, merge_options, import_file, trust_run=trust_run)
     click.echo(
         f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
         f"Look at it with: mergekit-map report {shlex.quote(str(run))}\n"

@@ -23,13 +23,15 @@ def search_and_show(
     options: MergeOptions,
     import_file: Path | None = None,
     again: Sequence[str] = (),
+    *,
+    trust_run: bool = False,
 ) -> None:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     from mergekit_map.steps.project import load_project
     from mergekit_map.steps.search import search_front
     from mergekit_map.study.import_csv import read_imported
 
-    project = load_project(config, options)
+    project = load_project(config, options, trust_run=trust_run)
     imported = read_imported(import_file, project.study()) if import_file else []
     try:
         with TerminalReporter() as reporter:
@@ -45,13 +47,20 @@ def search_and_show(
 
 
 def merge_and_show(
-    run: Path, out: Path, selection: Selection, options: MergeOptions
+    run: Path,
+    out: Path,
+    selection: Selection,
+    options: MergeOptions,
+    *,
+    trust_run: bool = False,
 ) -> None:
     """Write the checkpoint of a selection, and print what it was measured at."""
     from mergekit_map.steps.merge import merge_point
 
     with TerminalReporter() as reporter:
-        point, command = merge_point(run, out, selection, options, reporter)
+        point, command = merge_point(
+            run, out, selection, options, reporter, trust_run=trust_run
+        )
     click.echo(f"{out} holds point {selection.index} of the front:")
     show_point(selection.front, point)
     click.echo(f"The same checkpoint with mergekit alone:\n  {command}")

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from mergekit_map.results.front import Front, Merge, Order, Reading
 from mergekit_map.study.study import Progress as Measuring
+from mergekit_map.words import printable
 
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
@@ -63,7 +64,7 @@ class TerminalReporter:
 
     def notice(self, text: str) -> None:
         """Show a line that stays."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _show(self, text: str, done: int, total: int) -> None:
         if self._row is None or done < self._done_before:

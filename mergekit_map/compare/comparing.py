@@ -92,7 +92,7 @@ def compare_runs(
         MergeError: models or tasks have changed since a search.
     """
     check_opponents(spec)
-    projects = [_comparable(run, options) for run in runs]
+    projects = [_comparable(run, options, spec) for run in runs]
     for project in projects:
         check_contest(project.study(), spec)
     searches = [
@@ -120,8 +120,8 @@ def compare_runs(
     return tables
 
 
-def _comparable(run: Path, options: MergeOptions) -> Project:
-    project = finished_project(run, options)
+def _comparable(run: Path, options: MergeOptions, spec: ComparisonSpec) -> Project:
+    project = finished_project(run, options, trust_run=spec.trust_run)
     if nests_checkpoints(project):
         raise ConfigError(
             f"{run} merged checkpoints pair by pair, so that its front lies in no box "

@@ -1,8 +1,8 @@
-"""YAML files whose every key knows the line it stands on."""
+"""YAML files: read so that every key knows its line, and all written alike."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,3 +126,34 @@ def _walk(
             child = (*key, index)
             lines[child] = item.start_mark.line + 1
             _walk(item, child, lines, repeated)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists of numbers on one line, as mergekit's own configurations do."""
+
+
+def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+    numbers = all(isinstance(item, int | float) for item in data)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=numbers)
+
+
+_Dumper.add_representer(list, _flow_numbers)
+
+
+def yaml_text(
+    documents: Iterable[Any], comments: Iterable[str] = (), *, inline: bool = False
+) -> str:
+    """Write documents one below the other; ``comments`` stand on top, a line each.
+
+    Numbers are exact. With ``inline``, what holds no list or mapping is on one line.
+    """
+    text = yaml.dump_all(
+        documents,
+        Dumper=_Dumper,
+        default_flow_style=None if inline else False,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1000,
+    )
+    lines = (" ".join(f"# {comment}".splitlines()).rstrip() for comment in comments)
+    return "".join(f"{line}\n" for line in lines) + text

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from mergekit.options import MergeOptions
 
 from mergekit_map.merging.methods import builtin_method
@@ -26,48 +25,12 @@ _DETERMINISTIC = {
 }
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes lists of numbers on one line, as mergekit's own configurations do."""
-
-
-def _flow_numbers(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
-    numbers = all(isinstance(item, int | float) for item in data)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=numbers)
-
-
-_Dumper.add_representer(list, _flow_numbers)
-
-
 def stock_config(
     space: MergeSpace, coefficients: Mapping[str, float]
 ) -> dict[str, Any]:
     """Give the configuration that unextended mergekit understands."""
     config = space.config(coefficients)
     return {**config, "merge_method": builtin_method(config["merge_method"])}
-
-
-def recipe_text(
-    space: MergeSpace, coefficients: Mapping[str, float], comments: Sequence[str]
-) -> str:
-    """Write a recipe; numbers are exact and ``comments`` stand on top."""
-    return documents_text([stock_config(space, coefficients)], comments)
-
-
-def documents_text(
-    configs: Sequence[Mapping[str, Any]], comments: Sequence[str]
-) -> str:
-    """Write configurations one below the other, as ``mergekit-multi`` reads them.
-
-    All but the last have a ``name``, by which later ones refer to what they merge.
-    """
-    text = yaml.dump_all(
-        configs,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
-    )
-    return "".join(f"# {line}".rstrip() + "\n" for line in comments) + text
 
 
 def recipe_command(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from mergekit_map.config.parsing import TASK_NAME
+from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.migrating.changes import list_changes
 from mergekit_map.migrating.evolve_space import build_evolve_space
@@ -54,9 +55,9 @@ def migrate_evolve(path: Path, task_folders: Sequence[Path] = ()) -> Migrated:
     }
     changes = tuple(list_changes(evolve, space, tasks, files))
     title = f"From {path.name} of mergekit-evolve, by mergekit-map import-evolve."
-    text = _comments([title, "What is not as it was:"], changes)
-    text += _yaml(space.merge, flow=False) + _yaml({"map": block}, flow=None)
-    return Migrated(text, changes)
+    comments = [title, "What is not as it was:", *_wrapped(changes)]
+    text = yaml_text([space.merge], comments)
+    return Migrated(text + yaml_text([{"map": block}], inline=True), changes)
 
 
 def _task_names(tasks: Sequence[EvolveTask]) -> dict[str, EvolveTask]:
@@ -127,10 +128,9 @@ def _task(task: EvolveTask, file: Path | None, settings: Settings) -> dict[str, 
     return spec
 
 
-def _comments(title: Sequence[str], changes: Sequence[str]) -> str:
-    lines = list(title)
+def _wrapped(changes: Sequence[str]) -> Iterator[str]:
     for change in changes:
-        lines += textwrap.wrap(
+        yield from textwrap.wrap(
             change,
             84,
             initial_indent="- ",
@@ -138,15 +138,3 @@ def _comments(title: Sequence[str], changes: Sequence[str]) -> str:
             break_long_words=False,
             break_on_hyphens=False,
         )
-    return "".join(f"# {' '.join(line.splitlines())}\n" for line in lines)
-
-
-def _yaml(content: Mapping[str, Any], *, flow: bool | None) -> str:
-    text: str = yaml.safe_dump(
-        content,
-        default_flow_style=flow,
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
-    )
-    return text

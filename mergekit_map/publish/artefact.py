@@ -19,8 +19,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.publish.card_text import RUN_FOLDER, yaml_text
+from mergekit_map.publish.card_text import RUN_FOLDER
 from mergekit_map.publish.public_names import PublicNames, is_local
 
 # Of a run folder. Samples are left out: some metrics keep the texts of their benchmark

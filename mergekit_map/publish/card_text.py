@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
 from mergekit_map.publish.public_names import PublicNames, is_local, models_of
 from mergekit_map.results.front import Front, Kind, Merge
@@ -136,14 +136,6 @@ def escaped(text: str) -> str:
 def fenced(text: str, language: str) -> str:
     """Put a text into a block of code. A line of YAML cannot begin with its end."""
     return f"```{language}\n{text}```"
-
-
-def yaml_text(configs: Iterable[Any]) -> str:
-    """Write configurations as a recipe has them; every path on one line."""
-    text: str = yaml.safe_dump_all(
-        configs, sort_keys=False, allow_unicode=True, width=10_000
-    )
-    return text
 
 
 _KINDS: tuple[Kind, Kind] = ("predicted", "measured")

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.search.surrogate import Surrogate
 
@@ -38,7 +39,11 @@ class Surfaces:
 
 
 def predict_surfaces(run: FinishedSearch) -> Surfaces:
-    """Predict every task on a grid, or on slices where there are more than two axes."""
+    """Predict every task on a grid, or on slices where there are more than two axes.
+
+    Raises:
+        ArtifactError: a surrogate predicts no finite numbers.
+    """
     bounds = next(iter(run.surrogates.values())).bounds
     d = len(bounds)
     kind: Literal["curve", "contour", "slices"]
@@ -49,11 +54,18 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
         X = _slices(points, nodes)
     else:
         X = np.stack(np.meshgrid(*nodes), axis=-1)
+    value = {task: _values(s, X) for task, s in run.surrogates.items()}
+    for task, grid in value.items():
+        if not np.isfinite(grid).all():
+            raise ArtifactError(
+                f"{run.folder.surrogates}: the surrogate of {task} predicts no finite "
+                "numbers; restore the file, or search again"
+            )
     return Surfaces(
         kind=kind,
         axes=run.axes,
         nodes=nodes,
-        value={task: _values(s, X) for task, s in run.surrogates.items()},
+        value=value,
         stderr={task: _errors(s, X) for task, s in run.surrogates.items()},
     )
 

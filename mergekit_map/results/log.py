@@ -55,23 +55,40 @@ _Value: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True))
+@dataclass(
+    frozen=True,
+    kw_only=True,
+    config=ConfigDict(strict=True, use_attribute_docstrings=True),
+)
 class Evaluation:
     """What one task said of one merge: a line of ``evaluations.jsonl``."""
 
     version: Literal[1] = 1
+    """Of the form of this line."""
     coefficients: Mapping[Line, float]
+    """The merge, exact."""
     task: Line
-    role: Role  # why it was measured
-    value: _Value  # in the task's own units
+    """What was measured."""
+    role: Role
+    """Why it was measured."""
+    value: _Value
+    """In the task's own units; null where the measurement failed."""
     stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-    n: int  # items that the value is a mean of
+    """Standard error of the value, null where unknown."""
+    n: int
+    """Documents, blocks or items that the value is a mean of."""
     seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 4))]
-    details: Mapping[str, Number] = field(default_factory=dict)  # other readings
-    merge: str  # fingerprint of the merge: models, method, dtype, seed
-    definition: str  # fingerprint of the task
+    """How long it took."""
+    details: Mapping[str, Number] = field(default_factory=dict)
+    """Other readings."""
+    merge: str
+    """Fingerprint of models, method, dtype and seed."""
+    definition: str
+    """Fingerprint of the task."""
     error: str | None = None
-    gradient: Mapping[str, _Value] | None = None  # derivative by each coefficient
+    """What went wrong; left out where nothing did."""
+    gradient: Mapping[str, _Value] | None = None
+    """Derivative by each coefficient; left out where there is none."""
 
     @property
     def key(self) -> Key:
@@ -147,7 +164,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            yield _EVALUATION.validate_json(line)
+            yield EVALUATION.validate_json(line)
         except ValidationError as error:
             raise ArtifactError(
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
@@ -166,9 +183,9 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def _encode(evaluation: Evaluation) -> str:
-    record = _EVALUATION.dump_python(evaluation, mode="json")
+    record = EVALUATION.dump_python(evaluation, mode="json")
     absent = {"error", "gradient"} & {k for k, v in record.items() if v is None}
     return json.dumps({k: v for k, v in record.items() if k not in absent})
 
 
-_EVALUATION = TypeAdapter(Evaluation)
+EVALUATION: TypeAdapter[Evaluation] = TypeAdapter(Evaluation)  # a line

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import write_atomically
+from mergekit_map.words import printable
 
 VERSION = 1
 
@@ -93,4 +94,5 @@ def in_one_sentence(error: ValidationError) -> str:
     place = ".".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
     more = f" (and {len(others)} more)" if others else ""
-    return f"{place}: {message}{more}" if place else f"{message}{more}"
+    sentence = f"{place}: {message}{more}" if place else f"{message}{more}"
+    return printable(sentence).replace("\n", r"\n")

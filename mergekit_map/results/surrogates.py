@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from mergekit_map.search.surrogate import FitQuality, Surrogate
 
 FloatArray = NDArray[np.float64]
 _Row: TypeAlias = tuple[float, ...]
+_Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class LinkRecord(Frozen):
@@ -45,10 +46,16 @@ class ResidualRecord(Frozen):
     """On coefficients scaled to [-1/2, 1/2] by the bounds."""
     left: _Row
     """At each point, in units of the quadratic."""
-    scale: float
+    scale: float = Field(gt=0)
     """Standard deviation of that."""
-    theta: _Row
+    theta: tuple[_Logarithm, ...] = Field(min_length=3)
     """Logarithms of height, wave length and noise."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if not 0 < len(self.points) == len(self.left):
+            raise ValueError(f"{len(self.left)} left at {len(self.points)} points")
+        return self
 
     @classmethod
     def of(cls, residual: Residual) -> ResidualRecord:
@@ -91,6 +98,8 @@ class SurrogateRecord(Frozen):
             widths = {len(row) for row in rows} if len(shape) == 2 else {shape[-1]}
             if len(rows) != shape[0] or widths != {shape[-1]}:
                 raise ValueError(f"{name}: numbers are {shape} for {d} bounds")
+        if self.residual and {len(row) for row in self.residual.points} != {d}:
+            raise ValueError(f"residual.points: rows are of {d} numbers for {d} bounds")
         return self
 
     @classmethod

@@ -121,14 +121,18 @@ class Inspection:
 
 
 def inspect_config(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> Inspection:
     """Look at models and plan of a configuration; no model is loaded or downloaded.
 
     Raises:
         ConfigError: the file cannot be read.
     """
-    draft = read_draft(config, options, directory)
+    draft = read_draft(config, options, directory, trust_run=trust_run)
     family = Family((), None)
     if draft.merge is not None:
         family = inspect_models(draft.merge, draft.options, download=False)
@@ -148,7 +152,11 @@ def inspect_config(
 
 
 def probe_config(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> Probe:
     """Merge the soup and measure every task at it, once, and say how long it all takes.
 
@@ -160,7 +168,7 @@ def probe_config(
         EvaluationError: a task cannot be measured.
         MergeError: the models cannot be merged.
     """
-    project = load_project(config, options, directory)
+    project = load_project(config, options, directory, trust_run=trust_run)
     study = project.outline()
     soup, seconds = study.anchors[SOUP], {}
     with ExitStack() as stack:

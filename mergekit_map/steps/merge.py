@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.errors import ArtifactError
 from mergekit_map.files import whole_folder
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
@@ -31,6 +32,8 @@ def merge_point(
     selection: Selection,
     options: MergeOptions,
     reporter: Reporter,
+    *,
+    trust_run: bool = False,
 ) -> tuple[Merge, str]:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
@@ -39,16 +42,18 @@ def merge_point(
     same checkpoint.
 
     Raises:
-        ArtifactError: ``out`` exists, or the run folder is not finished.
+        ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
+            is not that of its point.
         MergeError: the models have changed since the search.
     """
-    project = finished_project(run, options)
+    project = finished_project(run, options, trust_run=trust_run)
     recipes, place = Recipes(project), run
     with whole_folder(out) as folder:
         if nests_checkpoints(project):
             recipes, place = merge_stages(project, run, selection.recipe, folder)
             refuse_changes(recipes.project, RunFolder(place).read_manifest())
         else:
+            _refuse_other_recipe(recipes, selection, run)
             config = stock_config(project.space, selection.point.coefficients)
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
@@ -60,6 +65,18 @@ def merge_point(
         write_card(folder, record)
     save_front(front, RunFolder(run))
     return point, recipes.command(RunFolder(run).chosen_recipe, "OUT")
+
+
+def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> None:
+    """Refuse a recipe that is not what the point's coefficients give."""
+    lines = selection.recipe.splitlines(keepends=True)
+    given = "".join(line for line in lines if not line.startswith("#"))
+    if given != recipes.text(selection.point.coefficients, ()):
+        raise ArtifactError(
+            f"{RunFolder(run).recipe(selection.index)} is not the recipe of point "
+            f"{selection.index}: its coefficients give another one; search again, or "
+            "merge the recipe itself with mergekit-yaml if it is what you want"
+        )
 
 
 def _front_with(point: Merge, selection: Selection, run: Path) -> Front:

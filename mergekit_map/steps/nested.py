@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 
 from mergekit_map.config.parsing import parse_map_block, raise_problems
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.config.yaml_file import read_yaml
+from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.files import whole_folder, write_atomically
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.recipe import (
-    documents_text,
     recipe_command,
     staged_command,
     stock_config,
@@ -57,7 +56,7 @@ class Recipes:
         config = stock_config(self.project.space, coefficients)
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
-        return documents_text([*self.stages, config], comments)
+        return yaml_text([*self.stages, config], comments)
 
     def command(self, recipe: Path, out: str) -> str:
         """Give the stock command that writes the checkpoint of a recipe."""
@@ -192,12 +191,12 @@ def _pair_text(project: Project, small: Study, pair: Pair, merged: Path) -> str:
     }
     order = " and ".join(str(group.order) for group in pair)
     comment = f"A pair of a nested search: {order}"
-    return documents_text([{**merge, "map": content}], [comment])
+    return yaml_text([{**merge, "map": content}], [comment])
 
 
 def _write_once(part: Project, config: Mapping[str, Any], place: Path) -> None:
     """Write a checkpoint, unless it is the one that lies there."""
-    text = documents_text([config], [f"made of {digest(part.identity)}"])
+    text = yaml_text([config], [f"made of {digest(part.identity)}"])
     recipe = place / "mergekit_config.yml"
     if recipe.exists() and recipe.read_text(encoding="utf-8") == text:
         return

@@ -30,6 +30,7 @@ from mergekit_map.merging.staged import is_linear, staging_problems
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.sources import absolute_references
+from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
@@ -93,18 +94,24 @@ class Draft:
 
 
 def load_project(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> Project:
     """Read a configuration and report every problem of it at once.
 
     Relative paths start at ``directory``, by default the working directory, as they do
     in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
-    unless the options name one.
+    unless the options name one. ``trust_run`` lets the configuration of a run folder of
+    somebody else name code.
 
     Raises:
+        ArtifactError: the configuration is of such a folder, and names code.
         ConfigError: with all problems, located by file, line and key.
     """
-    draft = read_draft(config, options, directory)
+    draft = read_draft(config, options, directory, trust_run=trust_run)
     if (merge := draft.merge) is not None:
         found = check_models(merge, draft.options)
         draft = replace(draft, problems=[*draft.problems, *found])
@@ -118,11 +125,16 @@ def load_project(
 
 
 def read_draft(
-    config: Path, options: MergeOptions | None = None, directory: Path | None = None
+    config: Path,
+    options: MergeOptions | None = None,
+    directory: Path | None = None,
+    *,
+    trust_run: bool = False,
 ) -> Draft:
     """Read a configuration and load its tasks; no model is looked at.
 
     Raises:
+        ArtifactError: it is of somebody else's run folder, and names code.
         ConfigError: the file cannot be read.
     """
     directory = (directory or Path.cwd()).resolve()
@@ -132,7 +144,10 @@ def read_draft(
     known = None if _concerns_merge(problems) else absolute_references(merge, directory)
     spec, found = parse_map_block(file)
     problems += found
-    tasks, wrong = load_tasks(parse_tasks(file)[0], directory)
+    specs, _ = parse_tasks(file)
+    if not trust_run:
+        refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
+    tasks, wrong = load_tasks(specs, directory)
     problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in wrong]
     problems += check_gradients(merge, spec) if spec is not None else []
     options = options or MergeOptions()
@@ -175,11 +190,13 @@ def digest(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def finished_project(run: Path, options: MergeOptions) -> Project:
+def finished_project(
+    run: Path, options: MergeOptions, *, trust_run: bool = False
+) -> Project:
     """Load the project of a finished search, with the seed that it was merged with.
 
     Raises:
-        ArtifactError: the search is not finished.
+        ArtifactError: the search is not finished, or is somebody else's and names code.
         ConfigError: its configuration cannot be used any more.
         MergeError: its models or tasks have changed since.
     """
@@ -187,7 +204,8 @@ def finished_project(run: Path, options: MergeOptions) -> Project:
     manifest = folder.read_manifest()
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": manifest.random_seed})
-    project = load_project(folder.config, options, Path(manifest.directory))
+    directory = Path(manifest.directory)
+    project = load_project(folder.config, options, directory, trust_run=trust_run)
     refuse_changes(project, manifest)
     return project
 

@@ -12,6 +12,7 @@ from mergekit_map.files import write_atomically
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
+from mergekit_map.results.origin import seal
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
@@ -184,4 +185,5 @@ def _manifest(project: Project, study: Study) -> Manifest:
         merge=study.merge,
         identity=project.identity,
         definitions=dict(study.definitions),
+        seal=seal(project.file.text, str(project.directory)),
     )

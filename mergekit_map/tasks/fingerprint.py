@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import json
 import re
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mergekit_map.files import sha256
+
 
 def fingerprint(*parts: Any) -> str:
     """Hash plain values, containers, dataclasses, arrays and functions to sha256 hex.
@@ -22,7 +23,7 @@ def fingerprint(*parts: Any) -> str:
     beside it is noticed. Sets are sorted; memory addresses never enter.
     """
     text = json.dumps(_plain(parts), ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(text.encode("utf-8", "surrogatepass"))
 
 
 def _plain(value: Any) -> Any:
@@ -41,7 +42,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Set):
         return sorted(json.dumps(_plain(item), sort_keys=True) for item in value)
     if isinstance(value, bytes):
-        return hashlib.sha256(value).hexdigest()
+        return sha256(value)
     if isinstance(value, functools.partial):
         return [_plain(value.func), _plain(value.args), _plain(value.keywords)]
     if callable(value):
@@ -61,4 +62,4 @@ def _source_hash(function: Any) -> str | None:
         return None
     if file is None or not Path(file).is_file():
         return None
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return sha256(Path(file).read_bytes())

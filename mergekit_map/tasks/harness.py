@@ -9,15 +9,13 @@ Requests are then built once: lm-eval would draw other few-shot examples on each
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import lm_eval
-from lm_eval.evaluator_utils import get_sample_size
 from lm_eval.models.dummy import DummyLM
 
 from mergekit_map.config.specs import LmEvalTask
@@ -25,14 +23,9 @@ from mergekit_map.errors import nearest
 from mergekit_map.measurement import Metric
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.harness_files import find_tasks, load_problem
+from mergekit_map.tasks.lm_eval_patches import build_requests, cached_templates
 from mergekit_map.tasks.problem import InvalidTask
-from mergekit_map.tasks.surroundings import (
-    cached_templates,
-    quiet,
-    separate_randomness,
-)
-
-_FEWSHOT_SEED = 1234  # the default of the lm_eval command
+from mergekit_map.tasks.surroundings import quiet, separate_randomness
 
 # By name, for aggregations of this module; a task's own may be on another scale.
 _METRICS = "lm_eval.api.metrics"
@@ -83,33 +76,6 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
     identity = _fingerprint(loaded, subject, reading, spec)
     limit, chat = spec.limit, spec.apply_chat_template
     return HarnessTask(name, metric, identity, loaded, subject, reading, limit, chat)
-
-
-def build_requests(
-    loaded: Mapping[str, Any], limit: int | float | None, **chat: Any
-) -> None:
-    """Build the requests of all tasks, for every evaluation from now on.
-
-    ``chat`` is what lm-eval's ``build_all_requests`` needs to apply a chat template.
-    """
-    for task in loaded["tasks"].values():
-        task.set_fewshot_seed(_FEWSHOT_SEED)
-        size = get_sample_size(task, limit)
-        documents = list(type(task).doc_iterator(task, limit=size))
-        # Also where results are processed: a task may make its documents at random.
-        task.doc_iterator = functools.partial(_same_documents, documents)
-        type(task).build_all_requests(task, limit=size, **chat)
-        task.build_all_requests = functools.partial(_forget_responses, task)
-
-
-def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
-    return iter(documents)
-
-
-def _forget_responses(task: Any, **_: Any) -> None:
-    # lm-eval appends the responses of each evaluation to those that are there.
-    for request in task.instances:
-        request.resps, request.filtered_resps = [], {}
 
 
 def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import lm_eval
 import numpy as np
@@ -30,13 +29,14 @@ from transformers import PreTrainedModel
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure, Measurement
-from mergekit_map.tasks.harness import HarnessTask, build_requests
-from mergekit_map.tasks.standard_error import ratio_standard_error
-from mergekit_map.tasks.surroundings import (
+from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.lm_eval_patches import (
+    build_requests,
     cached_templates,
-    quiet,
-    separate_randomness,
+    without_tying,
 )
+from mergekit_map.tasks.standard_error import ratio_standard_error
+from mergekit_map.tasks.surroundings import quiet, separate_randomness
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +48,10 @@ def make_harness_model(
     model: PreTrainedModel, tokenizer: Any, batch_size: int, max_length: int | None
 ) -> HFLM:
     """Wrap the model for lm-eval; neither it nor the tokenizer is changed."""
-    # HFLM ties the weights anew, which would overwrite an untied head and replace
-    # parameters that others hold; and it gives the tokenizer a padding token.
-    with quiet(), mock.patch.object(model, "tie_weights"):
+    with quiet(), without_tying(model):
         lm = HFLM(
             pretrained=model,
-            tokenizer=copy.deepcopy(tokenizer),
+            tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
             batch_size=batch_size,
             max_length=max_length,
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding

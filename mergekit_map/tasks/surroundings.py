@@ -1,37 +1,18 @@
-"""What code of others finds around it: no terminal, its own randomness, caches."""
+"""What code of others finds around it: no terminal, its own randomness."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import random
 import warnings
 from collections.abc import Iterator
-from typing import Any
-from unittest import mock
 
 import datasets
-import lm_eval.api.model
-import lm_eval.api.task
-import lm_eval.models.dummy
-import lm_eval.models.huggingface
-import lm_eval.utils
 import numpy as np
 import torch
 
-_TQDM: Any = lm_eval.api.task.tqdm
-
-# Modules of lm-eval whose bars cannot all be switched off by an argument.
-_WITH_BARS = (
-    lm_eval.api.model,
-    lm_eval.api.task,
-    lm_eval.models.dummy,
-    lm_eval.models.huggingface,
-)
-
-# lm-eval compiles a template for each document and field, nearly half of its time.
-_compile_template = functools.lru_cache(maxsize=4096)(lm_eval.utils.env.from_string)
+from mergekit_map.tasks.lm_eval_patches import without_bars
 
 
 @contextlib.contextmanager
@@ -41,8 +22,7 @@ def quiet() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        for module in _WITH_BARS:
-            stack.enter_context(mock.patch.object(module, "tqdm", _no_bar))
+        stack.enter_context(without_bars())
         for logger in map(logging.getLogger, ("lm_eval", "transformers")):
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
@@ -74,14 +54,3 @@ def separate_randomness() -> Iterator[None]:
         torch.set_rng_state(torch_cpu)
         if devices is not None:
             torch.cuda.set_rng_state_all(devices)
-
-
-@contextlib.contextmanager
-def cached_templates() -> Iterator[None]:
-    """Let lm-eval compile each of its templates once."""
-    with mock.patch.object(lm_eval.utils.env, "from_string", _compile_template):
-        yield
-
-
-def _no_bar(iterable: Any = None, **_: Any) -> Any:
-    return _TQDM(iterable, disable=True)

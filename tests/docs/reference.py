@@ -11,8 +11,7 @@ from typing import Any
 
 from figures import FIGURES
 from pages import PAGES
-from pydantic import BaseModel
-from run_folder_forms import EvaluationLine, Front
+from pydantic import BaseModel, TypeAdapter
 
 from mergekit_map.config.specs import (
     LmEvalTask,
@@ -23,6 +22,10 @@ from mergekit_map.config.specs import (
     SelectSpec,
     TextSource,
 )
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import EVALUATION
+from mergekit_map.results.run_folder import Identities, Manifest
+from mergekit_map.results.surrogates import Surrogates
 
 _MADE = re.compile(
     r"(<!-- made: (?P<name>[\w-]+) -->)(?P<text>.*?)(<!-- end -->)", re.S
@@ -36,9 +39,12 @@ CONFIGURATION: dict[str, type[BaseModel]] = {
     "map.search": SearchSpec,
     "map.select": SelectSpec,
 }
-FORMS: dict[str, type[BaseModel]] = {
-    "front.json": Front,
-    "evaluations.jsonl, a line": EvaluationLine,
+FORMS: dict[str, TypeAdapter[Any]] = {
+    "front.json": TypeAdapter(Front),
+    "evaluations.jsonl, a line": EVALUATION,
+    "surrogates.json": TypeAdapter(Surrogates),
+    "manifest.json": TypeAdapter(Manifest),
+    "identities.json": TypeAdapter(Identities),
 }
 
 
@@ -73,10 +79,11 @@ def forms() -> str:
     """Write a table per file of the run folder, and one for each form in them."""
     parts: dict[str, str] = {}
     for title, model in FORMS.items():
-        schema = model.model_json_schema()
+        schema = model.json_schema()
         parts[_title(title)] = _form(schema, schema)
         for name, inner in schema.get("$defs", {}).items():
-            parts[f"`{name}`"] = _form(inner, schema)
+            if "properties" in inner:
+                parts[f"`{name}`"] = _form(inner, schema)
     return "\n".join(f"**{title}**\n\n{table}\n" for title, table in parts.items())
 
 

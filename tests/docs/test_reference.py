@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from pathlib import Path
 
-import numpy as np
 import pytest
 from figures import RESULTS, kept_table
-from mergekit_map.study.log import Evaluation, open_log
-from mergekit_map.study.results import front_content
 from pages import PAGES, text
 from reference import PARTS, made_parts, with_parts
-from run_folder_forms import EvaluationLine, Front
 
 from mergekit_map.compare.adamerging import STEPS
-from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.files import plain
-from mergekit_map.measurement import Metric
-from mergekit_map.search.links import Link
 from mergekit_map.search.sectors import n_bins
-from mergekit_map.search.surrogate import fit_surrogate
 from mergekit_map.study.bayesian import MAX_COEFFICIENTS, N_ROUND, N_START
 from mergekit_map.study.nested import EVALUATIONS
-from mergekit_map.study.study import Study, StudyResult
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -43,58 +30,6 @@ def test_a_stale_table_is_noticed() -> None:
     stale = "<!-- made: opponents -->`random`<!-- end -->"
 
     assert with_parts(stale) != stale
-
-
-def evaluation(a: float, value: float, role: str = "design") -> Evaluation:
-    return Evaluation(
-        coefficients={"a": a},
-        task="one",
-        role=role,  # type: ignore[arg-type]  # one of the roles, below
-        value=value,
-        stderr=0.1,
-        n=1,
-        seconds=0.0,
-        merge="now",
-        definition="",
-        gradient={"a": math.nan},
-        error=None if math.isfinite(value) else "failed",
-    )
-
-
-def test_a_written_front_has_the_documented_form() -> None:
-    study = Study(
-        bounds={"a": (0.0, 1.0)},
-        anchors={"base": {"a": 0.0}},
-        tasks={"one": Metric(higher_is_better=True, lower=None, upper=None)},
-        definitions={"one": ""},
-        merge="now",
-        search=SearchSpec(),
-        select=SelectSpec(),
-    )
-    X = np.linspace(0, 1, 5)[:, None]
-    surrogate = fit_surrogate(
-        X, X[:, 0] ** 2, stderr=None, link=Link(-math.inf, math.inf), bounds=study.box
-    )
-    result = StudyResult({"one": surrogate}, [{"a": 0.4}], 0)
-    log = [evaluation(a, a) for a in (0.0, 0.3, 0.4)]
-
-    content = front_content(study, result, log)
-
-    front = Front.model_validate_json(json.dumps(plain(content)))
-    assert (len(front.points), len(front.anchors), len(front.merges)) == (1, 1, 1)
-
-
-@pytest.mark.parametrize("value", [0.5, math.nan])
-def test_a_written_line_of_the_log_has_the_documented_form(
-    tmp_path: Path, value: float
-) -> None:
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        log.append(evaluation(0.1, value, role="baseline"))
-
-    line = EvaluationLine.model_validate_json(log.path.read_text(encoding="utf-8"))
-
-    assert line.coefficients == {"a": 0.1}
-    assert (line.error is None) == math.isfinite(value)
 
 
 def test_what_is_said_of_the_family_of_eight_is_what_was_kept() -> None:

@@ -17,10 +17,11 @@ from mergekit.options import MergeOptions
 from safetensors.torch import load_file
 
 from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS
-from mergekit_map.merging.recipe import recipe_text, stock_config
+from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace, build_space
 
@@ -79,6 +80,7 @@ def assert_equal_states(
         assert torch.equal(ours[name].view(torch.uint8), tensor.view(torch.uint8)), name
 
 
+@pytest.mark.slow  # imports mergekit anew, and merges 16 times with it
 def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
     family: dict[str, Path], family_bf16: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -87,7 +89,7 @@ def test_equals_the_checkpoints_of_mergekit_yaml_in_another_process(
         for dtype, models in (("float32", family), ("bfloat16", family_bf16)):
             space = space_of(config(method, models, dtype=dtype))
             spaces[f"{method}-{dtype}"] = space
-            text = recipe_text(space, some_coefficients(space), ["a recipe"])
+            text = yaml_text([stock_config(space, some_coefficients(space))])
             (tmp_path / f"{method}-{dtype}.yml").write_text(text)
     assert len(spaces) == 16
     merge_with_stock_mergekit([tmp_path / f"{name}.yml" for name in spaces])
@@ -261,7 +263,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
 
     assert space.names == ("a_mlp", "b_late")
     coefficients = {"a_mlp": 0.1, "b_late": 0.7}
-    recipe = yaml.safe_load(recipe_text(space, coefficients, []))
+    recipe = yaml.safe_load(yaml_text([stock_config(space, coefficients)]))
     weights = [m.get("parameters", {}).get("weight") for m in recipe["models"]]
     assert weights[1][0] == {"filter": "mlp", "value": 0.1}
     assert weights[2:] == [[0.0, 0.7], 0.3]

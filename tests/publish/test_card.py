@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.licences import Licence
@@ -169,6 +171,17 @@ def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> N
     version = importlib.metadata.version("mergekit")
     assert f"\npip install mergekit=={version}\nmergekit-yaml merge" in commands
     assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in commands
+
+
+def test_the_recipe_is_laid_out_as_its_file_is(tmp_path: Path) -> None:
+    weights = {"parameters": {"weight": [0.1 + 0.2, 1e-17, 0]}}
+    config = {**HUB_RECIPE, "slices": [weights], "name": "x" * 999 + " ü"}
+    text = yaml_text([config, HUB_RECIPE])
+
+    card = written(tmp_path, replace(record(), recipe=text))
+
+    assert part(card, "Recipe").strip() == f"```yaml\n{text}```"
+    assert "weight: [0.30000000000000004, 1.0e-17, 0]\n" in text
 
 
 def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:

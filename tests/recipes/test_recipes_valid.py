@@ -107,6 +107,7 @@ def test_a_wrong_key_in_a_recipe_is_noticed(tmp_path: Path) -> None:
         load(tmp_path / "wrong.yml")
 
 
+@pytest.mark.slow  # lm-eval reads all its built-in tasks, about 5 seconds
 @ALL
 def test_what_a_recipe_measures_exists(path: Path) -> None:
     _, spec, _ = load(path)
@@ -121,6 +122,7 @@ def test_what_a_recipe_measures_exists(path: Path) -> None:
                 assert callable(load_function(name, task, RECIPES).function)
 
 
+@pytest.mark.slow  # the same index as above
 def test_tasks_that_headers_suggest_exist() -> None:
     seen = 0
     for path in PATHS:

@@ -137,6 +137,7 @@ def test_the_verdicts_are_written_and_shown(run: Path) -> None:
     assert [line for line in shown if line in verdicts] == verdicts
 
 
+@pytest.mark.picture
 def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
     write(run, as_json(make_front([(p, p) for p in POINTS], ANCHORS, selected=3)))
 

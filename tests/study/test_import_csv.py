@@ -14,6 +14,7 @@ import click.testing
 import numpy as np
 import pytest
 import yaml
+from fakes import Recorder, ignore
 
 from mergekit_map.cli import main
 from mergekit_map.config.specs import SearchSpec, SelectSpec
@@ -25,7 +26,7 @@ from mergekit_map.study.import_csv import read_imported
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.outcome import found_front
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Study, StudyResult
+from mergekit_map.study.study import Evaluator, Study, StudyResult
 
 IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.7)}
 HALF = 0.5
@@ -48,21 +49,14 @@ def bowl(coefficients: Mapping[str, float], task: str) -> float:
     return 1 + float(np.sum((np.array(list(coefficients.values())) - IDEAL[task]) ** 2))
 
 
-class Bowls:
-    """Measures, and remembers of what."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[float, ...], str]] = []
-
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        self.calls.append((tuple(coefficients.values()), task))
-        return Measurement(bowl(coefficients, task), 0.01, 10)
+def measured_bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
+    return Measurement(bowl(coefficients, task), 0.01, 10)
 
 
 def run(
     study: Study,
     folder: Path,
-    evaluate: Bowls,
+    evaluate: Evaluator,
     file: Path | None = None,
 ) -> tuple[StudyResult, list[str]]:
     """Search as the pipeline does; returns the result and what was said."""
@@ -71,7 +65,7 @@ def run(
     with open_log(folder / "evaluations.jsonl") as log:
         imported = read_imported(file, study) if file else []
         add_imported(study, log, imported, notices.append)
-        return run_study(study, evaluate, log, lambda _: None), notices
+        return run_study(study, evaluate, log, ignore), notices
 
 
 def logged(folder: Path) -> list[Evaluation]:
@@ -108,10 +102,10 @@ def test_a_search_that_imports_all_finds_the_same_front(
     design: str, tmp_path: Path
 ) -> None:
     study = study_of(design=design, evaluations=13)
-    result, _ = run(study, tmp_path / "whole", Bowls())
+    result, _ = run(study, tmp_path / "whole", measured_bowl)
     measured = [e for e in logged(tmp_path / "whole") if e.role != "front"]
     file = write_csv(tmp_path / "all.csv", as_rows(measured))
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
 
     again, _ = run(study, tmp_path / "imported", evaluate, file)
 
@@ -130,7 +124,7 @@ def test_imported_merges_take_the_place_of_as_many_new_ones(
     design: str, tmp_path: Path
 ) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
 
     result, _ = run(study_of(design=design), tmp_path / "run", evaluate, file)
 
@@ -141,7 +135,7 @@ def test_imported_merges_take_the_place_of_as_many_new_ones(
 
 def test_a_grid_stays_whole(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
 
     result, notices = run(
         study_of(design="grid", evaluations=11), tmp_path / "run", evaluate, file
@@ -155,7 +149,7 @@ def test_more_imports_than_evaluations_leave_the_anchors_to_measure(
     tmp_path: Path,
 ) -> None:
     file = write_csv(tmp_path / "many.csv", random_rows(30))
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
 
     result, _ = run(study_of(), tmp_path / "run", evaluate, file)
 
@@ -167,16 +161,14 @@ def test_more_imports_than_evaluations_leave_the_anchors_to_measure(
 def test_a_search_that_refines_itself_counts_all_that_is_imported(
     tmp_path: Path,
 ) -> None:
-    class Rippled(Bowls):
-        def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-            ripple = math.sin(8 * sum(coefficients.values())) / 10
-            measured = super().__call__(coefficients, task)
-            return replace(measured, value=measured.value + ripple)
+    def rippled(coefficients: Mapping[str, float], task: str) -> Measurement:
+        ripple = math.sin(8 * sum(coefficients.values())) / 10
+        return Measurement(bowl(coefficients, task) + ripple, 0.01, 10)
 
     file = write_csv(tmp_path / "many.csv", random_rows(12))
     study = study_of(refine=True, evaluations=16)
 
-    run(study, tmp_path / "run", Rippled(), file)
+    run(study, tmp_path / "run", rippled, file)
 
     roles = [e.role for e in logged(tmp_path / "run")]
     assert roles.count("design") == 0
@@ -185,10 +177,10 @@ def test_a_search_that_refines_itself_counts_all_that_is_imported(
 
 def test_one_task_is_imported_and_the_other_measured(tmp_path: Path) -> None:
     study = study_of()
-    result, _ = run(study, tmp_path / "whole", Bowls())
+    result, _ = run(study, tmp_path / "whole", measured_bowl)
     measured = [e for e in logged(tmp_path / "whole") if e.role != "front"]
     file = write_csv(tmp_path / "near.csv", as_rows(measured, "near"))
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
 
     again, _ = run(study, tmp_path / "half", evaluate, file)
 
@@ -201,10 +193,10 @@ def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
     tmp_path: Path,
 ) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    first, said = run(study_of(), tmp_path / "run", Bowls(), file)
+    first, said = run(study_of(), tmp_path / "run", measured_bowl, file)
     before = (tmp_path / "run/evaluations.jsonl").read_bytes()
     assert "10 measurements of 5 merges imported" in said[0]
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
 
     twice, notices = run(study_of(), tmp_path / "run", evaluate, file)
     without, silence = run(study_of(), tmp_path / "run", evaluate)
@@ -221,13 +213,13 @@ def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
     share: float, tmp_path: Path
 ) -> None:
     file = write_csv(tmp_path / "some.csv", random_rows(5))
-    whole, _ = run(study_of(), tmp_path / "whole", Bowls(), file)
+    whole, _ = run(study_of(), tmp_path / "whole", measured_bowl, file)
     text = (tmp_path / "whole/evaluations.jsonl").read_bytes()
     (tmp_path / "killed").mkdir()
     cut = text[: int(share * len(text))]
     (tmp_path / "killed/evaluations.jsonl").write_bytes(cut)
 
-    again, _ = run(study_of(), tmp_path / "killed", Bowls(), file)
+    again, _ = run(study_of(), tmp_path / "killed", measured_bowl, file)
 
     assert again.front == whole.front
     ended = [replace(e, seconds=0.0) for e in logged(tmp_path / "killed")]
@@ -235,8 +227,8 @@ def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
 
 
 def test_an_import_into_a_search_under_way_is_fitted_too(tmp_path: Path) -> None:
-    run(study_of(), tmp_path / "run", Bowls())
-    evaluate = Bowls()
+    run(study_of(), tmp_path / "run", measured_bowl)
+    evaluate = Recorder(measured_bowl)
     file = write_csv(tmp_path / "some.csv", random_rows(5))
 
     result, _ = run(study_of(), tmp_path / "run", evaluate, file)
@@ -250,7 +242,7 @@ def test_a_bayesian_search_draws_its_own_merges_beside_the_imported(
     tmp_path: Path,
 ) -> None:
     study = study_of(strategy="bayesian", evaluations=11)
-    evaluate = Bowls()
+    evaluate = Recorder(measured_bowl)
     file = write_csv(tmp_path / "some.csv", random_rows(5))
 
     result, notices = run(study, tmp_path / "run", evaluate, file)
@@ -261,14 +253,14 @@ def test_a_bayesian_search_draws_its_own_merges_beside_the_imported(
 
 
 def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
-    run(study_of(), tmp_path / "run", Bowls())
+    run(study_of(), tmp_path / "run", measured_bowl)
     before = logged(tmp_path / "run")
     wrong = [{"x": HALF, "y": HALF, "near": 7.0, "far": 1.13}]
 
     _, notices = run(
         study_of(),
         tmp_path / "run",
-        Bowls(),
+        measured_bowl,
         write_csv(tmp_path / "wrong.csv", wrong),
     )
 
@@ -292,23 +284,25 @@ def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
     row = {**corner, "near": bowl(corner, "near") + 1e-3, "far": bowl(corner, "far")}
     file = write_csv(tmp_path / "measured.csv", [row])
 
-    result, _ = run(study, tmp_path / "run", Bowls(), file)
+    result, _ = run(study, tmp_path / "run", measured_bowl, file)
 
     front = found_front(study, result, logged(tmp_path / "run"))
     (point,) = (p for p in front.points if p.coefficients == corner)
     assert point.measured["near"].value == bowl(corner, "near")
     # What was fitted stays what it was, so that going on changes nothing.
-    again, _ = run(study, tmp_path / "run", Bowls())
+    again, _ = run(study, tmp_path / "run", measured_bowl)
     assert again.front == result.front
 
 
 def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
     rows = random_rows(5)
-    run(study_of(), tmp_path / "run", Bowls(), write_csv(tmp_path / "1.csv", rows))
+    run(
+        study_of(), tmp_path / "run", measured_bowl, write_csv(tmp_path / "1.csv", rows)
+    )
     rows[2]["near"] = 3.0
 
     _, notices = run(
-        study_of(), tmp_path / "run", Bowls(), write_csv(tmp_path / "2.csv", rows)
+        study_of(), tmp_path / "run", measured_bowl, write_csv(tmp_path / "2.csv", rows)
     )
 
     assert "1 measurement of 1 merge " in notices[0]
@@ -321,17 +315,15 @@ def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
 
 
 def test_a_failed_measurement_is_no_reason_to_refuse_an_import(tmp_path: Path) -> None:
-    class Failing(Bowls):
-        def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-            if tuple(coefficients.values()) == (HALF, HALF):
-                raise RuntimeError("no memory")
-            return super().__call__(coefficients, task)
+    def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
+        if tuple(coefficients.values()) == (HALF, HALF):
+            raise RuntimeError("no memory")
+        return measured_bowl(coefficients, task)
 
-    run(study_of(), tmp_path / "run", Failing())
+    run(study_of(), tmp_path / "run", failing)
     file = write_csv(tmp_path / "soup.csv", [{"x": HALF, "y": HALF, "near": 1.13}])
-    evaluate = Failing()
 
-    result, _ = run(study_of(), tmp_path / "run", evaluate, file)
+    result, _ = run(study_of(), tmp_path / "run", failing, file)
 
     assert result.surrogates["near"].quality.n == 10
     assert result.surrogates["far"].quality.n == 9
@@ -341,7 +333,7 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
     rows = [*random_rows(4), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}]
     file = write_csv(tmp_path / "some.csv", rows)
 
-    result, notices = run(study_of(), tmp_path / "run", Bowls(), file)
+    result, notices = run(study_of(), tmp_path / "run", measured_bowl, file)
 
     assert any("1 imported merges lie outside the bounds" in text for text in notices)
     assert {s.quality.n for s in result.surrogates.values()} == {10}
@@ -365,18 +357,16 @@ def test_an_anchor_may_lie_outside_the_bounds(tmp_path: Path) -> None:
 
 
 def test_slopes_cannot_be_imported(tmp_path: Path) -> None:
-    class Sloped(Bowls):
-        def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-            measured = super().__call__(coefficients, task)
-            c = np.array(list(coefficients.values()))
-            slope = dict(zip("xy", (2 * (c - IDEAL[task])).tolist(), strict=True))
-            return Measurement(measured.value, None, 1, gradient=slope)
+    def sloped(coefficients: Mapping[str, float], task: str) -> Measurement:
+        c = np.array(list(coefficients.values()))
+        slope = dict(zip("xy", (2 * (c - IDEAL[task])).tolist(), strict=True))
+        return Measurement(bowl(coefficients, task), None, 1, gradient=slope)
 
     study = study_of(gradients=True, evaluations=6)
     smooth = Metric(higher_is_better=False, lower=0.0, upper=None, differentiable=True)
     study = replace(study, tasks=dict.fromkeys(IDEAL, smooth))
     file = write_csv(tmp_path / "some.csv", random_rows(3))
-    evaluate = Sloped()
+    evaluate = Recorder(sloped)
 
     _, notices = run(study, tmp_path / "run", evaluate, file)
 
@@ -387,7 +377,7 @@ def test_slopes_cannot_be_imported(tmp_path: Path) -> None:
 def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
     study = study_of(remeasure=3)
     with open_log(tmp_path / "evaluations.jsonl") as log:
-        result = run_study(study, Bowls(), log, lambda _: None)
+        result = run_study(study, measured_bowl, log, ignore)
         text = front_table(found_front(study, result, log))
     (tmp_path / "front.csv").write_text(text)
 

@@ -16,10 +16,11 @@ from stopping import stopped_and_resumed
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.front import Front
 from mergekit_map.results.log import read_log
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.outcome import fitted_surrogates, found_front
-from mergekit_map.study.study import Study
+from mergekit_map.study.study import Study, StudyResult
 
 NAMES = "abcd"
 OPTIMUM = dict(zip(NAMES, (0.9, 0.6, 0.7, 0.8), strict=True))
@@ -34,6 +35,12 @@ def own_optimum(c: Mapping[str, float], task: str) -> float:
 def own_corner(c: Mapping[str, float], task: str) -> float:
     """Squared distance to the single model of the task: all tasks trade off."""
     return sum((c[n] - (n == task)) ** 2 for n in c)
+
+
+def orders_of(result: StudyResult) -> list[Any]:
+    """List what was merged with what, as a configuration has it."""
+    content: list[Any] = json.loads(json.dumps([s.result.order for s in result.stages]))
+    return content
 
 
 def measuring(function: Function = own_optimum) -> Recorder:
@@ -118,7 +125,7 @@ def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
     # chosen one and two others of its front.
     first, second, last = 6 * 4, 2 * (5 * 2 + 2), 8 * 4 - 4 - 2 * 2 + 3 * 4
     assert len(evaluate.calls) == len(set(evaluate.calls)) == first + second + last
-    orders = [stage.result.order for stage in result.stages]
+    orders = orders_of(result)
     assert orders == [["a", "b"], ["c", "d"], [["c", "d"], ["a", "b"]]] or (
         orders[-1] == [["a", "b"], ["c", "d"]]
     )
@@ -143,7 +150,7 @@ def test_pairs_in_the_order_given(tmp_path: Path) -> None:
 
     result = run(make_study(order=order), tmp_path, measuring())
 
-    assert [stage.result.order for stage in result.stages] == [
+    assert orders_of(result) == [
         ["d", "a"],
         [["d", "a"], "c"],
         order,
@@ -167,7 +174,7 @@ def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
     result = run(study, tmp_path, measuring(evaluate))
 
     # a and c leave 0.5 and 0.48, together 0.49, which is 0.39 from b, 0.41 from d.
-    assert [stage.result.order for stage in result.stages] == [
+    assert orders_of(result) == [
         ["a", "c"],
         ["b", ["a", "c"]],
         ["d", ["b", ["a", "c"]]],
@@ -243,14 +250,13 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
     study = make_study(remeasure=3)
     result = run(study, tmp_path, measuring(own_corner))
 
-    content = json.loads((tmp_path / "front.json").read_text())
+    content = Front.model_validate_json((tmp_path / "front.json").read_bytes())
 
-    for point in content["points"]:
+    for point in content.points:
         for task in NAMES:
-            expected = own_corner(point["coefficients"], task)
-            assert point["predicted"][task]["value"] == pytest.approx(expected)
-    measured = [p for p in content["points"] if p["measured"]["a"]["value"] is not None]
-    assert 3 <= len(measured) <= 4
+            expected = own_corner(point.coefficients, task)
+            assert point.readings("predicted")[task].value == pytest.approx(expected)
+    assert 3 <= sum(point.is_measured("a") for point in content.points) <= 4
     # A single model is not among the merges of the last pair.
     by_label = {anchor.label: anchor for anchor in content.anchors}
     assert by_label["a"].readings("predicted")["a"].value is None

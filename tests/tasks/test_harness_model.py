@@ -203,6 +203,27 @@ def test_sampled_answers_are_the_same_each_time_and_with_each_filter(
     assert first.n == 6
 
 
+def test_documents_made_at_random_are_those_that_were_asked_about(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    path = write_choices(folder)
+    path.write_text(path.read_text() + "process_docs: !function own_order.process\n")
+    (folder / "own_order.py").write_text(
+        "from itertools import count\n\nseeds = count()\n\n\n"
+        "def process(rows):\n    return rows.shuffle(seed=next(seeds))\n"
+    )
+    spec = LmEvalTask(lm_eval="choices.yaml", metric="acc")
+    tasks, _ = load_tasks({"mine": spec}, folder)
+    samples = prepare_tasks(tasks, model, tokenizer, batch_size=8)["mine"]().samples
+
+    asked = tasks["mine"].loaded["tasks"]["choices"].instances
+    answers = {request.doc_id: request.doc["answer"] for request in asked}
+    assert len(samples) == len(answers) == 40
+    for sample in samples:
+        best = int(np.argmax(sample["loglikelihoods"]))
+        assert sample["acc"] == (best == answers[sample["doc_id"]])
+
+
 def test_values_follow_weights_overwritten_in_place(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:

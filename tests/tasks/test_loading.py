@@ -66,6 +66,7 @@ def test_all_problems_of_all_tasks_are_found_together(folder: Path) -> None:
     assert "did you mean 'score'" in problems[-1].message
 
 
+@pytest.mark.slow  # imports lm-eval anew
 def test_fingerprints_are_the_same_in_another_process_and_folder(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,0 +1,101 @@
+"""Parts of lm-eval that are replaced, each with the reason why.
+
+lm-eval promises none of them: hence the upper bound of its version, and a test that
+names what the installed one lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import lm_eval.api.model
+import lm_eval.api.task
+import lm_eval.models.dummy
+import lm_eval.models.huggingface
+import lm_eval.utils
+from lm_eval.evaluator_utils import get_sample_size
+from transformers import PreTrainedModel
+
+_FEWSHOT_SEED = 1234  # the default of the lm_eval command
+_WITH_BARS = (
+    lm_eval.api.model,
+    lm_eval.api.task,
+    lm_eval.models.dummy,
+    lm_eval.models.huggingface,
+)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Show no progress bars: no argument switches all of them off."""
+    with ExitStack() as stack:
+        for module in _WITH_BARS:
+            silent = functools.partial(_silent, module.tqdm)
+            stack.enter_context(_replaced(module, "tqdm", silent))
+        yield
+
+
+def cached_templates() -> AbstractContextManager[None]:
+    """Compile each template once: for each document and field is half of the time."""
+    return _replaced(lm_eval.utils.env, "from_string", _compile_template)
+
+
+def without_tying(model: PreTrainedModel) -> AbstractContextManager[None]:
+    """Keep HFLM from tying weights: it would overwrite an untied head.
+
+    It would also replace parameters that others hold.
+    """
+    return _replaced(model, "tie_weights", lambda: None)
+
+
+def build_requests(
+    loaded: Mapping[str, Any], limit: int | float | None, **chat: Any
+) -> None:
+    """Build the requests of all tasks, for every evaluation from now on.
+
+    lm-eval would draw other few-shot examples each time, and a task that makes its
+    documents at random others, also where results are processed. ``chat`` is what
+    lm-eval's ``build_all_requests`` needs to apply a chat template.
+    """
+    for task in loaded["tasks"].values():
+        task.set_fewshot_seed(_FEWSHOT_SEED)
+        size = get_sample_size(task, limit)
+        documents = list(type(task).doc_iterator(task, limit=size))
+        task.doc_iterator = functools.partial(_same_documents, documents)
+        type(task).build_all_requests(task, limit=size, **chat)
+        task.build_all_requests = functools.partial(_forget_responses, task)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    getattr(owner, name)  # raises AttributeError where lm-eval has it no more
+    own = vars(owner)
+    before = {name: own[name]} if name in own else {}
+    own[name] = value
+    try:
+        yield
+    finally:
+        del own[name]
+        own.update(before)
+
+
+def _silent(bar: Any, iterable: Any = None, **_: Any) -> Any:
+    return bar(iterable, disable=True)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compile_template(source: str) -> Any:
+    return type(lm_eval.utils.env).from_string(lm_eval.utils.env, source)
+
+
+def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:
+    return iter(documents)
+
+
+def _forget_responses(task: Any, **_: Any) -> None:
+    # lm-eval appends the responses of each evaluation to those that are there.
+    for request in task.instances:
+        request.resps, request.filtered_resps = [], {}

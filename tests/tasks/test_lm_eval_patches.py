@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pkgutil
+from importlib.metadata import version
+
+import lm_eval.api.task
+import lm_eval.utils
+import pytest
+
+from mergekit_map.tasks.lm_eval_patches import cached_templates, without_bars
+
+# All that is replaced of lm-eval, and what is needed to do it.
+PARTS = [
+    "lm_eval.api.instance:Instance",
+    "lm_eval.api.model:tqdm",
+    "lm_eval.api.task:Task.build_all_requests",
+    "lm_eval.api.task:Task.doc_iterator",
+    "lm_eval.api.task:Task.instances",
+    "lm_eval.api.task:Task.set_fewshot_seed",
+    "lm_eval.api.task:tqdm",
+    "lm_eval.evaluator_utils:get_sample_size",
+    "lm_eval.models.dummy:tqdm",
+    "lm_eval.models.huggingface:HFLM.tok_encode",
+    "lm_eval.models.huggingface:tqdm",
+    "lm_eval.utils:env.from_string",
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_installed_lm_eval_has_what_is_replaced_of_it(part: str) -> None:
+    try:
+        pkgutil.resolve_name(part)
+    except (ImportError, AttributeError) as error:
+        pytest.fail(
+            f"lm-eval {version('lm_eval')} has no {part} ({error}); look in "
+            "lm_eval_patches at what it is replaced for"
+        )
+
+
+def test_what_is_replaced_is_put_back() -> None:
+    before = dict(vars(lm_eval.api.task)), dict(vars(lm_eval.utils.env))
+
+    with without_bars(), without_bars(), cached_templates():
+        assert lm_eval.api.task.tqdm([1, 2], disable=False).disable
+        assert "from_string" in vars(lm_eval.utils.env)
+
+    assert (vars(lm_eval.api.task), vars(lm_eval.utils.env)) == before
+
+
+def test_a_part_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(lm_eval.api.task, "tqdm")
+
+    gone = pytest.raises(AttributeError, match=r"lm_eval\.api\.task.*'tqdm'")
+    with gone, without_bars():
+        pass
+
+
+def test_lm_eval_compiles_a_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    compile_source = lm_eval.utils.env.compile
+
+    def count(source: str, *rest: object) -> object:
+        compiled.append(source)
+        return compile_source(source, *rest)
+
+    monkeypatch.setattr(lm_eval.utils.env, "compile", count)
+    template = "{{ word }} of no other test"
+    with cached_templates():
+        texts = [lm_eval.utils.apply_template(template, {"word": w}) for w in "ab"]
+
+    assert texts == ["a of no other test", "b of no other test"]
+    assert compiled == [template]
