@@ -14,7 +14,6 @@ import numpy as np
 from scipy.stats import qmc
 
 from mergekit_map.arrays import FloatArray
-from mergekit_map.errors import ConfigError
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
@@ -44,7 +43,8 @@ class Budget:
         self.bounds = bounds
         self._evaluate = evaluate
         self._U = np.empty((0, self.d))
-        self._Y = np.empty((0, self.m))
+        self.X = np.empty((0, self.d))  # what was evaluated, in the box, and
+        self.Y = np.empty((0, self.m))  # what that gave
 
     def spend(self, U: FloatArray) -> FloatArray:
         """Evaluate the rows of U (k, d), or the first ``left`` of them.
@@ -57,10 +57,11 @@ class Budget:
             return np.empty((0, self.m))
         lower, upper = self.bounds.T
         # Clipped once more, as the rounding of the sum may leave the box.
-        Y = self._evaluate(np.clip(lower + asked * (upper - lower), lower, upper))
+        X = np.clip(lower + asked * (upper - lower), lower, upper)
+        Y = self._evaluate(X)
         self.left -= len(asked)
         self._U = np.vstack([self._U, asked])
-        self._Y = np.vstack([self._Y, Y])
+        self.X, self.Y = np.vstack([self.X, X]), np.vstack([self.Y, Y])
         return self.history()[1][-len(asked) :]
 
     def history(self) -> tuple[FloatArray, FloatArray]:
@@ -68,26 +69,14 @@ class Budget:
 
         Failures are filled by what is known now, so earlier ones may have become worse.
         """
-        failed = ~np.isfinite(self._Y).all(axis=1)
-        measured = self._Y[~failed]
+        failed = ~np.isfinite(self.Y).all(axis=1)
+        measured = self.Y[~failed]
         if len(measured) == 0:
-            return self._U.copy(), np.full_like(self._Y, NOTHING_SEEN)
+            return self._U.copy(), np.full_like(self.Y, NOTHING_SEEN)
         worst, width = measured.min(axis=0), np.ptp(measured, axis=0)
-        told = self._Y.copy()
+        told = self.Y.copy()
         told[failed] = worst - FAILURE_MARGIN * np.where(width > 0, width, 1.0)
         return self._U.copy(), told
-
-    def require_trade_off(self, name: str) -> None:
-        """Refuse a single task, for an opponent that weighs tasks by directions.
-
-        Raises:
-            ConfigError: there is one task only.
-        """
-        if self.m < 2:
-            raise ConfigError(
-                f"the opponent {name!r} searches a trade-off between two or more "
-                "tasks, but there is only one; leave it out, or add a task"
-            )
 
 
 def draw_seed(rng: np.random.Generator) -> int:

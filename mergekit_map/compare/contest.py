@@ -7,7 +7,6 @@ own.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.arrays import FloatArray
-from mergekit_map.compare.budget import Budget, Evaluate
+from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared, win_rate
-from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
 from mergekit_map.compare.opponents_extra import check_installed
 from mergekit_map.compare.scores import (
     DRAWS,
@@ -102,22 +101,17 @@ def check_opponents(spec: ComparisonSpec) -> None:
 
 
 def check_contest(study: Study, spec: ComparisonSpec) -> None:
-    """Let every opponent refuse the tasks or the budget before anything is measured.
+    """Refuse opponents that search a trade-off where there is none.
 
     Raises:
-        ConfigError: an opponent does, as MOEA/D refuses a single task.
+        ConfigError: names one, and there is only one task.
     """
-
-    def stop(_: FloatArray) -> FloatArray:
-        raise _AskedError
-
-    for name in spec.rivals:
-        with contextlib.suppress(_AskedError):
-            _let_search(name, study, spec, stop)
-
-
-class _AskedError(Exception):
-    """An opponent has begun."""
+    weighing = [name for name in spec.rivals if name in WEIGHING]
+    if weighing and len(study.tasks) < 2:
+        raise ConfigError(
+            f"the opponent {weighing[0]!r} searches a trade-off between two or more "
+            "tasks, but there is only one; leave it out, or add a task"
+        )
 
 
 def hold_contest(
@@ -197,24 +191,13 @@ def _oppose(
     name: str, study: Study, spec: ComparisonSpec, measure: MeasureMerges
 ) -> Searched:
     """Let an opponent search the box of the study."""
-    asked: list[FloatArray] = []
-    found: list[FloatArray] = []
 
     def evaluate(X: FloatArray) -> FloatArray:
-        Y = measure("opponent", [study.named(row) for row in X])
-        asked.append(X)
-        found.append(Y)
-        return Y
+        return measure("opponent", [study.named(row) for row in X])
 
-    _let_search(name, study, spec, evaluate)
-    return Searched(np.vstack(asked), np.vstack(found))
-
-
-def _let_search(
-    name: str, study: Study, spec: ComparisonSpec, evaluate: Evaluate
-) -> None:
     budget = Budget(evaluate, study.box, len(study.tasks), spec.budget)
     OPPONENTS[name](budget, _generator(spec, name))
+    return Searched(budget.X, budget.Y)
 
 
 def _own_search(study: Study, log: EvaluationLog) -> Searched:

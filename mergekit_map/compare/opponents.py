@@ -80,7 +80,6 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
 
     pymoo adds tasks up as they are; the scaling is the one its authors suggest.
     """
-    evaluations.require_trade_off("moead")
     directions = _directions(evaluations.m, _population_size(evaluations))
     algorithm = MOEAD(
         directions,
@@ -114,7 +113,6 @@ def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
 
 def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
     """NSGA-III on the real metrics."""
-    evaluations.require_trade_off("nsga3")
     algorithm = NSGA3(
         _directions(evaluations.m, _population_size(evaluations)),
         sampling=FloatRandomSampling(),
@@ -188,3 +186,5 @@ OPPONENTS: dict[str, Opponent] = {
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,
 }
+# These weigh tasks by directions, so that there must be two.
+WEIGHING = frozenset({"moead", "nsga3", "qlognehvi"})

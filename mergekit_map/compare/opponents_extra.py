@@ -123,7 +123,6 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     points evaluated begins in the middle and the search would never leave it.
     """
     check_installed(["qlognehvi"])
-    evaluations.require_trade_off("qlognehvi")
     evaluations.spend(sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
     while evaluations.left:
         seed = draw_seed(rng)

@@ -212,12 +212,14 @@ def test_an_unknown_opponent_is_named() -> None:
         check_opponents(ComparisonSpec(opponents=("random", "nsga")))
 
 
-def test_an_opponent_refuses_a_single_task_before_anything_is_measured(
-    study: Study,
+@pytest.mark.parametrize("name", ["moead", "nsga3", "qlognehvi"])
+def test_an_opponent_that_weighs_tasks_refuses_a_single_one(
+    study: Study, name: str
 ) -> None:
     single = replace(study, tasks={"near_a": study.tasks["near_a"]})
+    spec = ComparisonSpec(opponents=("nsga2", name))
 
-    check_contest(study, ComparisonSpec())
+    check_contest(study, spec)
     check_contest(single, ComparisonSpec(opponents=("nsga2",)))
-    with pytest.raises(ConfigError, match="moead"):
-        check_contest(single, ComparisonSpec())
+    with pytest.raises(ConfigError, match=f"'{name}' searches a trade-off"):
+        check_contest(single, spec)

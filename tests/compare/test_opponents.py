@@ -12,7 +12,7 @@ import torch
 from mergekit_map.compare import opponents_extra
 from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
 from mergekit_map.compare.indicators import hypervolume
-from mergekit_map.compare.opponents import OPPONENTS, Opponent
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Opponent
 from mergekit_map.compare.opponents_extra import PACKAGES, check_installed
 from mergekit_map.errors import ConfigError
 
@@ -259,16 +259,8 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
             OPPONENTS[name](Budget(bowls, BOX, 2, 10), np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name", ["moead", "nsga3", "qlognehvi"])
-def test_an_opponent_that_weighs_tasks_refuses_a_single_one(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' searches a trade-off"):
-        opponent(name)(Budget(bowls, BOX, 1, 10), np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    "name", ["random", "sobol", "grid", "nsga2", "cma_es", "optuna"]
-)
-def test_other_opponents_search_a_single_task(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(OPPONENTS.keys() - WEIGHING))
+def test_opponents_that_weigh_no_tasks_search_a_single_task(name: str) -> None:
     asked: list[Array] = []
 
     def evaluate(X: Array) -> Array:
