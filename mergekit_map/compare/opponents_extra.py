@@ -59,7 +59,6 @@ def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:
     the box, and starts again at a random point when it has converged. Its front is what
     the way to the best sum leaves behind.
     """
-    check_installed(["cma_es"])
     import cma
 
     d = evaluations.d
@@ -90,7 +89,6 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
     The first 10 points are random and evaluated together, so that a failure among them
     has something to be worse than.
     """
-    check_installed(["optuna"])
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -122,7 +120,6 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     The reference point is inferred from the front that the models predict: that of the
     points evaluated begins in the middle and the search would never leave it.
     """
-    check_installed(["qlognehvi"])
     evaluations.spend(sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
     while evaluations.left:
         seed = draw_seed(rng)

@@ -60,10 +60,7 @@ def win_rate_table(comparison: Comparison) -> Table:
             "the box. Measured points of MAP's front assess it and do not count."
         ),
         columns=[
-            Column("search"),
-            Column("models"),
-            Column("tasks"),
-            Column("merges, direct search"),
+            *map(Column, ("search", "models", "tasks", "merges, direct search")),
             Column("per axis", digits=2),
             Column("merges, MAP"),
             Column("win rate", digits=1, percent=True),

@@ -256,7 +256,7 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
     for name, package in PACKAGES.items():
         message = rf"'{name}' \({package}\).*pip install 'mergekit-map\[bench\]'"
         with pytest.raises(ConfigError, match=message):
-            OPPONENTS[name](Budget(bowls, BOX, 2, 10), np.random.default_rng(0))
+            check_installed(["random", name])
 
 
 @pytest.mark.parametrize("name", sorted(OPPONENTS.keys() - WEIGHING))
