@@ -39,7 +39,8 @@ Role = Literal[
 ]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
 ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline"})
-Key = tuple[tuple[tuple[str, float], ...], str]  # coefficients by name, task
+MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
+Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
 
 def _finite_or_null(value: float) -> float | None:
@@ -105,9 +106,14 @@ class Evaluation:
         return not math.isfinite(self.value)
 
 
+def merge_key(coefficients: Mapping[str, float]) -> MergeKey:
+    """Identify a merge by its exact coefficients, in any order."""
+    return tuple(sorted(coefficients.items()))
+
+
 def evaluation_key(coefficients: Mapping[str, float], task: str) -> Key:
-    """Identify a measurement by its exact coefficients, in any order, and its task."""
-    return tuple(sorted(coefficients.items())), task
+    """Identify a measurement by its merge and its task."""
+    return merge_key(coefficients), task
 
 
 class EvaluationLog:
