@@ -11,7 +11,7 @@ from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, evaluation_key
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.selection import (
     nearest_to_limits,
@@ -129,14 +129,10 @@ def measured_anchors(
     anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
 ) -> AnchorValues:
     """Read what was measured at the anchors (label to coefficients)."""
-    seen = {e.key: e for e in evaluations if not e.failed}
+    seen = by_merge(e for e in evaluations if not e.failed)
     return {
-        label: {
-            key[1]: e.value
-            for key, e in seen.items()
-            if key == evaluation_key(coefficients, key[1])
-        }
-        for label, coefficients in anchors.items()
+        label: {task: e.value for task, e in seen.get(merge_key(c), {}).items()}
+        for label, c in anchors.items()
     }
 
 
@@ -158,7 +154,7 @@ def _best_single_model(task: str, metric: Metric, anchors: AnchorValues) -> floa
             f"require: a share of the best single model on {task} was asked for, but "
             "none has been measured on it; give the limit as a number"
         )
-    best = max(values) if metric.higher_is_better else min(values)
+    best = max(values, key=metric.utility)
     if best <= 0:
         raise ConfigError(
             f"require: a share of the best single model on {task} was asked for, but "

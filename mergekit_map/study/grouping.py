@@ -20,7 +20,7 @@ from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.choosing import measured_anchors, preference
 from mergekit_map.results.front import Order
-from mergekit_map.results.log import Evaluation, evaluation_key
+from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.pairing import (
     best_models,
     closest_pair,
@@ -50,7 +50,7 @@ Pair: TypeAlias = tuple[Group, Group]
 def first_candidates(study: Study) -> list[Candidate]:
     """List what is measured before any pair: the anchors and the single models."""
     merges = [*study.anchors.values(), *single_models(study).values()]
-    distinct = {evaluation_key(merge, "")[0]: merge for merge in merges}
+    distinct = {merge_key(merge): merge for merge in merges}
     return [("anchor", merge) for merge in distinct.values()]
 
 
@@ -169,10 +169,7 @@ def _sides(order: Any) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
 def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
     """Order values in their own units as the tasks, larger is better; (m,)."""
     return np.array(
-        [
-            measured.get(task, math.nan) * (1 if metric.higher_is_better else -1)
-            for task, metric in study.tasks.items()
-        ]
+        [m.utility(measured.get(task, math.nan)) for task, m in study.tasks.items()]
     )
 
 
@@ -180,15 +177,8 @@ def _loss(
     study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
 ) -> float:
     """Average the scaled losses of the tasks owned, or else of all, by preference."""
-    ideals = _row(
-        study,
-        {
-            task: bound
-            for task, metric in study.tasks.items()
-            for bound in [metric.upper if metric.higher_is_better else metric.lower]
-            if bound is not None
-        },
-    )
+    best = {t: max(m.ends, key=m.utility) for t, m in study.tasks.items()}
+    ideals = _row(study, {t: v for t, v in best.items() if math.isfinite(v)})
     losses = scaled_losses(values[None], singles, ideals)[0]
     counted = [task in (owned or study.tasks) for task in study.tasks]
     weights = np.array(list(task_shares(study).values()))
