@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.arrays import BoolArray, FloatArray
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.pictures import (
     CHOSEN,
@@ -30,14 +30,13 @@ from mergekit_map.results.front import KINDS, Front
 _COLUMNS = 4  # panels side by side, at most
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """A merge where it was measured on one task."""
+class _Marks(NamedTuple):
+    """The merges that one task was measured at."""
 
-    at: Sequence[float]
-    value: float
-    stderr: float
-    fitted: bool
+    at: FloatArray  # (n, d)
+    value: FloatArray  # (n,)
+    stderr: FloatArray  # (n,), 0 where unknown
+    fitted: BoolArray  # (n,)
 
 
 def plot_surrogates(
@@ -66,23 +65,24 @@ def _panel_per_task(figure: Figure, count: int) -> list[Axes]:
     return panels[:count]
 
 
-def _marks(merges: Sequence[MeasuredMerge], t: int) -> list[_Mark]:
-    return [
-        _Mark(merge.at, reading.value, reading.stderr or 0.0, merge.fitted[t])
-        for merge in merges
-        for reading in [merge.measured[t]]
-        if merge.at is not None and reading.value is not None
-    ]
+def _marks(merges: Sequence[MeasuredMerge], t: int) -> _Marks:
+    known = [m for m in merges if m.at is not None and m.measured[t].value is not None]
+    return _Marks(
+        at=np.array([merge.at for merge in known], np.float64),
+        value=np.array([merge.measured[t].value for merge in known], np.float64),
+        stderr=np.array([merge.measured[t].stderr or 0.0 for merge in known]),
+        fitted=np.array([merge.fitted[t] for merge in known], np.bool_),
+    )
 
 
 def _draw_curve(
-    axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: Sequence[_Mark]
+    axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: _Marks
 ) -> None:
     _draw_line(axes, surfaces.nodes[0], surfaces.value[t], surfaces.stderr[t])
     axes.errorbar(
-        [mark.at[0] for mark in marks],
-        [mark.value for mark in marks],
-        yerr=[mark.stderr for mark in marks],
+        marks.at[:, 0],
+        marks.value,
+        yerr=marks.stderr,
         fmt="D",
         markersize=5,
         color=MEASURED,
@@ -94,11 +94,11 @@ def _draw_curve(
 
 
 def _draw_contour(
-    axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: Sequence[_Mark]
+    axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: _Marks
 ) -> None:
     """Draw what is predicted, and each measured value as a mark of its colour."""
     (x, y), value = surfaces.nodes, surfaces.value[t]
-    every = [*value.ravel(), *(mark.value for mark in marks)]
+    every = [*value.ravel(), *marks.value]
     higher = list(front.metrics.values())[t].higher_is_better
     colours: dict[str, Any] = {
         "cmap": "viridis" if higher else "viridis_r",  # bright is better
@@ -110,11 +110,11 @@ def _draw_contour(
         axes.contour(x, y, value, levels=12, colors="white", linewidths=0.5, alpha=0.6)
     axes.scatter(surfaces.points[:, 0], surfaces.points[:, 1], s=3, color="white")
     for marker, fitted in (("o", True), ("D", False)):
-        some = [mark for mark in marks if mark.fitted == fitted]
+        some = marks.fitted == fitted
         axes.scatter(
-            [mark.at[0] for mark in some],
-            [mark.at[1] for mark in some],
-            c=[mark.value for mark in some],
+            marks.at[some, 0],
+            marks.at[some, 1],
+            c=marks.value[some],
             marker=marker,
             s=48,
             edgecolor="white",

@@ -78,7 +78,9 @@ def choose(
             )
         return select.index
     limits = find_limits(select, tasks, anchors)
-    lower = np.array([_lower(limits.get(task), m) for task, m in tasks.items()])
+    lower = np.array(
+        [m.utility(limits[t]) if t in limits else -np.inf for t, m in tasks.items()]
+    )
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
         raise DesignError(_out_of_reach(tasks, utilities, limits, lower))
@@ -134,13 +136,6 @@ def measured_anchors(
         label: {task: e.value for task, e in seen.get(merge_key(c), {}).items()}
         for label, c in anchors.items()
     }
-
-
-def _lower(limit: float | None, metric: Metric) -> float:
-    """Turn a limit so that larger is better; -inf where there is none."""
-    if limit is None:
-        return -np.inf
-    return metric.utility(limit)
 
 
 def _best_single_model(task: str, metric: Metric, anchors: AnchorValues) -> float:

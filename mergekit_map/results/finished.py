@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, Merge, Order, Readings
+from mergekit_map.results.front import Front, Merge, Readings, pairs
 from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
@@ -71,12 +71,7 @@ def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
     """
     if front.order is None or all(anchor.coefficients for anchor in front.anchors):
         return folder
-    return folder.pair(_count(front.order) - 1)
-
-
-def _count(order: Order) -> int:
-    """Count the models in the nested pairs of an order."""
-    return 1 if isinstance(order, str) else sum(map(_count, order))
+    return folder.pair(len(pairs(front.order)))
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:

@@ -33,6 +33,21 @@ KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
 
 
+def members(order: Order | list[Any]) -> tuple[str, ...]:
+    """List the names in an order, from left to right."""
+    if isinstance(order, str):
+        return (order,)
+    return tuple(name for part in order for name in members(part))
+
+
+def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
+    """List the two sides of every merge of an order, the inner ones first."""
+    if isinstance(order, str):
+        return []
+    one, other = order
+    return [*pairs(one), *pairs(other), (one, other)]
+
+
 class Reading(Frozen):
     """A value in the task's own units, and its standard error."""
 

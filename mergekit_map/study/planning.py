@@ -33,7 +33,7 @@ def next_round(
         return design(study, known)
     if not study.search.refine:
         return []
-    left = _wanted(study) - sum(map(len, rounds))
+    left = wanted_evaluations(study) - sum(map(len, rounds))
     return refinement_round(study, rounds, known, left)
 
 
@@ -50,7 +50,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     rng = np.random.default_rng(study.search.seed)
     merges = {merge_key(c): c for c in study.anchors.values()}
     anchors, n_anchors = study.vectors(merges.values()), len(merges)
-    wanted = _wanted(study)
+    wanted = wanted_evaluations(study)
     imported = [e for e in known if e.role == "imported"]
     if study.search.refine:
         first = max(n_anchors, _required(study)) + len(study.bounds)
@@ -63,7 +63,8 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     return study.candidates(points)
 
 
-def _wanted(study: Study) -> int:
+def wanted_evaluations(study: Study) -> int:
+    """Give the number asked for, or the default."""
     return study.search.evaluations or default_evaluations(len(study.bounds))
 
 
