@@ -57,9 +57,11 @@ def compare(
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
+    budget: int,
+    preferences: int,
+    seed: int,
     *,
     trust_run: bool,
-    **numbers: int,
 ) -> None:
     """Hold finished searches against opponents and baselines: the paper's tables.
 
@@ -75,7 +77,7 @@ def compare(
 
     out = out or runs[0] / "compare"
     names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(opponents=names, trust_run=trust_run, **numbers)
+    spec = ComparisonSpec(names, budget, preferences, seed, trust_run)
     try:
         with TerminalReporter() as reporter:
             tables = compare_runs(runs, out, spec, merge_options, reporter)

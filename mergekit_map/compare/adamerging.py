@@ -18,7 +18,6 @@ from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
-STEPS = 30
 # AdaMerging takes some hundred steps of 1e-3 on batches; these are on the same text
 # each time, and as few can cross the box.
 _RATE = 0.03
@@ -30,8 +29,9 @@ def minimise_entropy(
     study: Study,
     log: EvaluationLog,
     measure: Callable[[Mapping[str, float]], object],
+    steps: int,
 ) -> dict[str, float]:
-    """Go down the only task of ``study``; returns the coefficients after ``STEPS``.
+    """Go down the only task of ``study``; returns the coefficients after ``steps``.
 
     ``measure`` leaves a measurement with its gradient in the log, unless it is there.
     Coefficients stay in [0, 1], as in the authors' program.
@@ -42,7 +42,7 @@ def minimise_entropy(
     (task,) = study.tasks
     c = np.full(len(study.bounds), START)
     mean, square = np.zeros_like(c), np.zeros_like(c)
-    for step in range(1, STEPS + 1):
+    for step in range(1, steps + 1):
         named = study.named(c)
         measure(named)
         slope = study.vector(_gradient(study, log, task, named))
@@ -59,9 +59,9 @@ def _gradient(
 ) -> Mapping[str, float]:
     key = evaluation_key(coefficients, task)
     for e in reversed(matching(study, log)):
-        known = e.gradient and all(map(math.isfinite, e.gradient.values()))
-        if e.key == key and known and e.gradient is not None:
-            return e.gradient
+        slopes = e.gradient or {}
+        if e.key == key and slopes and all(map(math.isfinite, slopes.values())):
+            return slopes
     raise EvaluationError(
         f"the entropy at {dict(coefficients)} has no finite derivatives; see the last "
         f"lines of {log.path}"

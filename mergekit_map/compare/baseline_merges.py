@@ -12,13 +12,35 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.models.references import referenced_models
+
+Config: TypeAlias = dict[str, Any]  # of mergekit
+
+
+class Names(NamedTuple):
+    """What the methods are called in the tables, in the paper's order."""
+
+    singles: str = "Single task models"
+    best_single: str = "Best single model"  # ours
+    soup: str = "Model soup"
+    ties: str = "TIES"
+    dare_ties: str = "DARE-TIES"
+    arithmetic: str = "Task arithmetic"
+    by_preference: str = "TA, preference as weights"
+    dare: str = "DARE-TA"
+    adamerging: str = "AdaMerging"
+    adamerging_trimmed: str = "AdaMerging++"
+    della: str = "DELLA"
+    slerp: str = "SLERP"  # ours
+
+
+NAMES = Names()
 
 _TRIMMED = {"density": 0.2}  # of the TIES paper
 _DROPPED = {"density": 0.5}
@@ -43,32 +65,19 @@ def single_model(space: MergeSpace, model: str) -> MergeSpace:
     return _fixed(_config(space, "passthrough", [model]))
 
 
-def model_soup(space: MergeSpace) -> MergeSpace:
-    """Give the mean of the fine-tuned models."""
+def fixed_merges(space: MergeSpace) -> dict[str, MergeSpace]:
+    """Give the merges with nothing to choose that the models allow, by name."""
     models = fine_tuned_models(space)
-    return _fixed(_config(space, "linear", models, each={"weight": 1.0}))
-
-
-def slerp(space: MergeSpace) -> MergeSpace:
-    """Give the middle of the arc between two models; there must be two."""
-    models = fine_tuned_models(space)
-    halfway = _config(space, "slerp", models, base=models[0])
-    return _fixed({**halfway, "parameters": {"t": 0.5}})
-
-
-def sign_electing_merges(space: MergeSpace) -> dict[str, MergeSpace]:
-    """Give TIES and its kin, by their names in the table; the base must be there."""
-    kept = {"TIES": ("ties", _TRIMMED), "DARE-TIES": ("dare_ties", _DROPPED)}
-    kept["DELLA"] = ("della", _DROPPED)
-    return {
-        name: _fixed(
-            {
-                **_with_vectors(space, method, {"weight": 1.0, **density}),
-                "parameters": {"normalize": True},
-            }
-        )
-        for name, (method, density) in kept.items()
-    }
+    soup = _config(space, "linear", models, each={"weight": 1.0})
+    found = {NAMES.soup: _fixed(soup)}
+    if len(models) == 2:
+        halfway = _config(space, "slerp", models, base=models[0])
+        found[NAMES.slerp] = _fixed({**halfway, "parameters": {"t": 0.5}})
+    if has_base(space):
+        found[NAMES.ties] = _with_elected_signs(space, "ties", _TRIMMED)
+        found[NAMES.dare_ties] = _with_elected_signs(space, "dare_ties", _DROPPED)
+        found[NAMES.della] = _with_elected_signs(space, "della", _DROPPED)
+    return found
 
 
 def dare_arithmetic(space: MergeSpace, weight: float) -> MergeSpace:
@@ -87,9 +96,14 @@ def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
     return _searched(_with_vectors(space, "ties", _TRIMMED))
 
 
-def _with_vectors(
-    space: MergeSpace, method: str, each: Mapping[str, float]
-) -> dict[str, Any]:
+def _with_elected_signs(
+    space: MergeSpace, method: str, density: Mapping[str, float]
+) -> MergeSpace:
+    config = _with_vectors(space, method, {"weight": 1.0, **density})
+    return _fixed({**config, "parameters": {"normalize": True}})
+
+
+def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:
     base = str(space.template["base_model"])
     return _config(space, method, fine_tuned_models(space), base=base, each=each)
 
@@ -101,10 +115,10 @@ def _config(
     *,
     base: str | None = None,
     each: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
+) -> Config:
     """Write a configuration of whole models, ``each`` with the same parameters."""
     kept = {k: v for k, v in space.template.items() if k not in _REPLACED}
-    config: dict[str, Any] = {"merge_method": method, **copy.deepcopy(kept)}
+    config: Config = {"merge_method": method, **copy.deepcopy(kept)}
     _name_base_tokenizer(config, space.template.get("base_model"))
     if base is not None:
         config["base_model"] = base
@@ -113,7 +127,7 @@ def _config(
     return config
 
 
-def _name_base_tokenizer(config: dict[str, Any], base: str | None) -> None:
+def _name_base_tokenizer(config: Config, base: str | None) -> None:
     """Say which tokenizer is that of the base: a baseline may have another base."""
     if config.get("tokenizer_source") == "base" and base is not None:
         config["tokenizer_source"] = base
@@ -122,12 +136,12 @@ def _name_base_tokenizer(config: dict[str, Any], base: str | None) -> None:
         tokenizer["source"] = base
 
 
-def _fixed(config: Mapping[str, Any]) -> MergeSpace:
+def _fixed(config: Config) -> MergeSpace:
     """Make a space of one merge."""
     return MergeSpace(config, (), np.empty((0, 2)))
 
 
-def _searched(config: Mapping[str, Any]) -> MergeSpace:
+def _searched(config: Config) -> MergeSpace:
     space, problems = build_space(config, SearchSpec())
     assert space is not None, problems  # nothing in it depends on the user
     return space

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mergekit_map.compare.contest import MeasureMerges, Merges, read_utilities
+from mergekit_map.arrays import FloatArray
+from mergekit_map.compare.contest import MeasureMerges, Points, read_utilities
 from mergekit_map.results.log import EvaluationLog, Role
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.steps.evaluate import MergeEvaluator, Opener, merges_as_asked
+from mergekit_map.steps.evaluate import MergeEvaluator, Merges, merges_as_asked
 from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Progress, Study
@@ -23,7 +20,7 @@ from mergekit_map.study.study import Progress, Study
 class Bench:
     """The log of a run, and how far the measurements for a comparison are."""
 
-    run: Path
+    run: RunFolder
     log: EvaluationLog
     report: Callable[[Progress], None]
     total: int  # measurements there will be, those in the log included
@@ -33,26 +30,25 @@ class Bench:
     def open(
         self,
         project: Project,
-        opener: Opener | None = None,
+        merges: AbstractContextManager[Merges] | None = None,
         study: Study | None = None,
     ) -> Iterator[MeasureMerges]:
         """Hold the models of a project, from the first merge that must be measured.
 
-        By default they are merged as the project says, and measured on its tasks; in
-        any case without derivatives of these, which only a fit has a use for.
+        By default they are merged as the project says, and measured on its tasks
+        without derivatives, which only a fit has a use for.
         """
         search = project.spec.search.model_copy(update={"gradients": False})
-        project = replace(project, spec=replace(project.spec, search=search))
-        study = study or project.study()
-        folder = RunFolder(self.run).samples(study.merge)
-        open_models = opener or merges_as_asked(project)
-        with MergeEvaluator(lambda: open_models(project), folder) as evaluate:
+        plain = replace(project, spec=replace(project.spec, search=search))
+        study = study or plain.study()
+        folder = self.run.samples(study.merge)
+        with MergeEvaluator(merges or merges_as_asked(plain), folder) as evaluate:
 
-            def measure_merges(role: Role, merges: Merges) -> NDArray[np.float64]:
-                candidates = [(role, merge) for merge in merges]
+            def measure_merges(role: Role, points: Points) -> FloatArray:
+                candidates = [(role, point) for point in points]
                 measure(study, candidates, evaluate, self.log, self._report)
                 self.done += len(candidates) * len(study.tasks)
-                return read_utilities(study, self.log, merges)
+                return read_utilities(study, self.log, points)
 
             yield measure_merges
 

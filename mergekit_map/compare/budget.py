@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import qmc
 
-from mergekit_map.errors import ConfigError
+from mergekit_map.arrays import FloatArray
 
-FloatArray = NDArray[np.float64]
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
 # A failed evaluation is told as worse than the worst seen, by this share of the range.
@@ -34,18 +33,7 @@ class Budget:
     def __init__(
         self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
     ) -> None:
-        """Check what every opponent takes.
-
-        Raises:
-            ValueError: bounds that are not (d, 2), finite and increasing; no task; or
-                no evaluation.
-        """
-        if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
-            raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
-        if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
-            raise ValueError(
-                f"bounds must be finite and increasing, got {bounds.tolist()}"
-            )
+        """Take bounds (d, 2); ValueError without a task or an evaluation."""
         if n_tasks < 1 or n_evaluations < 1:
             raise ValueError(
                 f"need a task and an evaluation, got {n_tasks} and {n_evaluations}"
@@ -55,7 +43,8 @@ class Budget:
         self.bounds = bounds
         self._evaluate = evaluate
         self._U = np.empty((0, self.d))
-        self._Y = np.empty((0, self.m))
+        self.X = np.empty((0, self.d))  # what was evaluated, in the box, and
+        self.Y = np.empty((0, self.m))  # what that gave
 
     def spend(self, U: FloatArray) -> FloatArray:
         """Evaluate the rows of U (k, d), or the first ``left`` of them.
@@ -68,14 +57,11 @@ class Budget:
             return np.empty((0, self.m))
         lower, upper = self.bounds.T
         # Clipped once more, as the rounding of the sum may leave the box.
-        Y = self._evaluate(np.clip(lower + asked * (upper - lower), lower, upper))
-        if Y.shape != (len(asked), self.m):
-            raise ValueError(
-                f"evaluate must return {(len(asked), self.m)}, got {Y.shape}"
-            )
+        X = np.clip(lower + asked * (upper - lower), lower, upper)
+        Y = self._evaluate(X)
         self.left -= len(asked)
         self._U = np.vstack([self._U, asked])
-        self._Y = np.vstack([self._Y, Y])
+        self.X, self.Y = np.vstack([self.X, X]), np.vstack([self.Y, Y])
         return self.history()[1][-len(asked) :]
 
     def history(self) -> tuple[FloatArray, FloatArray]:
@@ -83,28 +69,24 @@ class Budget:
 
         Failures are filled by what is known now, so earlier ones may have become worse.
         """
-        failed = ~np.isfinite(self._Y).all(axis=1)
-        measured = self._Y[~failed]
+        failed = ~np.isfinite(self.Y).all(axis=1)
+        measured = self.Y[~failed]
         if len(measured) == 0:
-            return self._U.copy(), np.full_like(self._Y, NOTHING_SEEN)
+            return self._U.copy(), np.full_like(self.Y, NOTHING_SEEN)
         worst, width = measured.min(axis=0), np.ptp(measured, axis=0)
-        told = self._Y.copy()
+        told = self.Y.copy()
         told[failed] = worst - FAILURE_MARGIN * np.where(width > 0, width, 1.0)
         return self._U.copy(), told
-
-    def require_trade_off(self, name: str) -> None:
-        """Refuse a single task, for an opponent that weighs tasks by directions.
-
-        Raises:
-            ConfigError: there is one task only.
-        """
-        if self.m < 2:
-            raise ConfigError(
-                f"the opponent {name!r} searches a trade-off between two or more "
-                "tasks, but there is only one; leave it out, or add a task"
-            )
 
 
 def draw_seed(rng: np.random.Generator) -> int:
     """Draw the seed of a library that takes no generator, in [0, 2**31)."""
     return int(rng.integers(2**31))
+
+
+def sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """Draw scrambled Sobol points of the unit box, (n, d)."""
+    engine = qmc.Sobol(d, seed=rng)
+    # A whole power of two keeps SciPy from warning.
+    points = engine.random_base2((n - 1).bit_length())[:n]
+    return np.asarray(points, dtype=np.float64)

@@ -7,15 +7,16 @@ search that goes on later does not fit any of it.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from mergekit.options import MergeOptions
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.baseline_merges import fine_tuned_models
 from mergekit_map.compare.baselines import Terms, count_baselines, measure_baselines
 from mergekit_map.compare.bench import Bench
@@ -32,13 +33,14 @@ from mergekit_map.compare.contest import (
 from mergekit_map.compare.indicators import draw_preferences
 from mergekit_map.compare.paper_tables import comparison_tables
 from mergekit_map.compare.scores import (
-    DRAWS,
-    REPEATS,
+    ComparedRun,
+    Comparison,
+    Reference,
+    RSquared,
     as_they_are,
     best_merges,
     best_rows,
     by_ideal_and_nadir,
-    mean_and_std,
     weighted_sums,
 )
 from mergekit_map.compare.tables import Table, write_table
@@ -52,11 +54,25 @@ from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.selection import spread
 from mergekit_map.steps.project import Project, finished_project
 from mergekit_map.study.measuring import matching
-from mergekit_map.study.study import Reporter, Study
+from mergekit_map.study.study import Reporter
 
-FloatArray = NDArray[np.float64]
 
-MOST_POINTS = 100  # of a front that are measured: the paper's K
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """A finished search, and how much is measured for its comparison at most."""
+
+    run: RunFolder
+    name: str  # in tables
+    project: Project
+    front: Front
+    points: Sequence[Merge]  # of the front, those that are measured
+    opponents: int  # merges of all of them
+    baselines: int  # merges
+    steps: int  # of AdaMerging
+
+    @property
+    def merges(self) -> int:
+        return len(self.points) + self.opponents + self.baselines
 
 
 def compare_runs(
@@ -78,30 +94,27 @@ def compare_runs(
     projects = [_comparable(run, options, spec) for run in runs]
     for project in projects:
         check_contest(project.study(), spec)
-    fronts = [RunFolder(run).read_front() for run in runs]
-    for run, project, front in zip(runs, projects, fronts, strict=True):
-        _say_what_it_costs(run, project, front, spec, reporter)
-    percent = all(map(_are_shares, fronts))
-    found = [
-        _compare(run, project, front, spec, reporter, percent=percent)
-        for run, project, front in zip(runs, projects, fronts, strict=True)
+    searches = [
+        _search(run, name, project, spec)
+        for run, name, project in zip(runs, _names(runs), projects, strict=True)
     ]
-    content = {
-        "version": 1,
-        "budget": spec.budget,
-        "preferences": spec.preferences,
-        "seed": spec.seed,
-        "draws": DRAWS,
-        "repeats": REPEATS,
-        "unit": "percent" if percent else "scaled",
-        "runs": [
-            {"name": name, **numbers}
-            for name, numbers in zip(_names(runs), found, strict=True)
-        ],
-    }
-    tables = comparison_tables(content)
+    for search in searches:
+        reporter.notice(_cost_in_words(search))
+    percent = all(_is_of_shares(search.front) for search in searches)
+    comparison = Comparison(
+        budget=spec.budget,
+        preferences=spec.preferences,
+        seed=spec.seed,
+        unit="percent" if percent else "scaled",
+        runs=[_compare(s, spec, reporter, percent=percent) for s in searches],
+    )
+    tables = comparison_tables(comparison)
     for table in tables:
         write_table(table, out)
+    # Nobody wins over himself, so that our front has no win rate.
+    content = asdict(
+        comparison, dict_factory=lambda x: {k: v for k, v in x if v is not None}
+    )
     write_json(out / "comparison.json", content)
     return tables
 
@@ -117,119 +130,89 @@ def _comparable(run: Path, options: MergeOptions, spec: ComparisonSpec) -> Proje
     return project
 
 
-def _compare(
-    run: Path,
-    project: Project,
-    front: Front,
-    spec: ComparisonSpec,
-    reporter: Reporter,
-    *,
-    percent: bool,
-) -> dict[str, Any]:
-    """Measure all that a run is held against; what comparison.json has of it."""
-    study = project.study()
-    points = _shown(front)
-    *merges, steps = _plan(project, front, spec).values()
-    total = sum(merges) * len(study.tasks) + steps
-    with open_log(RunFolder(run).log) as log:
-        bench = Bench(run, log, reporter.progress, total)
-        with bench.open(project) as measure:
-            coefficients = [point.coefficients for point in points]
-            contest = hold_contest(study, coefficients, spec, log, measure)
-        terms = _terms(study, contest, spec, percent=percent)
-        methods = measure_baselines(bench, project, terms, reporter.notice)
-    for name, rival in contest.rivals.items():
-        methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
-    methods[OURS] = _as_predicted(contest, front.utilities(points, "predicted"), terms)
-    return {
-        "models": len(fine_tuned_models(project.space)),
-        "coefficients": list(study.bounds),
-        "tasks": list(study.tasks),
-        "reference": {
-            "points": len(contest.reference),
-            "ideal": contest.reference.max(axis=0).tolist(),
-            "nadir": contest.reference.min(axis=0).tolist(),
-        },
-        "fronts": front_scores(contest, spec),
-        "r2": _unseen_r_squared(run, study, front, contest),
-        "preference_vectors": terms.preferences.tolist(),
-        "methods": {name: _sums(Y, terms) for name, Y in methods.items()},
-    }
-
-
-def _shown(front: Front) -> list[Merge]:
-    """List the points that are measured: all, or as many that show the whole front."""
+def _search(run: Path, name: str, project: Project, spec: ComparisonSpec) -> _Search:
+    front = RunFolder(run).read_front()
     predicted = front.utilities(front.points, "predicted")
-    return [front.points[i] for i in sorted(spread(predicted, MOST_POINTS))]
+    # All points, or as many that show the whole front.
+    points = [front.points[i] for i in sorted(spread(predicted, spec.points))]
+    opponents = len(spec.rivals) * spec.budget
+    baselines, steps = count_baselines(project, spec)
+    return _Search(
+        RunFolder(run), name, project, front, points, opponents, baselines, steps
+    )
 
 
-def _terms(
-    study: Study, contest: Contest, spec: ComparisonSpec, *, percent: bool
-) -> Terms:
-    """Draw the preferences, and say what they weigh."""
-    m = len(study.tasks)
-    rng = np.random.default_rng(spec.seed)
-    scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
-    return Terms(draw_preferences(m, rng, spec.preferences), scale)
-
-
-def _as_predicted(contest: Contest, predicted: FloatArray, terms: Terms) -> FloatArray:
-    """Give every preference the point with the best predicted sum, as measured; (P, m).
-
-    Among those that could be measured.
-    """
-    known = np.where(np.isnan(contest.points), np.nan, predicted)
-    return contest.points[best_merges(known, terms.preferences, terms.scale)]
-
-
-def _unseen_r_squared(
-    run: Path, study: Study, front: Front, contest: Contest
-) -> dict[str, Any]:
-    """Score the surrogates; those of nested MAP know of no merges but of their pair."""
-    if front.groups:
-        return {"tasks": {}, "mean": None, "std": None}
-    content = read_record(RunFolder(run).surrogates, Surrogates, "surrogates")
-    return r_squared_scores(study, contest, content.values())
-
-
-def _sums(Y: FloatArray, terms: Terms) -> dict[str, Any]:
-    sums = weighted_sums(Y, terms.preferences, terms.scale)
-    return {"sums": sums.tolist(), **mean_and_std(sums)}
-
-
-def _plan(project: Project, front: Front, spec: ComparisonSpec) -> dict[str, int]:
-    """Count what is measured, at most, by what it is for; merges, then steps."""
-    merges, steps = count_baselines(project, spec.preferences)
-    return {
-        "of its front": min(len(front.points), MOST_POINTS),
-        "by opponents": len(spec.rivals) * spec.budget,
-        "of baselines": merges,
-        "steps of AdaMerging": steps,
-    }
-
-
-def _say_what_it_costs(
-    run: Path,
-    project: Project,
-    front: Front,
-    spec: ComparisonSpec,
-    reporter: Reporter,
-) -> None:
+def _cost_in_words(search: _Search) -> str:
     """Say how many merges will be measured, and how long the search took for such."""
-    *merges, (what_steps, steps) = _plan(project, front, spec).items()
-    total = sum(count for _, count in merges)
-    study = project.study()
-    known = matching(study, read_log(RunFolder(run).log))
+    study = search.project.study()
+    known = matching(study, read_log(search.run.log))
     pace = sum(
         statistics.median(e.seconds for e in known if e.task == task)
         for task in study.tasks
     )
-    parts = ", ".join(f"{count} {what}" for what, count in merges)
-    more = f", and {steps} {what_steps}" if steps else ""
-    reporter.notice(
-        f"{run}: {total} merges to measure ({parts}){more}, less what the log has; "
-        f"at the pace of the search that is {total * pace / 60:.1f} minutes"
+    more = f", and {search.steps} steps of AdaMerging" if search.steps else ""
+    return (
+        f"{search.run.path}: {search.merges} merges to measure ({len(search.points)} "
+        f"of its front, {search.opponents} by opponents, {search.baselines} of "
+        f"baselines){more}, less what the log has; at the pace of the search that is "
+        f"{search.merges * pace / 60:.1f} minutes"
     )
+
+
+def _compare(
+    search: _Search, spec: ComparisonSpec, reporter: Reporter, *, percent: bool
+) -> ComparedRun:
+    """Measure all that a search is held against, and score it."""
+    project, study, m = search.project, search.project.study(), len(search.front.tasks)
+    total = search.merges * m + search.steps
+    with open_log(search.run.log) as log:
+        bench = Bench(search.run, log, reporter.progress, total)
+        with bench.open(project) as measure:
+            points = [point.coefficients for point in search.points]
+            contest = hold_contest(study, points, spec, log, measure)
+        rng = np.random.default_rng(spec.seed)
+        scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
+        terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)
+        methods = measure_baselines(bench, project, terms, reporter.notice)
+    for name, rival in contest.rivals.items():
+        methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
+    methods[OURS] = _as_predicted(search, contest, terms)
+    return ComparedRun(
+        name=search.name,
+        models=len(fine_tuned_models(project.space)),
+        coefficients=list(study.bounds),
+        tasks=list(study.tasks),
+        reference=Reference(
+            len(contest.reference),
+            ideal=contest.reference.max(axis=0).tolist(),
+            nadir=contest.reference.min(axis=0).tolist(),
+        ),
+        fronts=front_scores(contest, spec),
+        r2=_unseen_r_squared(search, contest),
+        preference_vectors=terms.preferences.tolist(),
+        methods={
+            name: weighted_sums(Y, terms.preferences, terms.scale)
+            for name, Y in methods.items()
+        },
+    )
+
+
+def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray:
+    """Give every preference the point with the best predicted sum, as measured; (P, m).
+
+    Among those that could be measured.
+    """
+    predicted = search.front.utilities(search.points, "predicted")
+    known = np.where(np.isnan(contest.points), np.nan, predicted)
+    return contest.points[best_merges(known, terms.preferences, terms.scale)]
+
+
+def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
+    """Score the surrogates; those of nested MAP know of no merges but of their pair."""
+    if search.front.groups:
+        return RSquared({}, math.nan, math.nan)
+    surrogates = read_record(search.run.surrogates, Surrogates, "surrogates")
+    return r_squared_scores(search.project.study(), contest, surrogates.values())
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
@@ -241,7 +224,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
     ]
 
 
-def _are_shares(front: Front) -> bool:
+def _is_of_shares(front: Front) -> bool:
     """Tell whether all metrics can be added up as they are, as the paper's can."""
     return all(
         (m.higher_is_better, m.lower, m.upper) == (True, 0, 1)

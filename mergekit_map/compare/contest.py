@@ -7,36 +7,42 @@ own.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mergekit_map.compare.budget import Budget, Evaluate
-from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.arrays import FloatArray
+from mergekit_map.compare.budget import Budget
+from mergekit_map.compare.indicators import r_squared, win_rate
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
 from mergekit_map.compare.opponents_extra import check_installed
 from mergekit_map.compare.scores import (
-    Found,
+    DRAWS,
+    REPEATS,
+    FrontScores,
+    RSquared,
     front_of,
     mean_and_std,
-    repeated_win_rate,
     score_front,
-    unseen_r_squared,
 )
 from mergekit_map.errors import ConfigError, EvaluationError, nearest
-from mergekit_map.results.log import ASSESSING, EvaluationLog, Role, evaluation_key
+from mergekit_map.results.log import (
+    ASSESSING,
+    EvaluationLog,
+    Role,
+    evaluation_key,
+    merge_key,
+)
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 
-FloatArray = NDArray[np.float64]
-Merges: TypeAlias = Sequence[Mapping[str, float]]
+Points: TypeAlias = Sequence[Mapping[str, float]]
 # Measure merges unless the log has them; returns (k, m).
-MeasureMerges: TypeAlias = Callable[[Role, Merges], FloatArray]
+MeasureMerges: TypeAlias = Callable[[Role, Points], FloatArray]
 
 OURS = "MAP"
 DIRECT = "random"  # the opponent that is the paper's direct search
@@ -51,6 +57,10 @@ class ComparisonSpec:
     preferences: int = 20
     seed: int = 0
     trust_run: bool = False  # whether a run folder of somebody else may name code
+    points: int = 100  # of the front that are measured, at most: the paper's K
+    # Tried for task arithmetic.
+    scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))
+    steps: int = 30  # of AdaMerging
 
     @property
     def rivals(self) -> list[str]:
@@ -91,27 +101,22 @@ def check_opponents(spec: ComparisonSpec) -> None:
 
 
 def check_contest(study: Study, spec: ComparisonSpec) -> None:
-    """Let every opponent refuse the tasks or the budget before anything is measured.
+    """Refuse opponents that search a trade-off where there is none.
 
     Raises:
-        ConfigError: an opponent does, as MOEA/D refuses a single task.
+        ConfigError: names one, and there is only one task.
     """
-
-    def stop(_: FloatArray) -> FloatArray:
-        raise _AskedError
-
-    for name in spec.rivals:
-        with contextlib.suppress(_AskedError):
-            _let_search(name, study, spec, stop)
-
-
-class _AskedError(Exception):
-    """An opponent has begun."""
+    weighing = [name for name in spec.rivals if name in WEIGHING]
+    if weighing and len(study.tasks) < 2:
+        raise ConfigError(
+            f"the opponent {weighing[0]!r} searches a trade-off between two or more "
+            "tasks, but there is only one; leave it out, or add a task"
+        )
 
 
 def hold_contest(
     study: Study,
-    points: Merges,
+    points: Points,
     spec: ComparisonSpec,
     log: EvaluationLog,
     measure: MeasureMerges,
@@ -133,43 +138,48 @@ def hold_contest(
     return Contest(ours, own, rivals, reference)
 
 
-def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, Any]:
+def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScores]:
     """Score all points of our front, and what is not dominated of each rival's."""
     ours = contest.points[~np.isnan(contest.points).any(axis=1)]
-    found = {OURS: Found(ours, len(contest.own.X))}
-    for name, rival in contest.rivals.items():
-        found[name] = Found(front_of(rival.Y), len(rival.X))
-    direct = found[DIRECT].front
-    scores: dict[str, Any] = {}
-    for name, one in found.items():
-        scores[name] = score_front(one, contest.reference, direct)
-        if name != OURS:
-            rng = _generator(spec, name)
-            scores[name]["win_rate"] = repeated_win_rate(ours, one.front, rng)
+    fronts = {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
+    yardsticks = contest.reference, fronts[DIRECT]
+    scores = {OURS: score_front(ours, *yardsticks, len(contest.own.X))}
+    for name, front in fronts.items():
+        rng = _generator(spec, name)
+        rates = [win_rate(ours, front, rng, DRAWS) for _ in range(REPEATS)]
+        evaluations = len(contest.rivals[name].X)
+        rate = mean_and_std(rates)
+        scores[name] = score_front(front, *yardsticks, evaluations, rate)
     return scores
 
 
 def r_squared_scores(
     study: Study, contest: Contest, surrogates: Mapping[str, Surrogate]
-) -> dict[str, Any]:
-    """Hold the surrogates against the direct search, which they were not fitted to."""
+) -> RSquared:
+    """Hold the surrogates against the direct search, which they were not fitted to.
+
+    NaN for a task of which nothing was measured, or always the same.
+    """
     direct = contest.rivals[DIRECT]
     seen = set(map(tuple, contest.own.X.tolist()))
     unseen = [tuple(row) not in seen for row in direct.X.tolist()]
-    signs = [1 if m.higher_is_better else -1 for m in study.tasks.values()]
-    values = direct.Y[unseen] * signs
-    r2 = unseen_r_squared(surrogates, direct.X[unseen], values)
-    known = [value for value in r2.values() if not math.isnan(value)]
-    return {"tasks": r2, **mean_and_std(known)}
+    X, Y = direct.X[unseen], direct.Y[unseen]
+    tasks = {}
+    for (task, surrogate), utility in zip(surrogates.items(), Y.T, strict=True):
+        known = ~np.isnan(utility)
+        y = study.tasks[task].sign * utility[known]
+        predicted = surrogate.predict(X[known])
+        tasks[task] = r_squared(y, predicted) if known.any() else math.nan
+    over = mean_and_std([value for value in tasks.values() if not math.isnan(value)])
+    return RSquared(tasks, over.mean, over.std)
 
 
-def read_utilities(study: Study, log: EvaluationLog, merges: Merges) -> FloatArray:
+def read_utilities(study: Study, log: EvaluationLog, merges: Points) -> FloatArray:
     """Read what was measured of merges; (k, m), larger is better, NaN if unknown."""
     seen = {e.key: e.value for e in matching(study, log)}
     rows = [
         [
-            seen.get(evaluation_key(merge, task), math.nan)
-            * (1 if metric.higher_is_better else -1)
+            metric.utility(seen.get(evaluation_key(merge, task), math.nan))
             for task, metric in study.tasks.items()
         ]
         for merge in merges
@@ -181,29 +191,18 @@ def _oppose(
     name: str, study: Study, spec: ComparisonSpec, measure: MeasureMerges
 ) -> Searched:
     """Let an opponent search the box of the study."""
-    asked: list[FloatArray] = []
-    found: list[FloatArray] = []
 
     def evaluate(X: FloatArray) -> FloatArray:
-        Y = measure("opponent", [study.named(row) for row in X])
-        asked.append(X)
-        found.append(Y)
-        return Y
+        return measure("opponent", [study.named(row) for row in X])
 
-    _let_search(name, study, spec, evaluate)
-    return Searched(np.vstack(asked), np.vstack(found))
-
-
-def _let_search(
-    name: str, study: Study, spec: ComparisonSpec, evaluate: Evaluate
-) -> None:
     budget = Budget(evaluate, study.box, len(study.tasks), spec.budget)
     OPPONENTS[name](budget, _generator(spec, name))
+    return Searched(budget.X, budget.Y)
 
 
 def _own_search(study: Study, log: EvaluationLog) -> Searched:
     merges = {
-        e.key[0]: e.coefficients
+        merge_key(e.coefficients): e.coefficients
         for e in matching(study, log)
         if e.role not in ASSESSING
     }

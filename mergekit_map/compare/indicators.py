@@ -8,32 +8,17 @@ compared with, or not finite, with a ValueError: failed merges are the caller's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import moocore
 import numpy as np
-from numpy.typing import NDArray
-from pymoo.indicators.gd import GD
-from pymoo.indicators.igd import IGD
 from scipy.spatial.distance import cdist
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
 REFERENCE_POINT = 1.1
 # Exact hypervolumes take time exponential in m: 1000 points took 0.01 s with 5 tasks,
 # 1.5 s with 6; 200 took 0.9 s with 7, 17 s with 8. Beyond this they are approximated.
 EXACT_MAX_TASKS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class PreferenceSums:
-    """The best point of a front for each of p preferences, and how good it is."""
-
-    best: NDArray[np.int_]  # (p,) rows of the front
-    sums: FloatArray  # (p,) preference-weighted sum of the metrics
-    mean: float  # over the preferences
-    std: float  # over the preferences, divided by p
 
 
 def win_rate(
@@ -64,28 +49,12 @@ def generational_distance(front: FloatArray, reference: FloatArray) -> float:
 
     GD = sqrt(sum of squared distances to the nearest reference point) / n, in the
     metrics' own units: tasks of different units are to be normalised first. It shrinks
-    with the number of points, which the mean distance does not.
+    with the number of points. With the two exchanged it is the inverted distance: how
+    well the front covers the reference.
     """
     _check_pair(front, reference)
     nearest = cdist(front, reference).min(axis=1)
     return float(np.linalg.norm(nearest) / len(nearest))
-
-
-def inverted_generational_distance(front: FloatArray, reference: FloatArray) -> float:
-    """Measure how well a front covers a reference: GD with the two exchanged."""
-    return generational_distance(reference, front)
-
-
-def mean_distance(front: FloatArray, reference: FloatArray) -> float:
-    """Average the distances of a front's points to a reference: pymoo's GD."""
-    _check_pair(front, reference)
-    return float(GD(reference)(front))
-
-
-def mean_inverted_distance(front: FloatArray, reference: FloatArray) -> float:
-    """Average the distances of a reference's points to a front: pymoo's IGD."""
-    _check_pair(front, reference)
-    return float(IGD(reference)(front))
 
 
 def hypervolume(front: FloatArray, reference: FloatArray) -> float:
@@ -135,20 +104,6 @@ def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int = 20) -> Flo
     weights = rng.random((n, n_tasks))
     preferences: FloatArray = weights / weights.sum(axis=1, keepdims=True)
     return preferences
-
-
-def preference_weighted_sums(Y: FloatArray, preferences: FloatArray) -> PreferenceSums:
-    """Pick the point with the largest weighted sum of metrics, for each preference.
-
-    The metrics are summed as they are (the paper's section 4.3), not scaled by the
-    front; of equal points the first is picked. ``preferences`` is (p, m).
-    """
-    _check_pair(Y, preferences)
-    scores = preferences @ Y.T
-    sums: FloatArray = scores.max(axis=1)
-    return PreferenceSums(
-        scores.argmax(axis=1), sums, float(sums.mean()), float(sums.std())
-    )
 
 
 def _check_pair(first: FloatArray, second: FloatArray) -> None:

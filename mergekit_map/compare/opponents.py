@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from pymoo.algorithms.moo.moead import MOEAD
 from pymoo.algorithms.moo.nsga2 import NSGA2, RankAndCrowding, binary_tournament
 from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
@@ -34,15 +33,14 @@ from pymoo.operators.sampling.rnd import FloatRandomSampling
 from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
-from scipy.stats import qmc
 
-from mergekit_map.compare.budget import Budget, draw_seed
+from mergekit_map.arrays import FloatArray
+from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.compare.opponents_extra import cma_es, optuna_tpe, qlognehvi
 
 if TYPE_CHECKING:
     from pymoo.core.algorithm import Algorithm
 
-FloatArray = NDArray[np.float64]
 # Spends the whole budget; what it asked for is its result.
 Opponent: TypeAlias = Callable[[Budget, np.random.Generator], None]
 
@@ -58,10 +56,7 @@ def _random(evaluations: Budget, rng: np.random.Generator) -> None:
 
 def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
     """Direct search: scrambled Sobol points."""
-    engine = qmc.Sobol(evaluations.d, seed=rng)
-    # A whole power of two keeps SciPy from warning; the budget cuts off the surplus.
-    points = engine.random_base2(math.ceil(math.log2(evaluations.left)))
-    evaluations.spend(np.asarray(points, dtype=np.float64))
+    evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
 
 
 def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
@@ -85,7 +80,6 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
 
     pymoo adds tasks up as they are; the scaling is the one its authors suggest.
     """
-    evaluations.require_trade_off("moead")
     directions = _directions(evaluations.m, _population_size(evaluations))
     algorithm = MOEAD(
         directions,
@@ -119,7 +113,6 @@ def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
 
 def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
     """NSGA-III on the real metrics."""
-    evaluations.require_trade_off("nsga3")
     algorithm = NSGA3(
         _directions(evaluations.m, _population_size(evaluations)),
         sampling=FloatRandomSampling(),
@@ -193,3 +186,5 @@ OPPONENTS: dict[str, Opponent] = {
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,
 }
+# These weigh tasks by directions, so that there must be two.
+WEIGHING = frozenset({"moead", "nsga3", "qlognehvi"})

@@ -12,16 +12,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import qmc
 
-from mergekit_map.compare.budget import Budget, draw_seed
+from mergekit_map.arrays import FloatArray
+from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FloatArray = NDArray[np.float64]
 
 PACKAGES = {"cma_es": "cma", "qlognehvi": "botorch", "optuna": "optuna"}
 
@@ -61,7 +59,6 @@ def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:
     the box, and starts again at a random point when it has converged. Its front is what
     the way to the best sum leaves behind.
     """
-    check_installed(["cma_es"])
     import cma
 
     d = evaluations.d
@@ -92,7 +89,6 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
     The first 10 points are random and evaluated together, so that a failure among them
     has something to be worse than.
     """
-    check_installed(["optuna"])
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -124,9 +120,7 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     The reference point is inferred from the front that the models predict: that of the
     points evaluated begins in the middle and the search would never leave it.
     """
-    check_installed(["qlognehvi"])
-    evaluations.require_trade_off("qlognehvi")
-    evaluations.spend(_sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
+    evaluations.spend(sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
     while evaluations.left:
         seed = draw_seed(rng)
         with _quiet_torch(seed):
@@ -238,14 +232,8 @@ def _reference_point(model: Any, X: Tensor, Y: Tensor, seed: int) -> Tensor:
     from botorch.utils.multi_objective.pareto import is_non_dominated
 
     rng = np.random.default_rng(seed)
-    points = torch.tensor(_sobol_points(X.shape[1], FRONT_SAMPLES, rng))
+    points = torch.tensor(sobol_points(X.shape[1], FRONT_SAMPLES, rng))
     with torch.no_grad():
         known = torch.cat([Y, model.posterior(points).mean])
     reference: Tensor = infer_reference_point(known[is_non_dominated(known)])
     return reference
-
-
-def _sobol_points(d: int, n: int, rng: np.random.Generator) -> FloatArray:
-    engine = qmc.Sobol(d, seed=rng)
-    points = engine.random_base2((n - 1).bit_length())[:n]
-    return np.asarray(points, dtype=np.float64)

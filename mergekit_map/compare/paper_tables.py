@@ -1,20 +1,13 @@
-"""The paper's tables of a comparison: fronts, win rates, and methods by preference.
-
-Each is made of the content of ``comparison.json``, whose ``runs`` hold the numbers.
-"""
+"""The paper's tables of a comparison: fronts, win rates, and methods by preference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
+from mergekit_map.compare.baseline_merges import NAMES
 from mergekit_map.compare.contest import DIRECT, OURS
+from mergekit_map.compare.scores import ComparedRun, Comparison, RSquared, Sums
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
-
-Content: TypeAlias = Mapping[str, Any]
-
-# What no single checkpoint can be: each task has a model of its own.
-_BEYOND = ("Single task models",)
 
 _LABELS = {
     DIRECT: "Direct search",
@@ -29,46 +22,45 @@ _LABELS = {
 }
 
 
-def comparison_tables(content: Content) -> list[Table]:
+def comparison_tables(comparison: Comparison) -> list[Table]:
     """Make all tables of a comparison."""
-    return [win_rate_table(content), methods_table(content), fronts_table(content)]
+    return [
+        win_rate_table(comparison),
+        methods_table(comparison),
+        fronts_table(comparison),
+    ]
 
 
-def win_rate_table(content: Content) -> Table:
+def win_rate_table(comparison: Comparison) -> Table:
     """Hold each run against the direct search, as tables 2 and 3 of the paper do."""
-    rows: list[list[Cell]] = []
-    for run in content["runs"]:
-        direct = run["fronts"][DIRECT]
-        budget = direct["evaluations"]
-        rows.append(
-            [
-                run["name"],
-                run["models"],
-                len(run["tasks"]),
-                budget,
-                budget ** (1 / len(run["coefficients"])),
-                run["fronts"][OURS]["evaluations"],
-                _spread(direct["win_rate"]),
-                _spread(run["r2"]),
-            ]
-        )
+    rows: list[list[Cell]] = [
+        [
+            run.name,
+            run.models,
+            len(run.tasks),
+            direct.evaluations,
+            direct.evaluations ** (1 / len(run.coefficients)),
+            run.fronts[OURS].evaluations,
+            direct.win_rate,
+            _spread(run.r2) if run.r2.tasks else None,
+        ]
+        for run in comparison.runs
+        for direct in [run.fronts[DIRECT]]
+    ]
     return Table(
         name="win_rate",
         title="Win rate over direct search",
         caption=(
             "Win rate: how often a point of the front of MAP is better than one of the "
             "direct search (random merges, those that no other dominates), over all "
-            f"pairs of {content['draws']} points drawn from each and all tasks, as "
-            f"measured; 50 % is a tie, ± over {content['repeats']} draws. R²: the "
+            f"pairs of {comparison.draws} points drawn from each and all tasks, as "
+            f"measured; 50 % is a tie, ± over {comparison.repeats} draws. R²: the "
             "surrogates on the merges of the direct search, which they were not fitted "
             "to; ± over the tasks. Merges: how many each evaluated, and per axis of "
             "the box. Measured points of MAP's front assess it and do not count."
         ),
         columns=[
-            Column("search"),
-            Column("models"),
-            Column("tasks"),
-            Column("merges, direct search"),
+            *map(Column, ("search", "models", "tasks", "merges, direct search")),
             Column("per axis", digits=2),
             Column("merges, MAP"),
             Column("win rate", digits=1, percent=True),
@@ -78,19 +70,16 @@ def win_rate_table(content: Content) -> Table:
     )
 
 
-def methods_table(content: Content) -> Table:
+def methods_table(comparison: Comparison) -> Table:
     """Hold all methods against one another by preference, as table 4 does."""
-    runs: Sequence[Content] = content["runs"]
-    methods = list(dict.fromkeys(name for run in runs for name in run["methods"]))
+    runs = comparison.runs
+    methods = list(dict.fromkeys(name for run in runs for name in run.methods))
     methods = [name for name in methods if name != OURS] + [OURS]
     rows: list[list[Cell]] = [
-        [
-            _LABELS.get(name, name),
-            *(_spread(run["methods"].get(name)) for run in runs),
-        ]
+        [_LABELS.get(name, name), *(_spread(run.methods.get(name)) for run in runs)]
         for name in methods
     ]
-    percent = content["unit"] == "percent"
+    percent = comparison.unit == "percent"
     unit = (
         "The metrics are scores between 0 and 1, taken as they are."
         if percent
@@ -102,7 +91,7 @@ def methods_table(content: Content) -> Table:
         name="methods",
         title="Preference-weighted sums, higher is better",
         caption=(
-            f"Mean ± standard deviation over {content['preferences']} random "
+            f"Mean ± standard deviation over {comparison.preferences} random "
             f"preferences that add up to 1. {unit} MAP gives each preference the point "
             "of its front with the best predicted sum, and what counts is what was "
             "measured there. Searches give each the best merge that they measured. "
@@ -117,21 +106,17 @@ def methods_table(content: Content) -> Table:
         columns=[
             Column("method"),
             *(
-                Column(
-                    heading,
-                    digits=2 if percent else 3,
-                    percent=percent,
-                    better="higher",
-                )
+                Column(heading, 2 if percent else 3, percent, better="higher")
                 for heading in _headings(runs)
             ),
         ],
         rows=rows,
-        beyond=[i for i, name in enumerate(methods) if name in _BEYOND],
+        # What no single checkpoint can be: each task has a model of its own.
+        beyond=[i for i, name in enumerate(methods) if name == NAMES.singles],
     )
 
 
-def fronts_table(content: Content) -> Table:
+def fronts_table(comparison: Comparison) -> Table:
     """Hold the fronts of all searches against a reference, and one another."""
     return Table(
         name="fronts",
@@ -145,48 +130,27 @@ def fronts_table(content: Content) -> Table:
             "win rate over the method."
         ),
         columns=[
-            Column("search"),
-            Column("method"),
-            Column("merges"),
-            Column("points"),
-            Column("HV"),
-            Column("GD"),
-            Column("IGD"),
-            Column("GD to direct"),
-            Column("IGD to direct"),
+            *map(Column, ("search", "method", "merges", "points", "HV", "GD", "IGD")),
+            *map(Column, ("GD to direct", "IGD to direct")),
             Column("MAP wins", digits=1, percent=True),
         ],
-        rows=[row for run in content["runs"] for row in _front_rows(run)],
+        rows=[
+            [run.name, method, *vars(scores).values()]  # in the order of the columns
+            for run in comparison.runs
+            for method, scores in run.fronts.items()
+        ],
     )
 
 
-def _front_rows(run: Content) -> Iterator[list[Cell]]:
-    for name, front in run["fronts"].items():
-        yield [
-            run["name"],
-            name,
-            front["evaluations"],
-            front["points"],
-            front["hypervolume"],
-            front["gd"],
-            front["igd"],
-            front["gd_direct"],
-            front["igd_direct"],
-            _spread(front.get("win_rate")),
-        ]
-
-
-def _headings(runs: Sequence[Content]) -> list[str]:
+def _headings(runs: Sequence[ComparedRun]) -> list[str]:
     """Head columns by the number of models, and by the run where that is not unique."""
-    counts = [run["models"] for run in runs]
+    counts = [run.models for run in runs]
     return [
-        f"{run['models']} models"
-        + (f" ({run['name']})" if counts.count(run["models"]) > 1 else "")
+        f"{run.models} models"
+        + (f" ({run.name})" if counts.count(run.models) > 1 else "")
         for run in runs
     ]
 
 
-def _spread(found: Content | None) -> Cell:
-    if found is None or found["mean"] is None:
-        return None
-    return Spread(found["mean"], found["std"])
+def _spread(found: RSquared | Sums | None) -> Cell:
+    return None if found is None else Spread(found.mean, found.std)

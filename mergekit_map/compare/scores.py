@@ -12,37 +12,88 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mergekit_map.compare.indicators import (
-    generational_distance,
-    hypervolume,
-    inverted_generational_distance,
-    mean_distance,
-    mean_inverted_distance,
-    preference_weighted_sums,
-    r_squared,
-    win_rate,
-)
+from mergekit_map.arrays import FloatArray, IntArray
+from mergekit_map.compare.indicators import generational_distance, hypervolume
+from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 from mergekit_map.search.nsga import non_dominated
-from mergekit_map.search.surrogate import Surrogate
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int_]
 
 DRAWS = 100  # points of each front in a win rate: the paper's K
 REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a search found, and how many merges it evaluated for it."""
+@dataclass(frozen=True)
+class FrontScores:
+    """How good the front of a search is; scaled by the reference's ideal and nadir."""
 
-    front: FloatArray  # (k, m)
-    evaluations: int
+    evaluations: int  # merges that the search evaluated
+    points: int
+    hypervolume: float
+    gd: float
+    igd: float
+    gd_direct: float
+    igd_direct: float
+    win_rate: Spread | None = None  # of our front over this one
+
+
+@dataclass(frozen=True)
+class RSquared:
+    """How well surrogates predict merges that they were not fitted to, by task."""
+
+    tasks: Mapping[str, float]
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a method gives each preference, weighted by it."""
+
+    sums: Sequence[float]
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The front that all searches together found, and its ends by task."""
+
+    points: int
+    ideal: Sequence[float]
+    nadir: Sequence[float]
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A search and its rivals."""
+
+    name: str
+    models: int
+    coefficients: Sequence[str]
+    tasks: Sequence[str]
+    reference: Reference
+    fronts: Mapping[str, FrontScores]
+    r2: RSquared
+    preference_vectors: Sequence[Sequence[float]]
+    methods: Mapping[str, Sums]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The content of ``comparison.json``."""
+
+    version: int = 1
+    budget: int
+    preferences: int
+    seed: int
+    draws: int = DRAWS
+    repeats: int = REPEATS
+    unit: Literal["percent", "scaled"]
+    runs: Sequence[ComparedRun]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,63 +139,35 @@ def front_of(*measured: FloatArray) -> FloatArray:
 
 
 def score_front(
-    found: Found, reference: FloatArray, direct: FloatArray
-) -> dict[str, float]:
-    """Measure a front against a reference, and against that of the direct search.
-
-    In units of the reference's ideal and nadir.
-    """
+    front: FloatArray,
+    reference: FloatArray,
+    direct: FloatArray,
+    evaluations: int,
+    win_rate: Spread | None = None,
+) -> FrontScores:
+    """Measure a front against a reference, and against that of the direct search."""
     scale = by_ideal_and_nadir(reference)
-    front, whole, other = map(scale.apply, (found.front, reference, direct))
-    return {
-        "evaluations": found.evaluations,
-        "points": len(front),
-        "hypervolume": hypervolume(found.front, reference),
-        "gd": generational_distance(front, whole),
-        "igd": inverted_generational_distance(front, whole),
-        "gd_pymoo": mean_distance(front, whole),
-        "igd_pymoo": mean_inverted_distance(front, whole),
-        "gd_direct": generational_distance(front, other),
-        "igd_direct": inverted_generational_distance(front, other),
-    }
-
-
-def repeated_win_rate(
-    ours: FloatArray, theirs: FloatArray, rng: np.random.Generator
-) -> dict[str, float]:
-    """Draw the win rate of our front over another one ``REPEATS`` times."""
-    return mean_and_std([win_rate(ours, theirs, rng, DRAWS) for _ in range(REPEATS)])
-
-
-def unseen_r_squared(
-    surrogates: Mapping[str, Surrogate], X: FloatArray, values: FloatArray
-) -> dict[str, float]:
-    """Hold every surrogate against merges that it was not fitted to.
-
-    Args:
-        surrogates: In the order of the columns of ``values``.
-        X: (k, d) coefficients.
-        values: (k, m) what was measured there, in the tasks' own units.
-
-    Returns:
-        R² by task; NaN where nothing was measured, or always the same.
-    """
-    found = {}
-    for (task, surrogate), y in zip(surrogates.items(), values.T, strict=True):
-        known = ~np.isnan(y)
-        predicted = surrogate.predict(X[known])
-        found[task] = r_squared(y[known], predicted) if known.any() else np.nan
-    return found
+    scaled, whole, other = map(scale.apply, (front, reference, direct))
+    return FrontScores(
+        evaluations,
+        len(front),
+        hypervolume(front, reference),
+        gd=generational_distance(scaled, whole),
+        igd=generational_distance(whole, scaled),
+        gd_direct=generational_distance(scaled, other),
+        igd_direct=generational_distance(other, scaled),
+        win_rate=win_rate,
+    )
 
 
 def best_merges(Y: FloatArray, preferences: FloatArray, scale: Scale) -> IntArray:
     """Find the row with the best weighted sum for every preference; (P,).
 
-    Of rows without NaN; ValueError if there is none.
+    Of rows without NaN, the first of equal ones; ValueError if there is none.
     """
     known = np.flatnonzero(~np.isnan(Y).any(axis=1))
-    sums = preference_weighted_sums(scale.apply(Y[known]), preferences)
-    chosen: IntArray = known[sums.best]
+    sums = preferences @ scale.apply(Y[known]).T
+    chosen: IntArray = known[sums.argmax(axis=1)]
     return chosen
 
 
@@ -158,10 +181,11 @@ def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArra
     return Y[best_merges(Y, preferences, scale)]
 
 
-def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArray:
-    """Add up what each preference gets (P, m), weighted by it; (P,)."""
-    sums: FloatArray = (scale.apply(Y) * preferences).sum(axis=1)
-    return sums
+def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> Sums:
+    """Add up what each preference gets (P, m), or all of them do (m,), weighted."""
+    sums = (scale.apply(Y) * preferences).sum(axis=1)
+    over = mean_and_std(sums)
+    return Sums(sums.tolist(), over.mean, over.std)
 
 
 def preferred_models(
@@ -177,8 +201,8 @@ def preferred_models(
     return shares
 
 
-def mean_and_std(values: Sequence[float] | FloatArray) -> dict[str, float]:
+def mean_and_std(values: Sequence[float] | FloatArray) -> Spread:
     """Summarise numbers; NaN if one of them is, or none is there."""
     if len(values) == 0:
-        return {"mean": math.nan, "std": math.nan}
-    return {"mean": float(np.mean(values)), "std": float(np.std(values))}
+        return Spread(math.nan, math.nan)
+    return Spread(float(np.mean(values)), float(np.std(values)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -51,13 +51,7 @@ class Table:
 
     def text(self) -> list[list[str]]:
         """Write every cell as text, rows of columns."""
-        return [
-            [
-                _text(cell, column)
-                for cell, column in zip(row, self.columns, strict=True)
-            ]
-            for row in self.rows
-        ]
+        return [list(map(_text, row, self.columns)) for row in self.rows]
 
     def best(self) -> set[tuple[int, int]]:
         """Find the best cells, as row and column; equal ones all are."""
@@ -103,32 +97,19 @@ def markdown(table: Table) -> str:
 
 def csv_text(table: Table) -> str:
     """Write the numbers in full, a mean and its standard deviation side by side."""
-    split = [
-        any(isinstance(row[index], Spread) for row in table.rows)
-        for index in range(len(table.columns))
-    ]
+    columns: list[list[object]] = []
+    for column, *cells in zip(table.columns, *table.rows, strict=True):
+        means = (c.mean if isinstance(c, Spread) else c for c in cells)
+        columns.append([column.name, *map(_or_none, means)])
+        if any(isinstance(cell, Spread) for cell in cells):
+            stds = (c.std if isinstance(c, Spread) else None for c in cells)
+            columns.append([f"{column.name} std", *map(_or_none, stds)])
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    header: list[str] = []
-    for column, is_split in zip(table.columns, split, strict=True):
-        header += [column.name, f"{column.name} std"] if is_split else [column.name]
-    writer.writerow(header)
-    for row in table.rows:
-        writer.writerow(_plain_cells(row, split))
+    csv.writer(buffer, lineterminator="\n").writerows(zip(*columns, strict=True))
     return buffer.getvalue()
 
 
-def _plain_cells(row: Sequence[Cell], split: Sequence[bool]) -> Iterator[object]:
-    for cell, is_split in zip(row, split, strict=True):
-        if isinstance(cell, Spread):
-            yield from (_or_none(cell.mean), _or_none(cell.std))
-        else:
-            yield _or_none(cell)
-            if is_split:
-                yield None
-
-
-def _or_none(cell: str | int | float | None) -> object:
+def _or_none(cell: str | float | None) -> object:
     """Leave NaN out: CSV has no word for it."""
     return None if isinstance(cell, float) and math.isnan(cell) else cell
 
@@ -142,19 +123,14 @@ def _number(cell: Cell) -> float:
 def _text(cell: Cell, column: Column) -> str:
     if isinstance(cell, str):
         return cell
-    if cell is None or math.isnan(_number(cell)):
+    if math.isnan(_number(cell)):
         return "-"
     if isinstance(cell, int):
         return str(cell)
-    if isinstance(cell, float):
-        return _digits(cell, column)
-    return _digits(cell.mean, column, cell.std)
-
-
-def _digits(value: float, column: Column, std: float | None = None) -> str:
     factor, unit = (100, " %") if column.percent else (1, "")
-    spread = "" if std is None else f" ± {factor * std:.{column.digits}f}"
-    return f"{factor * value:.{column.digits}f}{spread}{unit}"
+    digits = f".{column.digits}f"
+    std = f" ± {factor * cell.std:{digits}}" if isinstance(cell, Spread) else ""
+    return f"{factor * _number(cell):{digits}}{std}{unit}"
 
 
 def _escaped(text: str) -> str:

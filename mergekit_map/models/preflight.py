@@ -63,8 +63,8 @@ class InspectedModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Inspection:
-    """All that was found without loading a model."""
+class Family:
+    """The models of a merge, and all that was found without loading one."""
 
     models: tuple[InspectedModel, ...]  # the one that others are compared with first
     figures: Figures | None  # None where no two models could be read
@@ -76,10 +76,10 @@ def check_models(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
     ``merge`` is a configuration that ``check_merge`` accepts. Every model is looked at,
     so that all problems are found at once.
     """
-    inspection = inspect_models(merge, options, download=True)
+    family = inspect_models(merge, options, download=True)
     return [
         Problem(model.key, str(finding))
-        for model in inspection.models
+        for model in family.models
         for finding in model.findings
         if finding.severity == "error"
     ]
@@ -87,7 +87,7 @@ def check_models(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
 
 def inspect_models(
     merge: MergeConfig, options: MergeOptions, *, download: bool
-) -> Inspection:
+) -> Family:
     """Look at every model of a configuration that ``check_merge`` accepts.
 
     They are compared with the base model, or with the first one where there is none.
@@ -103,7 +103,7 @@ def inspect_models(
     has_base = merge.get("base_model") is not None
     figures, judged = _measure(models, has_base=has_base)
     models = [_with(model, judged.get(model.reference, ())) for model in models]
-    return Inspection(tuple(models), figures)
+    return Family(tuple(models), figures)
 
 
 def _look_at(

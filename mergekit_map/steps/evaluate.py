@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from mergekit_map.files import digest, plain, write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.resident import resident_merge
+from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.preparing import prepare_tasks
 
-# Merges with the coefficients and gives what measures the result, by task.
-Prepare = Callable[[Mapping[str, float]], Mapping[str, Measure]]
-# Holds the models of a project meanwhile.
-Opener = Callable[[Project], AbstractContextManager[Prepare]]
+
+class Merges(Protocol):
+    """The merges of a project, one at a time."""
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, and give what measures the result until the next merge, by task."""
+        ...
 
 
 class MergeEvaluator:
     """Evaluates merges one after the other; a context that holds the models.
 
-    ``open_models`` is called before the first measurement and not earlier, so that a
+    ``merges`` is entered before the first measurement and not earlier, so that a
     finished search can be fitted and selected from again without loading a model.
     """
 
-    def __init__(
-        self, open_models: Callable[[], AbstractContextManager[Prepare]], samples: Path
-    ):
-        self._open_models = open_models
+    def __init__(self, merges: AbstractContextManager[Merges], samples: Path):
+        self._unopened = merges
         self._samples = samples
         self._stack = ExitStack()
-        self._prepare: Prepare | None = None
+        self._merges: Merges | None = None
         self._coefficients: Mapping[str, float] | None = None
         self._measures: Mapping[str, Measure] = {}
 
@@ -48,13 +51,13 @@ class MergeEvaluator:
 
     def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        if self._prepare is None:
-            self._prepare = self._stack.enter_context(self._open_models())
+        if self._merges is None:
+            self._merges = self._stack.enter_context(self._unopened)
         if self._coefficients != coefficients:
             # If the merge fails, it is of no coefficients; and what measured the last
             # one may hold a model that the next one needs the memory of.
             self._coefficients, self._measures = None, {}
-            self._measures = self._prepare(coefficients)
+            self._measures = self._merges.at(coefficients)
             self._coefficients = dict(coefficients)
         measurement = self._measures[task]()
         _save_samples(self._samples / task, coefficients, measurement)
@@ -72,67 +75,77 @@ def _save_samples(
     write_atomically(path, json.dumps(plain(content)) + "\n")
 
 
-def merges_as_asked(project: Project) -> Opener:
+def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:
     """Choose how merges are made: in memory unless the configuration says otherwise."""
-    return {"memory": merges_in_memory, "disk": merges_on_disk}[project.spec.merge]
+    if project.spec.merge == "disk":
+        return nullcontext(OnDisk(project))
+    return merges_in_memory(project)
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """Keeps one model and overwrites its weights for each merge."""
+
+    merge: ResidentMerge
+    measures: Mapping[str, Measure]
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Write the weights."""
+        self.merge.write(coefficients)
+        return self.measures
 
 
 @contextmanager
-def merges_in_memory(project: Project) -> Iterator[Prepare]:
-    """Keep one model and overwrite its weights for each merge."""
-    search = project.spec.search
+def merges_in_memory(project: Project) -> Iterator[InMemory]:
+    """Open the models, and make every task ready to measure their merges."""
+    spec, differentiate = project.spec, None
     with resident_merge(project.space, project.options) as merge:
-        differentiate = None
-        if search.gradients:
+        if spec.search.gradients:
             differentiate = differentiation(
                 merge,
                 project.space,
-                checkpoint_activations=search.checkpoint_activations,
+                checkpoint_activations=spec.search.checkpoint_activations,
             )
         measures = prepare_tasks(
             project.tasks,
             merge.model,
             merge.tokenizer,
-            batch_size=project.spec.batch_size,
+            batch_size=spec.batch_size,
             differentiate=differentiate,
         )
-
-        def prepare(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-            merge.write(coefficients)
-            return measures
-
-        yield prepare
+        yield InMemory(merge, measures)
 
 
-@contextmanager
-def merges_on_disk(project: Project) -> Iterator[Prepare]:
-    """Write each merge with stock mergekit and load it from there."""
+@dataclass(frozen=True, eq=False)
+class OnDisk:
+    """Writes each merge with stock mergekit and loads it from there."""
 
-    def prepare(coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    project: Project
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Write a checkpoint, and drop it when it is loaded."""
         with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
             folder = Path(scratch) / "model"
-            config = stock_config(project.space, coefficients)
-            write_checkpoint(config, folder, project.options)
-            return _measures_of(project, folder)
-
-    yield prepare
+            config = stock_config(self.project.space, coefficients)
+            write_checkpoint(config, folder, self.project.options)
+            return OneCheckpoint(self.project, folder).at(coefficients)
 
 
-@contextmanager
-def one_checkpoint(project: Project, folder: Path) -> Iterator[Prepare]:
-    """Measure what lies in a folder, whatever its coefficients are."""
-    measures = _measures_of(project, folder)
-    yield lambda _: measures
+@dataclass(frozen=True, eq=False)
+class OneCheckpoint:
+    """Takes what lies in a folder, whatever its coefficients are."""
 
+    project: Project
+    folder: Path
 
-def _measures_of(project: Project, folder: Path) -> Mapping[str, Measure]:
-    """Load a checkpoint and make every task ready to measure it."""
-    model, tokenizer = load_checkpoint(folder, project.options)
-    spec = project.spec
-    return prepare_tasks(
-        project.tasks,
-        model,
-        tokenizer,
-        batch_size=spec.batch_size,
-        backend=spec.backend,
-    )
+    def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Load the checkpoint."""
+        model, tokenizer = load_checkpoint(self.folder, self.project.options)
+        spec = self.project.spec
+        return prepare_tasks(
+            self.project.tasks,
+            model,
+            tokenizer,
+            batch_size=spec.batch_size,
+            backend=spec.backend,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from mergekit.options import MergeOptions
@@ -16,7 +17,7 @@ from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.steps.evaluate import MergeEvaluator, one_checkpoint
+from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
 from mergekit_map.steps.nested import merge_stages
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
 from mergekit_map.steps.select import Selection
@@ -97,11 +98,8 @@ def _measure_checkpoint(
     """Measure what was written, on the tasks that are not measured there yet."""
     study = project.study()
     candidate: Candidate = ("front", selection.point.coefficients)
-    with (
-        open_log(run.log) as log,
-        MergeEvaluator(
-            lambda: one_checkpoint(project, folder), run.samples(study.merge)
-        ) as evaluate,
-    ):
+    written = nullcontext(OneCheckpoint(project, folder))
+    evaluator = MergeEvaluator(written, run.samples(study.merge))
+    with open_log(run.log) as log, evaluator as evaluate:
         measure(study, [candidate], evaluate, log, reporter.progress)
         return measured_point(study, selection.point, log)

@@ -78,13 +78,8 @@ def _opened_run(
     folder = RunFolder(run)
     folder.claim()
     study = project.study()
-    opener = merges_as_asked(project)
-    with (
-        open_log(folder.log) as log,
-        MergeEvaluator(
-            lambda: opener(project), folder.samples(study.merge)
-        ) as evaluate,
-    ):
+    evaluator = MergeEvaluator(merges_as_asked(project), folder.samples(study.merge))
+    with open_log(folder.log) as log, evaluator as evaluate:
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
         _note_changes(project, study, log, folder, reporter)

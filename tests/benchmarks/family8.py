@@ -137,9 +137,9 @@ def measure(
     names = project.space.names
     tasks = list(content["map"]["tasks"])  # not the project's: YAML may be reordered
     values = np.empty((len(X), len(tasks)))
-    with merges_in_memory(project) as prepare:
+    with merges_in_memory(project) as merges:
         for row, point in zip(values, X, strict=True):
-            measures = prepare(dict(zip(names, map(float, point), strict=True)))
+            measures = merges.at(dict(zip(names, map(float, point), strict=True)))
             row[:] = [measures[task]().value for task in tasks]
     return values
 

@@ -130,12 +130,12 @@ def read_known(path: Path) -> dict[Any, Measurement]:
 
 def in_memory(project: Project, stack: ExitStack) -> Evaluator:
     """Merge and measure as a search does, but keep no record of every block of text."""
-    prepare = stack.enter_context(merges_in_memory(project))
+    merges = stack.enter_context(merges_in_memory(project))
     last: dict[str, Any] = {}
 
     def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
         if last.get("coefficients") != coefficients:
-            last.update(coefficients=coefficients, measures=prepare(coefficients))
+            last.update(coefficients=coefficients, measures=merges.at(coefficients))
         return last["measures"][task]()
 
     return evaluate

@@ -11,7 +11,7 @@ import pytest
 from fakes import Recorder, ignore
 from stopping import stopped_and_resumed
 
-from mergekit_map.compare.adamerging import START, STEPS, minimise_entropy
+from mergekit_map.compare.adamerging import START, minimise_entropy
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement, Metric
@@ -19,6 +19,7 @@ from mergekit_map.results.log import open_log
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Evaluator, Study
 
+STEPS = 30
 LOWEST = {"a": 0.55, "b": -0.4}
 
 
@@ -49,7 +50,7 @@ def descend(study: Study, path: Path, evaluate: Evaluator) -> dict[str, float]:
         def measure_one(merge: Mapping[str, float]) -> None:
             measure(study, [("baseline", merge)], evaluate, log, ignore)
 
-        return minimise_entropy(study, log, measure_one)
+        return minimise_entropy(study, log, measure_one, STEPS)
 
 
 def test_goes_down_as_far_as_the_box_lets_it(study: Study, tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from mergekit.options import MergeOptions
 from safetensors.numpy import load_file
 
 from mergekit_map.compare.baseline_merges import (
+    NAMES,
     dare_arithmetic,
     fine_tuned_models,
+    fixed_merges,
     has_base,
-    model_soup,
-    sign_electing_merges,
     single_model,
-    slerp,
     task_arithmetic,
     trimmed_task_vectors,
 )
@@ -77,7 +76,7 @@ def test_single_models_are_what_they_are(
 def test_the_soup_is_the_mean_of_the_fine_tuned_models(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    soup = merged(model_soup(searched(family, "abc")), tmp_path)
+    soup = merged(fixed_merges(searched(family, "abc"))[NAMES.soup], tmp_path)
 
     mean = np.mean([matrix(family[n]) for n in "abc"], axis=0)
     np.testing.assert_allclose(soup, mean, atol=1e-7)
@@ -86,7 +85,7 @@ def test_the_soup_is_the_mean_of_the_fine_tuned_models(
 def test_slerp_goes_half_the_way_on_the_arc(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    middle = merged(slerp(searched(family)), tmp_path)
+    middle = merged(fixed_merges(searched(family))[NAMES.slerp], tmp_path)
 
     a, b = matrix(family["a"]).ravel(), matrix(family["b"]).ravel()
     cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
@@ -98,7 +97,7 @@ def test_slerp_goes_half_the_way_on_the_arc(
 def test_ties_averages_what_agrees_of_the_largest_fifth(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    ties = sign_electing_merges(searched(family, "abc"))["TIES"]
+    ties = fixed_merges(searched(family, "abc"))[NAMES.ties]
     task_vector = merged(ties, tmp_path) - matrix(family["base"])
 
     deltas = np.array([matrix(family[n]) - matrix(family["base"]) for n in "abc"])
@@ -112,11 +111,11 @@ def test_ties_averages_what_agrees_of_the_largest_fifth(
     np.testing.assert_allclose(task_vector, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["DARE-TIES", "DELLA"])
+@pytest.mark.parametrize("name", [NAMES.dare_ties, NAMES.della])
 def test_half_of_each_task_vector_is_dropped_at_random(
     family: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
-    space = sign_electing_merges(searched(family))[name]
+    space = fixed_merges(searched(family))[name]
     task_vector = merged(space, tmp_path) - matrix(family["base"])
 
     # An element is zero if both models drop it, or one does and the other is outvoted.
@@ -181,7 +180,7 @@ def test_a_merge_without_a_base_has_whole_models_alone(
 
     assert not has_base(space)
     assert fine_tuned_models(space) == [str(family[n]) for n in "ab"]
-    soup = merged(model_soup(space), tmp_path)
+    soup = merged(fixed_merges(space)[NAMES.soup], tmp_path)
     mean = (matrix(family["a"]) + matrix(family["b"])) / 2
     np.testing.assert_allclose(soup, mean, atol=1e-7)
 
@@ -196,5 +195,5 @@ def test_baselines_take_whole_models(family: dict[str, Path]) -> None:
     space, _ = build_space(config, SearchSpec())
     assert space is not None
 
-    assert check_merge(model_soup(space).template) == []
+    assert check_merge(fixed_merges(space)[NAMES.soup].template) == []
     assert "slices" not in task_arithmetic(space).template

@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 import yaml
 
 from mergekit_map.cli import main
-from mergekit_map.compare import adamerging as adapting
-from mergekit_map.compare import baselines, comparing
-from mergekit_map.compare.baselines import NAMES, count_baselines, why_not_adapt
+from mergekit_map.compare import contest
+from mergekit_map.compare.baseline_merges import NAMES
+from mergekit_map.compare.baselines import count_baselines, why_not_adapt
+from mergekit_map.compare.bench import Bench
+from mergekit_map.compare.contest import ComparisonSpec
 from mergekit_map.steps.project import load_project
 
 BUDGET = 12
@@ -46,10 +49,8 @@ def compared(
     folder = tmp_path_factory.mktemp("compared")
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparing, "MOST_POINTS", POINTS)
-        patch.setattr(baselines, "SCALARS", SCALARS)
-        patch.setattr(baselines, "STEPS", STEPS)
-        patch.setattr(adapting, "STEPS", STEPS)
+        few = partial(ComparisonSpec, points=POINTS, scalars=SCALARS, steps=STEPS)
+        patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
         invoke("search", str(write_config(folder, family)), str(run))
         front = json.loads((run / "front.json").read_text())
         searched = len(lines(run))
@@ -103,7 +104,7 @@ def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
 
 def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
     """Let a number of measurements pass, then press Ctrl-C."""
-    original: Callable[..., Any] = comparing.Bench._report
+    original: Callable[..., Any] = Bench._report
     passed = iter(range(count))
 
     def report(bench: Any, progress: Any) -> None:
@@ -111,7 +112,7 @@ def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
             raise KeyboardInterrupt("stopped")
         original(bench, progress)
 
-    patch.setattr(comparing.Bench, "_report", report)
+    patch.setattr(Bench, "_report", report)
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
@@ -285,9 +286,9 @@ def test_counts_the_baselines_that_the_models_allow(
         tmp_path, family, merge_method=method, evaluations=10, **changes
     )
 
-    merges, _ = count_baselines(load_project(config), preferences=20)
+    merges, _ = count_baselines(load_project(config), ComparisonSpec(preferences=20))
 
-    scalars = len(baselines.SCALARS) if weighted else 0
+    scalars = len(ComparisonSpec().scalars) if weighted else 0
     assert merges == fixed + weighted + scalars
 
 
@@ -302,4 +303,4 @@ def test_adamerging_needs_text_for_every_task(
     reason = why_not_adapt(project)
 
     assert reason == "it needs text for every task, and spread is no perplexity"
-    assert count_baselines(project, preferences=1)[1] == 0
+    assert count_baselines(project, ComparisonSpec())[1] == 0

@@ -19,7 +19,7 @@ from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
     MeasureMerges,
-    Merges,
+    Points,
     check_contest,
     check_opponents,
     front_scores,
@@ -57,7 +57,7 @@ def study() -> Study:
 
 def measuring(study: Study, log: EvaluationLog, evaluate: Evaluator) -> MeasureMerges:
     def measure_merges(
-        role: Role, merges: Merges
+        role: Role, merges: Points
     ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         candidates = [(role, merge) for merge in merges]
         measure(study, candidates, evaluate, log, ignore)
@@ -99,13 +99,13 @@ def test_a_front_ties_with_itself(
     spec = ComparisonSpec(opponents=("random",))
     scores = front_scores(contested(study, tmp_path, bowls, spec), spec)
 
-    assert scores["random"]["win_rate"]["mean"] == pytest.approx(0.5, abs=0.02)
+    assert scores["random"].win_rate.mean == pytest.approx(0.5, abs=0.02)
     for name in (OURS, "random"):
         # A merge of the design lies in a gap of the 60 points.
-        assert scores[name]["hypervolume"] == pytest.approx(1, abs=1e-3)
-        assert scores[name]["igd"] < 1e-3
-        for distance in ("gd", "gd_pymoo", "gd_direct", "igd_direct"):
-            assert scores[name][distance] == pytest.approx(0, abs=1e-12)
+        assert scores[name].hypervolume == pytest.approx(1, abs=1e-3)
+        assert scores[name].igd < 1e-3
+        for distance in ("gd", "gd_direct", "igd_direct"):
+            assert getattr(scores[name], distance) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> None:
@@ -114,16 +114,16 @@ def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> No
     scores = front_scores(contest, SPEC)
 
     r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
-    assert r2["tasks"] == pytest.approx({"near_a": 1, "near_b": 1})
-    assert (r2["mean"], r2["std"]) == pytest.approx((1, 0))
-    assert scores[OURS]["hypervolume"] == pytest.approx(1, abs=1e-3)
-    assert scores["random"]["hypervolume"] < 0.9
-    assert scores["random"]["win_rate"]["mean"] > 0.5
-    assert scores[OURS]["gd"] == pytest.approx(0, abs=1e-12)
-    assert scores["random"]["gd"] > 0.01
-    assert scores[OURS]["evaluations"] == 10
-    assert scores["nsga2"]["evaluations"] == 12
-    assert scores[OURS]["points"] == 60
+    assert r2.tasks == pytest.approx({"near_a": 1, "near_b": 1})
+    assert (r2.mean, r2.std) == pytest.approx((1, 0))
+    assert scores[OURS].hypervolume == pytest.approx(1, abs=1e-3)
+    assert scores["random"].hypervolume < 0.9
+    assert scores["random"].win_rate.mean > 0.5
+    assert scores[OURS].gd == pytest.approx(0, abs=1e-12)
+    assert scores["random"].gd > 0.01
+    assert scores[OURS].evaluations == 10
+    assert scores["nsga2"].evaluations == 12
+    assert scores[OURS].points == 60
 
 
 def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
@@ -189,10 +189,10 @@ def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:
     scores = front_scores(contest, SPEC)
 
     assert np.isnan(contest.points).any()
-    assert 0 < scores[OURS]["points"] < 60
-    assert scores["random"]["evaluations"] == 12
+    assert 0 < scores[OURS].points < 60
+    assert scores["random"].evaluations == 12
     r2 = r_squared_scores(study, contest, fitted(study, tmp_path))
-    assert r2["mean"] == pytest.approx(1)
+    assert r2.mean == pytest.approx(1)
 
 
 def test_says_so_where_no_point_can_be_measured(study: Study, tmp_path: Path) -> None:
@@ -212,12 +212,14 @@ def test_an_unknown_opponent_is_named() -> None:
         check_opponents(ComparisonSpec(opponents=("random", "nsga")))
 
 
-def test_an_opponent_refuses_a_single_task_before_anything_is_measured(
-    study: Study,
+@pytest.mark.parametrize("name", ["moead", "nsga3", "qlognehvi"])
+def test_an_opponent_that_weighs_tasks_refuses_a_single_one(
+    study: Study, name: str
 ) -> None:
     single = replace(study, tasks={"near_a": study.tasks["near_a"]})
+    spec = ComparisonSpec(opponents=("nsga2", name))
 
-    check_contest(study, ComparisonSpec())
+    check_contest(study, spec)
     check_contest(single, ComparisonSpec(opponents=("nsga2",)))
-    with pytest.raises(ConfigError, match="moead"):
-        check_contest(single, ComparisonSpec())
+    with pytest.raises(ConfigError, match=f"'{name}' searches a trade-off"):
+        check_contest(single, spec)

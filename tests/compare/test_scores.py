@@ -54,8 +54,10 @@ def test_every_preference_gets_the_merge_with_the_best_sum() -> None:
     preferences = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
 
     assert best_merges(MEASURED, preferences, scale).tolist() == [1, 2, 0]
+    twice = np.vstack([MEASURED, MEASURED])  # of equal ones the first
+    assert best_merges(twice, preferences, scale).tolist() == [1, 2, 0]
     sums = weighted_sums(best_rows(MEASURED, preferences, scale), preferences, scale)
-    np.testing.assert_allclose(sums, [1.0, 0.75, 1.0])
+    np.testing.assert_allclose(sums.sums, [1.0, 0.75, 1.0])
 
 
 def test_shares_are_added_up_as_they_are() -> None:
@@ -65,7 +67,7 @@ def test_shares_are_added_up_as_they_are() -> None:
     chosen = best_rows(Y, preferences, as_they_are(2))
 
     sums = weighted_sums(chosen, preferences, as_they_are(2))
-    np.testing.assert_allclose(sums, [0.75, 0.82])
+    np.testing.assert_allclose(sums.sums, [0.75, 0.82])
 
 
 def test_what_failed_everywhere_has_no_sum() -> None:
@@ -74,8 +76,8 @@ def test_what_failed_everywhere_has_no_sum() -> None:
     rows = best_rows(failed, np.ones((4, 2)), as_they_are(2))
 
     assert rows.shape == (4, 2)
-    assert math.isnan(mean_and_std(rows.sum(axis=1))["mean"])
-    assert math.isnan(mean_and_std([])["std"])
+    assert math.isnan(mean_and_std(rows.sum(axis=1)).mean)
+    assert math.isnan(mean_and_std([]).std)
 
 
 def test_one_task_per_model_makes_the_preference_the_weights() -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from mergekit_map.errors import MergeError
 from mergekit_map.models.findings import Finding, some
 from mergekit_map.models.headers import read_headers
-from mergekit_map.models.preflight import Inspection, check_models, inspect_models
+from mergekit_map.models.preflight import Family, check_models, inspect_models
 from mergekit_map.models.settings import compare_settings
 from mergekit_map.models.sources import find_model
 from mergekit_map.models.tokenizers import read_tokenizer
@@ -238,7 +238,7 @@ def test_sentencepiece_models_are_compared_by_their_bytes(tmp_path: Path) -> Non
 
 def inspected(
     base: Path, *models: Path, options: MergeOptions | None = None, **merge: Any
-) -> Inspection:
+) -> Family:
     entries = [{"model": str(model)} for model in models]
     config = {
         "merge_method": "task_arithmetic",
@@ -249,7 +249,7 @@ def inspected(
     return inspect_models(config, options or MergeOptions(), download=True)
 
 
-def codes(inspection: Inspection) -> list[list[tuple[str, str]]]:
+def codes(inspection: Family) -> list[list[tuple[str, str]]]:
     return [
         [(f.code, f.severity) for f in model.findings] for model in inspection.models
     ]

@@ -42,8 +42,8 @@ def measured(
 ) -> dict[str, Measurement]:
     config["map"]["search"] = search
     Path("config.yml").write_text(yaml.safe_dump(config))
-    with merges_in_memory(load_project(Path("config.yml"))) as prepare:
-        return {task: measure() for task, measure in prepare(coefficients).items()}
+    with merges_in_memory(load_project(Path("config.yml"))) as merges:
+        return {task: measure() for task, measure in merges.at(coefficients).items()}
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
@@ -67,9 +67,9 @@ def test_a_gradient_is_of_the_merge_that_was_written_last(
 ) -> None:
     config["map"]["search"] = {"gradients": True}
     Path("config.yml").write_text(yaml.safe_dump(config))
-    with merges_in_memory(load_project(Path("config.yml"))) as prepare:
+    with merges_in_memory(load_project(Path("config.yml"))) as merges:
         gradients = [
-            prepare({"a": x, "b": 0.5})["text"]().gradient for x in (0.2, 0.9, 0.2)
+            merges.at({"a": x, "b": 0.5})["text"]().gradient for x in (0.2, 0.9, 0.2)
         ]
 
     assert gradients[0] == gradients[2]

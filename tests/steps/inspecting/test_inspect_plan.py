@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from inspect_seeds import (
     configure,
     cut_short,
@@ -17,6 +19,7 @@ from inspect_seeds import (
 )
 
 from mergekit_map.commands.inspect import show_inspection
+from mergekit_map.steps.inspect import inspect_config
 
 
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
@@ -161,10 +164,12 @@ def test_the_table_fits_the_terminal(
 def test_models_whose_weights_are_not_here_are_named(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = inspected(configure(base, [str(tuned(base, tmp_path / "a", 1))]))
-    content["weights"]["on_the_hub"] = ["me/a"]
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    inspection = inspect_config(Path("config.yml"))
+    weights = replace(inspection.weights, on_the_hub=["me/a"])
 
-    show_inspection(content)
+    show_inspection(replace(inspection, weights=weights))
 
     text = " ".join(capsys.readouterr().out.split())
     assert "Weights that are not here were not read (me/a)" in text

@@ -1,0 +1,18 @@
+"""Arrays of numbers: their types, and the box that points lie in."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+IntArray: TypeAlias = NDArray[np.int_]
+
+
+def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
+    """Tell which rows of X (k, d) lie in the box with these ends (d, 2); (k,)."""
+    found: BoolArray = np.all((bounds[:, 0] <= X) & (bounds[:, 1] >= X), axis=1)
+    return found
