@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -38,6 +39,12 @@ class Metric:
     def sign(self) -> int:
         """Give what turns a value so that larger is better, and back: 1 or -1."""
         return 1 if self.higher_is_better else -1
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Give the smallest and largest possible value, infinite where unbounded."""
+        lower = -math.inf if self.lower is None else self.lower
+        return lower, math.inf if self.upper is None else self.upper
 
     @property
     def better(self) -> str:

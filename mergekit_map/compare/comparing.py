@@ -52,7 +52,6 @@ from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.selection import spread
-from mergekit_map.steps.nested import nests_checkpoints
 from mergekit_map.steps.project import Project, finished_project
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter
@@ -122,7 +121,7 @@ def compare_runs(
 
 def _comparable(run: Path, options: MergeOptions, spec: ComparisonSpec) -> Project:
     project = finished_project(run, options, trust_run=spec.trust_run)
-    if nests_checkpoints(project):
+    if project.nests_checkpoints:
         raise ConfigError(
             f"{run} merged checkpoints pair by pair, so that its front lies in no box "
             "that others can search; compare a search with another strategy, or with a "

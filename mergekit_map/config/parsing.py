@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from mergekit_map.config.specs import (
-    TASK_KINDS,
-    MapBlock,
-    MapSpec,
-    SelectSpec,
-    TaskSpec,
-)
+from mergekit_map.config.specs import TASK_KINDS, MapBlock, SelectSpec, TaskSpec
 from mergekit_map.config.yaml_file import KeyPath, YamlFile, existing, format_key
 from mergekit_map.errors import ConfigError, nearest
 
@@ -35,7 +30,7 @@ class Problem:
     message: str
 
 
-def parse_select(options: Mapping[str, Any]) -> SelectSpec:
+def parse_select(options: Mapping[str, object]) -> SelectSpec:
     """Validate a choice that no file makes; ConfigError where it has problems."""
     select, problems = validated(SelectSpec, options, ())
     if select is None:
@@ -44,40 +39,28 @@ def parse_select(options: Mapping[str, Any]) -> SelectSpec:
     return cast(SelectSpec, select)
 
 
-def parse_map_block(file: YamlFile) -> tuple[MapSpec | None, list[Problem]]:
-    """Validate the ``map:`` block of a file; None where it has problems."""
+def parse_map_block(
+    file: YamlFile,
+) -> tuple[MapBlock | None, dict[str, TaskSpec], list[Problem]]:
+    """Validate the ``map:`` block of a file; None where it has problems.
+
+    Its tasks are given beside it, all those that have none themselves.
+    """
     raw = file.content.get("map")
     if not isinstance(raw, dict):
         key: KeyPath = ("map",) if "map" in file.content else ()
         text = "a 'map:' block with at least 'tasks:' is required; see the README"
-        return None, [Problem(key, text)]
-    tasks, problems = parse_tasks(file)
-    block, found = validated(MapBlock, raw, ("map",))
-    problems += found
+        return None, {}, [Problem(key, text)]
+    block, problems = validated(MapBlock, raw, ("map",))
     problems += _unknown_in_select(raw)
-    if block is None or problems:
-        return None, problems
-    spec = MapSpec(
-        tasks=tasks,
-        search=block.search,
-        select=block.select,
-        batch_size=block.batch_size,
-        merge=block.merge,
-        backend=block.backend,
-    )
-    return spec, []
-
-
-def parse_tasks(file: YamlFile) -> tuple[dict[str, TaskSpec], list[Problem]]:
-    """Validate the tasks of a file, each by itself; gives those that are right."""
     tasks: dict[str, TaskSpec] = {}
-    problems: list[Problem] = []
-    for name, raw in _mapping(file.content.get("map"), "tasks").items():
-        task, found = _parse_task(str(name), raw)
-        problems += found
-        if task is not None:
-            tasks[str(name)] = task
-    return tasks, problems
+    for name, content in _mapping(raw, "tasks").items():
+        task, wrong = _parse_task(str(name), content)
+        problems += wrong
+        tasks |= {} if task is None else {str(name): task}
+    if problems:
+        return None, tasks, problems
+    return block.model_copy(update={"tasks": tasks}), tasks, []
 
 
 def repeated_keys(file: YamlFile) -> list[Problem]:
@@ -104,7 +87,8 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
         text = "task names are letters, digits, '.', '_' and '-'; rename the task"
         return None, [Problem(key, text)]
     if not isinstance(raw, dict):
-        return None, []  # reported by the block itself
+        text = f"input should be a valid dictionary, got {raw!r}"
+        return None, [Problem(key, text)]
     kinds = [kind for kind in TASK_KINDS if kind in raw]
     if len(kinds) != 1:
         got = ", ".join(map(repr, raw)) or "nothing"
@@ -116,7 +100,7 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
     return validated(TASK_KINDS[kinds[0]], raw, key)
 
 
-def _unknown_in_select(block: Mapping[str, Any]) -> list[Problem]:
+def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
     select = block.get("select")
     tasks = [str(name) for name in _mapping(block, "tasks")]
     return [
@@ -137,7 +121,7 @@ def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
 
 
 def validated(
-    model: type[Any], raw: Mapping[str, Any], key: KeyPath
+    model: type[Any], raw: Mapping[str, object], key: KeyPath
 ) -> tuple[Any, list[Problem]]:
     """Validate a part of a file that stands at ``key``; None where it has problems."""
     try:
@@ -146,13 +130,13 @@ def validated(
         found: dict[KeyPath, Problem] = {}
         for detail in error.errors():
             place = existing(raw, detail["loc"])
-            message = _explain(model, dict(detail))
+            message = _explain(model, detail)
             # One report a key: pydantic lists every member of a union that failed.
             found.setdefault(place, Problem((*key, *place), message))
         return None, list(found.values())
 
 
-def _explain(model: type[BaseModel], detail: dict[str, Any]) -> str:
+def _explain(model: type[BaseModel], detail: ErrorDetails) -> str:
     kind, loc, got = detail["type"], detail["loc"], detail["input"]
     if kind == "extra_forbidden":
         return f"unknown key {loc[-1]!r}; {nearest(str(loc[-1]), _fields(model, loc))}"

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    SkipValidation,
     field_validator,
     model_validator,
 )
@@ -65,17 +64,14 @@ class TextSource(_Strict):
 class PerplexityTask(_Strict):
     """Mean token loss of own text."""
 
+    kind: ClassVar = "perplexity"  # the key that tells this kind of task from others
+
     perplexity: TextSource
     """The text: `file`, or `dataset` with `name`, `split` and `revision`; `field`."""
     max_tokens: Annotated[Int, Field(ge=2)] = 65536
     """How much of the text is used, from its start."""
     block: Annotated[Int, Field(ge=2)] | None = None
     """Tokens per row of a forward pass; 512 where the model takes as many."""
-
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "perplexity"
 
 
 Bounds = tuple[Float, Float]
@@ -94,6 +90,8 @@ def _rising(bounds: Range) -> Range:
 
 class LmEvalTask(_Strict):
     """A task or group of lm-evaluation-harness, or a local task YAML."""
+
+    kind: ClassVar = "lm_eval"
 
     lm_eval: str
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
@@ -125,14 +123,11 @@ class LmEvalTask(_Strict):
             f"0 and 1, got {limit!r}"
         )
 
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "lm_eval"
-
 
 class PythonTask(_Strict):
     """A function of one's own: ``module:function`` gets the merged model."""
+
+    kind: ClassVar = "python"
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     """`module:function`, called as `function(model, tokenizer)`; gives a number, or a
@@ -144,18 +139,10 @@ class PythonTask(_Strict):
 
     _rising = field_validator("range")(_rising)
 
-    @property
-    def kind(self) -> str:
-        """The key that tells this kind of task from the others."""
-        return "python"
-
 
 TaskSpec = PerplexityTask | LmEvalTask | PythonTask
-TASK_KINDS: dict[str, type[TaskSpec]] = {
-    "perplexity": PerplexityTask,
-    "lm_eval": LmEvalTask,
-    "python": PythonTask,
-}
+_KINDS: tuple[type[TaskSpec], ...] = (PerplexityTask, LmEvalTask, PythonTask)
+TASK_KINDS = {kind.kind: kind for kind in _KINDS}
 
 
 class SearchSpec(_Strict):
@@ -287,7 +274,7 @@ class BackendSpec(_Strict):
 class MapBlock(_Strict):
     """The whole block; its tasks are validated one by one, to name what is wrong."""
 
-    tasks: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    tasks: Annotated[dict[str, SkipValidation[TaskSpec]], Field(min_length=1)]
     """What is measured: a name of your own for each task."""
     search: SearchSpec = SearchSpec()
     """How the coefficients are searched."""
@@ -309,15 +296,3 @@ class MapBlock(_Strict):
                 "a backend loads each merge from disk; add 'merge: disk' to use one"
             )
         return self
-
-
-@dataclass(frozen=True)
-class MapSpec:
-    """The ``map:`` block, validated."""
-
-    tasks: Mapping[str, TaskSpec]
-    search: SearchSpec
-    select: SelectSpec
-    batch_size: int
-    merge: Literal["memory", "disk"]
-    backend: BackendSpec | None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from mergekit_map.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
+MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class YamlFile:
     content: dict[str, Any]
     lines: Mapping[KeyPath, int]  # first line is 1
     repeated: tuple[KeyPath, ...]  # keys that stand twice in one mapping
+
+    @property
+    def merge(self) -> MergeConfig:
+        """Give mergekit's part of it."""
+        return {key: value for key, value in self.content.items() if key != "map"}
 
     def line(self, key: KeyPath) -> int:
         """Give the line of a key, or of the nearest enclosing key that is there."""

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mergekit.common import ModelReference
 from mergekit.options import MergeOptions
 
-from mergekit_map.files import cache_home
-from mergekit_map.models.references import referenced_models
+from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.files import cache_home, sha256
+from mergekit_map.models.references import models_with_adapter
 from mergekit_map.models.sources import fingerprint
 
 
-def with_adapter_cache(merge: Mapping[str, Any], options: MergeOptions) -> MergeOptions:
+def with_adapter_cache(merge: MergeConfig, options: MergeOptions) -> MergeOptions:
     """Name a folder for merged adapters where the user does not and one is needed.
 
     mergekit knows a merged adapter by its path alone, so the folder carries the content
     of the adapters in its name: training again leads to another folder.
     """
-    adapters = [m for m in referenced_models(merge) if "+" in m]
+    adapters = sorted(models_with_adapter(merge))
     if not adapters or options.lora_merge_cache:
         return options
-    name = _digest("".join(_identity(m, options) for m in sorted(adapters)))
+    name = sha256("".join(_identity(m, options) for m in adapters))[:16]
     folder = cache_home() / "adapters" / name
     return options.model_copy(update={"lora_merge_cache": str(folder)})
 
 
-def merge_adapters(merge: Mapping[str, Any], options: MergeOptions) -> None:
+def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
     """Merge adapters into mergekit's cache before anything random is drawn.
 
     Merging one draws random numbers, so that a random method would choose other
     elements on a cold cache than on a warm one. mergekit trusts any folder it finds
     there, so a model gets its name in the cache when it is complete.
     """
-    for reference in sorted(m for m in referenced_models(merge) if "+" in m):
+    for reference in sorted(models_with_adapter(merge)):
         model = ModelReference.parse(reference)
         cache = Path(str(options.lora_merge_cache))
         cache.mkdir(parents=True, exist_ok=True)
-        done = cache / f".{_digest(reference)}.done"
+        done = cache / f".{sha256(reference)[:16]}.done"
         identity = _identity(reference, options)
         if done.exists() and done.read_text() == identity:
             continue
@@ -60,7 +58,3 @@ def merge_adapters(merge: Mapping[str, Any], options: MergeOptions) -> None:
 
 def _identity(reference: str, options: MergeOptions) -> str:
     return f"{fingerprint(reference)} {options.lora_merge_dtype}\n"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

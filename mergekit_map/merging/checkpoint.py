@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from mergekit.options import MergeOptions
 from mergekit.scripts.multimerge import load_config, make_tasks
 from safetensors import SafetensorError
 
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
 
@@ -41,9 +42,7 @@ _OTHER_NAMES = (
 )
 
 
-def write_checkpoint(
-    config: Mapping[str, Any], folder: Path, options: MergeOptions
-) -> None:
+def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
     """Merge into ``folder`` with mergekit, as ``mergekit-yaml`` does.
 
     The card is not mergekit's: that one asks the Hub about relative paths.
@@ -151,7 +150,7 @@ def _loader(config: transformers.PretrainedConfig) -> Any:
     return transformers.AutoModel
 
 
-def _refuse_incomplete(report: Mapping[str, Any]) -> None:
+def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
     """Refuse a checkpoint that is not what the loaded model holds.
 
     transformers would fill in random numbers for what is missing.

@@ -6,7 +6,7 @@ key is held against mergekit's own ``model_fields`` and the method's own paramet
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from mergekit.tokenizer.config import TokenizerConfig
 from pydantic import BaseModel, ValidationError
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.yaml_file import KeyPath, existing
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig, existing
 from mergekit_map.errors import nearest
 from mergekit_map.models.references import walk_entries, weight_setting
 
@@ -41,12 +41,12 @@ class ModelEntry:
     weight_key: KeyPath  # where that setting stands
 
 
-def method_spec(merge: Mapping[str, Any]) -> MergeMethodSpec:
+def method_spec(merge: MergeConfig) -> MergeMethodSpec:
     """Look up what mergekit says of the merge method of a configuration."""
     return merge_methods.get(merge["merge_method"]).spec
 
 
-def model_entries(merge: Mapping[str, Any]) -> Iterator[ModelEntry]:
+def model_entries(merge: MergeConfig) -> Iterator[ModelEntry]:
     """Walk the models of a configuration, with the weight that applies to each."""
     default = weight_setting(merge, ())
     base_ignored = method_spec(merge).contract.base == BasePolicy.IGNORED
@@ -62,7 +62,7 @@ def model_entries(merge: Mapping[str, Any]) -> Iterator[ModelEntry]:
         )
 
 
-def check_merge(merge: Mapping[str, Any]) -> list[Problem]:
+def check_merge(merge: MergeConfig) -> list[Problem]:
     """List what is wrong with the mergekit part of a configuration.
 
     Empty means that mergekit takes it and will use every key of it.
@@ -143,7 +143,7 @@ def _unknown_parameters(
     return problems
 
 
-def _bad_dtypes(merge: Mapping[str, Any]) -> list[Problem]:
+def _bad_dtypes(merge: MergeConfig) -> list[Problem]:
     problems = []
     for name in ("dtype", "out_dtype"):
         try:
@@ -157,7 +157,7 @@ def _bad_dtypes(merge: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
-def _bad_references(merge: Mapping[str, Any]) -> list[Problem]:
+def _bad_references(merge: MergeConfig) -> list[Problem]:
     problems = []
     places: list[tuple[KeyPath, Any]] = [(("base_model",), merge.get("base_model"))]
     try:
@@ -185,7 +185,7 @@ def _bad_references(merge: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
-def _invalid(merge: Mapping[str, Any]) -> list[Problem]:
+def _invalid(merge: MergeConfig) -> list[Problem]:
     """Let mergekit validate; its validators raise RuntimeError without a location."""
     try:
         MergeConfiguration.model_validate(
@@ -205,7 +205,7 @@ def _invalid(merge: Mapping[str, Any]) -> list[Problem]:
     return []
 
 
-def _bad_base(merge: Mapping[str, Any]) -> list[Problem]:
+def _bad_base(merge: MergeConfig) -> list[Problem]:
     spec = method_spec(merge)
     base = merge.get("base_model")
     if base is None and spec.contract.base == BasePolicy.REQUIRED:

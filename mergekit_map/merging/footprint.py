@@ -12,18 +12,14 @@ from typing import Literal
 
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
-from mergekit import merge_methods
 from mergekit.common import dtype_from_name
-from mergekit.merge_methods.generalized_task_arithmetic import (
-    GeneralizedTaskArithmeticMerge,
-)
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.specs import MapSpec
+from mergekit_map.config.specs import MapBlock
 from mergekit_map.files import cache_home
-from mergekit_map.merging.methods import builtin_method
+from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.staged import is_linear
+from mergekit_map.merging.staged import nests_checkpoints
 from mergekit_map.models.facts import ModelFacts
 from mergekit_map.models.preflight import InspectedModel
 
@@ -42,7 +38,7 @@ class Need:
 
 def memory_needs(
     space: MergeSpace,
-    spec: MapSpec,
+    spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
 ) -> list[Need]:
@@ -56,13 +52,12 @@ def memory_needs(
     what, size = "the model under evaluation", shipped
     if spec.merge == "memory":
         n = len(models)
-        vectors = "1 task vector" if n == 2 else f"{n - 1} task vectors"
-        held = f"{vectors}, the base model"
+        held = f"{n - 1} task vector{'s' * (n > 2)}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
         what = f"{held} and the one under evaluation"
         size = n * merged + shipped
-        if spec.search.gradients and _elects_signs(space):
+        if spec.search.gradients and elects_signs(space.template["merge_method"]):
             what, size = f"{what}, its gradient", size + merged
     needs = [Need(what, str(device), size, _free_memory(device))]
     if device.type != "cpu":
@@ -73,7 +68,7 @@ def memory_needs(
 
 def disk_needs(
     space: MergeSpace,
-    spec: MapSpec,
+    spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
 ) -> list[Need]:
@@ -91,15 +86,14 @@ def disk_needs(
         _disk_need("the checkpoint that is chosen", Path.cwd(), size),
     ]
     pairs = len(space.names) - 2
-    if spec.search.strategy == "nested" and not is_linear(space) and pairs > 0:
+    if nests_checkpoints(space, spec.search) and pairs > 0:
         needs.append(_disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size))
     return needs
 
 
 def _disk_need(what: str, folder: Path, n_bytes: int) -> Need:
-    folder = folder.absolute()
-    free = shutil.disk_usage(_existing(folder)).free
-    return Need(what, str(folder), n_bytes, free)
+    free = shutil.disk_usage(_existing(folder.absolute())).free
+    return Need(what, str(folder.absolute()), n_bytes, free)
 
 
 def shortages(needs: Sequence[Need]) -> Iterator[Need]:
@@ -149,12 +143,6 @@ def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
     if dtype is None:
         return sum(header.n_bytes for header in headers)
     return sum(header.n_elements for header in headers) * int(dtype.itemsize)
-
-
-def _elects_signs(space: MergeSpace) -> bool:
-    method = merge_methods.get(builtin_method(space.template["merge_method"]))
-    task_vectors = isinstance(method, GeneralizedTaskArithmeticMerge)
-    return task_vectors and method.consensus_method is not None
 
 
 def _free_memory(device: torch.device) -> int | None:

@@ -1,20 +1,14 @@
 """Derivatives of a loss by the coefficients, from passes back through the model.
 
-A merged tensor is ``W = base + sum_k w_k delta_k``, and its weights w are affine in the
-coefficients c. So ``dL/dc_j`` is the sum over tensors and models of ``dw_k/dc_j`` times
-the inner product of ``dL/dW`` with ``delta_k``: one pass back gives the derivatives by
-all coefficients. A tensor's inner products are taken as soon as its gradient is
-complete, and the gradient is freed at once, so that no more than one is held. (That of
-tied embeddings is complete only when the pass has come to the input.) This is exact,
-normalised weights included.
+docs/architecture.md has the mathematics. A tensor's inner products with its task
+vectors are taken as soon as its gradient is complete, and the gradient is freed at
+once, so that no more than one is held. (That of tied embeddings is complete only when
+the pass has come to the input.) This is exact, normalised weights included.
 
-Where signs are elected it would not be. ``W`` jumps, element by element, whenever an
-election turns, and the derivative with the elections held fixed lacks what these jumps
-contribute: on the models that the demo trains up to three quarters of the slope of the
-loss, or its sign. In the place of ``dW/dc`` stands the slope of ``W`` over a tenth of
-the box around c, which counts the elections that turn in between. Being several merges
-long, it is taken once, at the end, for the gradient of all passes, which is kept until
-then: one more copy of the model.
+Where signs are elected it would not be: with the elections held fixed, up to three
+quarters of the slope of the loss, or its sign, were missing on the models that the demo
+trains. There the slope over a tenth of the box is taken once, at the end, for the
+gradient of all passes, which is kept until then: one more copy of the model.
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from mergekit import merge_methods
@@ -32,7 +26,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import MapSpec
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.measurement import Differentiate
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
@@ -58,7 +53,7 @@ _BACKWARD = [(0, 1.5), (-1, -2.0), (-2, 0.5)]
 _Stencil: TypeAlias = Sequence[tuple[float, Sequence[float]]]
 
 
-def check_gradients(merge: Mapping[str, Any], spec: MapSpec) -> list[Problem]:
+def check_gradients(merge: MergeConfig, spec: MapBlock) -> list[Problem]:
     """List what stands against the derivatives that a search asks for."""
     key = ("map", "search", "gradients")
     if not spec.search.gradients:

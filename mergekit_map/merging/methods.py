@@ -8,7 +8,7 @@ equals what the built-in method writes, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from mergekit_map.merging.replay import (
     MethodReplay,
+    Parameters,
     Replay,
     TaskVectorReplay,
     allows_shortcuts,
@@ -48,7 +49,7 @@ TASK_VECTOR_METHODS = (
     "breadcrumbs_ties",
 )
 
-Prepare = Callable[[TensorGroup, Mapping[str, Any]], Replay]
+Prepare = Callable[[TensorGroup, Parameters], Replay]
 
 _recorded: ContextVar[dict[str, Replay] | None] = ContextVar("recorded", default=None)
 
@@ -112,12 +113,18 @@ def recordable_method(name: str) -> str | None:
     else:
         prepare = _method_preparation(builtin)
     spec = replace(
-        builtin.spec,
-        name=twin,
-        pretty_name=f"MAP {builtin.spec.pretty_name or name}",
+        builtin.spec, name=twin, pretty_name=f"MAP {builtin.spec.pretty_name or name}"
     )
     merge_methods.register(MapMethod(spec, prepare))
     return twin
+
+
+def elects_signs(name: str) -> bool | None:
+    """Tell whether a sum of task vectors elects signs; None for other methods."""
+    method = merge_methods.get(builtin_method(name))
+    if not isinstance(method, GeneralizedTaskArithmeticMerge):
+        return None
+    return method.consensus_method is not None
 
 
 def builtin_method(name: str) -> str:
@@ -126,7 +133,7 @@ def builtin_method(name: str) -> str:
 
 
 def _task_vector_preparation(builtin: GeneralizedTaskArithmeticMerge) -> Prepare:
-    def prepare(group: TensorGroup, parameters: Mapping[str, Any]) -> Replay:
+    def prepare(group: TensorGroup, parameters: Parameters) -> Replay:
         base = group.base.tensor
         deltas = base.new_empty((len(group.non_base), *base.shape))
         for index, entry in enumerate(group.non_base):
@@ -153,7 +160,7 @@ def _sparsified(
     builtin: GeneralizedTaskArithmeticMerge,
     delta: Tensor,
     model: Any,
-    parameters: Mapping[str, Any],
+    parameters: Parameters,
 ) -> Tensor:
     extra = {k: parameters[k][model] for k in ("gamma", "epsilon") if k in parameters}
     result: Tensor = sparsify(
@@ -167,7 +174,7 @@ def _sparsified(
 
 
 def _method_preparation(builtin: MergeMethod) -> Prepare:
-    def prepare(group: TensorGroup, parameters: Mapping[str, Any]) -> Replay:
+    def prepare(group: TensorGroup, parameters: Parameters) -> Replay:
         return MethodReplay(builtin, group, parameters)
 
     return prepare

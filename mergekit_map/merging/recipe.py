@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.models.references import referenced_models
+from mergekit_map.merging.staged import by_stage_name
+from mergekit_map.models.references import models_with_adapter, referenced_models
 from mergekit_map.models.sources import fingerprint
+from mergekit_map.results.run_folder import Identity
 
 # Methods that draw no random numbers, so that their merges are the same for every seed.
 _DETERMINISTIC = {
@@ -25,37 +29,45 @@ _DETERMINISTIC = {
 }
 
 
-def stock_config(
-    space: MergeSpace, coefficients: Mapping[str, float]
-) -> dict[str, Any]:
+def stock_config(space: MergeSpace, coefficients: Mapping[str, float]) -> MergeConfig:
     """Give the configuration that unextended mergekit understands."""
     config = space.config(coefficients)
     return {**config, "merge_method": builtin_method(config["merge_method"])}
 
 
-def recipe_command(
-    space: MergeSpace, recipe: str, out: str, options: MergeOptions
-) -> str:
-    """Give the stock command that writes this recipe's checkpoint, bit for bit."""
-    return shlex.join(["mergekit-yaml", recipe, out, *_merge_options(space, options)])
+@dataclass(frozen=True, eq=False)
+class Recipes:
+    """How the merges of a front are written in mergekit's own terms."""
 
+    space: MergeSpace
+    options: MergeOptions
+    stages: Sequence[MergeConfig] = ()  # what is merged before, each with a name
+    folder: Path | None = None  # where that lies, if there are stages
 
-def staged_command(
-    space: MergeSpace, recipe: str, stages: str, out: str, options: MergeOptions
-) -> str:
-    """Give that of a recipe of several stages, whose checkpoints go to ``stages``.
+    def text(self, coefficients: Mapping[str, float], comments: Sequence[str]) -> str:
+        """Write a recipe, for ``mergekit-multi`` where there are stages."""
+        config = stock_config(self.space, coefficients)
+        if self.folder is not None:
+            config = by_stage_name(config, self.folder)
+        return yaml_text([*self.stages, config], comments)
 
-    mergekit takes those that are there already for what it would write.
-    """
-    words = ["mergekit-multi", recipe, "--intermediate-dir", stages, "--out-path", out]
-    return shlex.join([*words, *_merge_options(space, options)])
+    def command(self, recipe: Path, out: str) -> str:
+        """Give the stock command that writes a recipe's checkpoint, bit for bit.
+
+        mergekit takes the stages that are there already for what it would write.
+        """
+        words = ["mergekit-yaml", str(recipe), out]
+        if self.folder is not None:
+            stages = ["--intermediate-dir", str(self.folder), "--out-path", out]
+            words = ["mergekit-multi", str(recipe), *stages]
+        return shlex.join([*words, *_merge_options(self.space, self.options)])
 
 
 def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
     words = []
     if draws_random_numbers(space):
         words += ["--random-seed", str(options.random_seed)]
-    if _has_adapters(space):
+    if models_with_adapter(space.template):
         words += ["--lora-merge-cache", str(options.lora_merge_cache)]
         if options.lora_merge_dtype:
             words += ["--lora-merge-dtype", options.lora_merge_dtype]
@@ -73,13 +85,13 @@ def draws_random_numbers(space: MergeSpace) -> bool:
     return builtin_method(space.template["merge_method"]) not in _DETERMINISTIC
 
 
-def merge_identity(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
+def merge_identity(space: MergeSpace, options: MergeOptions) -> Identity:
     """Name all that decides what a merge with given coefficients is.
 
     Two runs may share measurements only if these are equal.
     """
     template = dict(space.template)
-    identity: dict[str, Any] = {
+    identity: Identity = {
         "method": builtin_method(template.pop("merge_method")),
         "models": {m: fingerprint(m) for m in referenced_models(space.template)},
         "coefficients": {
@@ -93,10 +105,6 @@ def merge_identity(space: MergeSpace, options: MergeOptions) -> dict[str, Any]:
     identity["device"] = str(options.device)
     if draws_random_numbers(space):
         identity["seed"] = options.random_seed
-    if _has_adapters(space):
+    if models_with_adapter(space.template):
         identity["lora_merge_dtype"] = options.lora_merge_dtype
     return identity
-
-
-def _has_adapters(space: MergeSpace) -> bool:
-    return any("+" in model for model in referenced_models(space.template))

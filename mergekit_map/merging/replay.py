@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from mergekit.merge_methods.base import MergeMethod, TensorGroup
 from mergekit.merge_methods.generalized_task_arithmetic import get_mask
 from torch import Tensor
+
+Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
 # Elements handled at a time where slices are independent: the intermediate values then
 # stay in the cache of a CPU.
@@ -49,7 +51,7 @@ class MethodReplay:
 
     method: MergeMethod
     group: TensorGroup
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     plain: bool = False
 
     @property

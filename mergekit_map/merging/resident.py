@@ -112,11 +112,11 @@ def _record(
     options: MergeOptions,
 ) -> dict[str, Replay]:
     config = space.config(coefficients)
-    config["merge_method"] = recordable_method(config["merge_method"])
+    twin = {"merge_method": recordable_method(config["merge_method"])}
     # Threads of mergekit's multi-GPU executor would not see the recording.
     # Small shards leave memory early.
     changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
     options = options.model_copy(update=changes)
     with recording() as replays:
-        write_checkpoint(config, folder, options)
+        write_checkpoint({**config, **twin}, folder, options)
     return dict(replays)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from mergekit import merge_methods
 from mergekit.config import MergeConfiguration
 
-Schema = dict[str, Any]
+Schema: TypeAlias = dict[str, Any]
 
 
 def merge_schema() -> Schema:

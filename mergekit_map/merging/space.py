@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.config.yaml_file import KeyPath
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
+from mergekit_map.models.references import Reference
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
 # says so (None: always).
@@ -43,14 +44,6 @@ class Coefficient:
     places: tuple[KeyPath, ...]
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """A merge that is always measured."""
-
-    label: str
-    coefficients: Mapping[str, float]
-
-
 @dataclass(frozen=True, eq=False)
 class MergeSpace:
     """A merge configuration with named holes.
@@ -59,7 +52,7 @@ class MergeSpace:
     for methods that depend only on the ratio of the weights; it is empty otherwise.
     """
 
-    template: Mapping[str, Any]  # mergekit's schema, without ``map``
+    template: MergeConfig  # mergekit's schema, without ``map``
     coefficients: tuple[Coefficient, ...]
     bounds: NDArray[np.float64]  # (d, 2)
     remainder: tuple[KeyPath, ...] = ()
@@ -70,9 +63,9 @@ class MergeSpace:
         """Name the coefficients, in the order of the columns of a design."""
         return tuple(c.name for c in self.coefficients)
 
-    def config(self, values: Mapping[str, float]) -> dict[str, Any]:
+    def config(self, values: Mapping[str, float]) -> MergeConfig:
         """Fill the holes: a configuration for stock mergekit."""
-        config: dict[str, Any] = copy.deepcopy(dict(self.template))
+        config = copy.deepcopy(dict(self.template))
         rest = 1.0
         for coefficient in self.coefficients:
             rest -= values[coefficient.name]
@@ -86,28 +79,27 @@ class MergeSpace:
         """Turn a row of a design (d,) into named coefficients."""
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
-    def anchors(self) -> tuple[Anchor, ...]:
-        """List the base model, every single model and the uniform soup.
+    def anchors(self) -> dict[str, dict[str, float]]:
+        """Label the base model, every single model and the uniform soup.
 
         With sparsified methods a single model is the merge with its weight alone at 1,
         not the fine-tuned model itself; models of fixed weight stay as they are.
         """
         models = list(dict.fromkeys(c.model for c in self.coefficients))
         shares = len(models) + bool(self.remainder)
-        anchors = []
+        anchors = {}
         if self.remainder or self.template.get("base_model") is not None:
             zero = self.remainder_model or BASE
-            anchors.append(Anchor(zero, self._uniform("", 0.0)))
-        anchors += [Anchor(model, self._uniform(model, 1.0)) for model in models]
-        soup = {c.name: 1.0 / shares for c in self.coefficients}
-        return (*anchors, Anchor(SOUP, soup))
+            anchors[zero] = self._uniform("", 0.0)
+        anchors |= {model: self._uniform(model, 1.0) for model in models}
+        return {**anchors, SOUP: {c.name: 1.0 / shares for c in self.coefficients}}
 
     def _uniform(self, model: str, weight: float) -> dict[str, float]:
         return {c.name: weight * (c.model == model) for c in self.coefficients}
 
 
 def build_space(
-    merge: Mapping[str, Any], search: SearchSpec
+    merge: MergeConfig, search: SearchSpec
 ) -> tuple[MergeSpace | None, list[Problem]]:
     """Find what is searched in a merge configuration that mergekit accepts.
 
@@ -132,13 +124,8 @@ def build_space(
     if problem is not None:
         return None, [problem]
     bounds, problems = _bounds(search, [c.name for c in kept])
-    space = MergeSpace(
-        template,
-        kept,
-        bounds,
-        remainder.places if remainder else (),
-        remainder.name if remainder else "",
-    )
+    rest = (remainder.places, remainder.name) if remainder else ((), "")
+    space = MergeSpace(template, kept, bounds, *rest)
     return (None if problems else space), problems
 
 
@@ -180,21 +167,17 @@ def _short_names(models: list[str]) -> dict[str, str]:
     No model has the name of an anchor.
     """
     names = {}
-    distinct = list(dict.fromkeys(models))
-    for model in distinct:
-        parts = model.split("+")[-1].split("@")[0].rstrip("/").split("/")
-        others = [
-            m.split("+")[-1].split("@")[0].rstrip("/") for m in distinct if m != model
-        ]
+    paths = {model: Reference.parse(model).parts[-1].names for model in models}
+    for model in paths:
+        parts = paths[model]
+        others = [path for other, path in paths.items() if other != model]
         depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
-        while depth < len(parts) and any(
-            other.split("/")[-depth:] == parts[-depth:] for other in others
-        ):
+        while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
             depth += 1
         name = "/".join(parts[-depth:])
         names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
     if len(set(names.values())) < len(names):
-        return {model: model for model in distinct}
+        return {model: model for model in paths}
     return names
 
 

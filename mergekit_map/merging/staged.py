@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mergekit import merge_methods
-from mergekit.merge_methods.generalized_task_arithmetic import (
-    GeneralizedTaskArithmeticMerge,
-)
-
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.yaml_file import KeyPath
+from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.merging.entries import method_spec
-from mergekit_map.merging.methods import builtin_method
+from mergekit_map.merging.methods import builtin_method, elects_signs
 from mergekit_map.merging.space import MergeSpace
+
+
+def nests_checkpoints(space: MergeSpace, search: SearchSpec) -> bool:
+    """Tell whether a search merges checkpoints pair by pair."""
+    return search.strategy == "nested" and not is_linear(space)
 
 
 def is_linear(space: MergeSpace) -> bool:
@@ -24,17 +25,13 @@ def is_linear(space: MergeSpace) -> bool:
 
     A merge of merges is then one merge, with products of weights.
     """
-    name = builtin_method(space.template["merge_method"])
-    method = merge_methods.get(name)
-    if isinstance(method, GeneralizedTaskArithmeticMerge):
-        sums = method.consensus_method is None  # without it no sign is elected
-    else:
-        sums = name == "linear"
+    name = space.template["merge_method"]
+    sums = elects_signs(name) is False or builtin_method(name) == "linear"
     # Weights that sum to 1 are their own normalisation.
     return sums and (bool(space.remainder) or not _normalizes(space.template))
 
 
-def _normalizes(template: Mapping[str, Any]) -> bool:
+def _normalizes(template: MergeConfig) -> bool:
     defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
     parts: list[Any] = [template]
     found = [(template.get("parameters") or {}).get("normalize", defaults["normalize"])]
@@ -82,9 +79,7 @@ def staging_problems(space: MergeSpace) -> list[Problem]:
 _SHARED_TOKENIZERS = ({"source": "base"}, {"source": "union"})
 
 
-def pair_merge(
-    space: MergeSpace, labels: Sequence[str], merged: Path
-) -> dict[str, Any]:
+def pair_merge(space: MergeSpace, labels: Sequence[str], merged: Path) -> MergeConfig:
     """Configure the merge of two groups, in mergekit's schema without their weights.
 
     Args:
@@ -107,7 +102,7 @@ def pair_merge(
     return {**template, "models": models}
 
 
-def by_stage_name(config: Mapping[str, Any], merged: Path) -> dict[str, Any]:
+def by_stage_name(config: MergeConfig, merged: Path) -> MergeConfig:
     """Name checkpoints in a folder as ``mergekit-multi`` does: by their stage."""
     named = copy.deepcopy(dict(config))
     for entry in named["models"]:

@@ -23,8 +23,10 @@ from mergekit.plan import MergePlanner
 from pydantic import ValidationError
 
 from mergekit_map.config.parsing import Problem
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.entries import model_entries
 from mergekit_map.merging.space import MergeSpace, put
+from mergekit_map.models.references import models_with_adapter
 
 _Weights = dict[tuple[str, ModelReference], float]  # tensor name and model to weight
 
@@ -89,7 +91,7 @@ def weight_table(
 
 def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
     """Let mergekit plan the merge, which checks every parameter of every tensor."""
-    if any("+" in entry.model for entry in model_entries(space.template)):
+    if models_with_adapter(space.template):
         return []  # planning would merge the adapters first, which takes long
     coefficients = dict.fromkeys(space.names, 0.5)
     reference = space.template.get("base_model") or next(
@@ -112,7 +114,7 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
 
 
 def _planned(
-    config: dict[str, Any],
+    config: MergeConfig,
     model_config: transformers.PretrainedConfig,
     options: MergeOptions,
 ) -> _Weights:

@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -114,18 +113,17 @@ def _own_name(path: Path) -> str | None:
     return named.get("task") or named.get("group")
 
 
-def _task(task: EvolveTask, file: Path | None, settings: Settings) -> dict[str, Any]:
+def _task(task: EvolveTask, file: Path | None, settings: Settings) -> dict[str, object]:
     metric, _, kept = task.metric.partition(",")
-    spec: dict[str, Any] = {"lm_eval": str(file or task.name), "metric": metric}
-    if kept:
-        spec["filter"] = kept
-    for key in ("limit", "num_fewshot"):
-        value = settings.model_dump()[key]
-        if value is not None:
-            spec[key] = value
-    if settings.apply_chat_template:
-        spec["apply_chat_template"] = True
-    return spec
+    spec = {
+        "lm_eval": str(file or task.name),
+        "metric": metric,
+        "filter": kept or None,
+        "limit": settings.limit,
+        "num_fewshot": settings.num_fewshot,
+        "apply_chat_template": settings.apply_chat_template or None,
+    }
+    return {key: value for key, value in spec.items() if value is not None}
 
 
 def _wrapped(changes: Sequence[str]) -> Iterator[str]:

@@ -7,10 +7,10 @@ their own for groups of layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.migrating.genome import Genome
 
 SPARSE = {"ties", "dare_ties"}  # methods with a density
@@ -21,7 +21,7 @@ DENSITY = 0.5  # mergekit-evolve starts from 1, at which nothing is left out
 class Space:
     """What is merged, in mergekit's schema, and how much of it is searched."""
 
-    merge: Mapping[str, Any]
+    merge: MergeConfig
     coefficients: int
     ratio: bool  # whether only the ratio of the weights counts
     filters: bool  # whether the filters have weights of their own
@@ -39,21 +39,19 @@ def build_evolve_space(genome: Genome) -> Space:
         ratio = method == "slerp" or genome.normalize is not False
     if ratio:
         filters = []
-    merge: dict[str, Any] = {"merge_method": _method(genome)}
-    if genome.task_vectors:
-        merge["base_model"] = genome.base_model
-    merge["models"] = _entries(models, filters, sparse=method in SPARSE)
-    parameters = {}
-    if genome.task_vectors or not ratio:
-        parameters["normalize"] = ratio
-    if method in SPARSE:
-        parameters["int8_mask"] = True
-    merge |= {"parameters": parameters} if parameters else {}
+    parameters = {"normalize": ratio} if genome.task_vectors or not ratio else {}
     tokenizer = genome.tokenizer_source
     if tokenizer == "base" and not genome.task_vectors and genome.base_model:
         tokenizer = genome.base_model
-    merge |= {"tokenizer_source": tokenizer} if tokenizer else {}
-    merge["dtype"] = "bfloat16"
+    merge = {
+        "merge_method": _method(genome),
+        "base_model": genome.base_model if genome.task_vectors else None,
+        "models": _entries(models, filters, sparse=method in SPARSE),
+        "parameters": parameters | ({"int8_mask": True} if method in SPARSE else {}),
+        "tokenizer_source": tokenizer,
+        "dtype": "bfloat16",
+    }
+    merge = {key: value for key, value in merge.items() if value}
     count = len(models) * (1 + len(filters)) - ratio
     return Space(merge, count, ratio, bool(filters))
 
@@ -66,18 +64,15 @@ def _method(genome: Genome) -> str:
 
 def _entries(
     models: Sequence[str], filters: Sequence[str], *, sparse: bool
-) -> list[dict[str, Any]]:
+) -> list[MergeConfig]:
     """List the models, with a name in the place of every weight under a filter."""
     short = [re.split(r"[/+]", m.rstrip("/"))[-1].split("@")[0] for m in models]
     names = short if len(set(short)) == len(short) else models
-    entries = []
+    entries: list[MergeConfig] = []
     for model, name in zip(models, names, strict=True):
-        parameters: dict[str, Any] = {"density": DENSITY} if sparse else {}
-        if filters:
-            parameters["weight"] = [
-                *({"filter": f, "value": f"{name}_{f}"} for f in filters),
-                {"value": f"{name}_rest"},
-            ]
-        entry: dict[str, Any] = {"model": model}
-        entries.append(entry | ({"parameters": parameters} if parameters else {}))
+        named = [{"filter": f, "value": f"{name}_{f}"} for f in filters]
+        weights = {"weight": [*named, {"value": f"{name}_rest"}]} if filters else {}
+        parameters = {**({"density": DENSITY} if sparse else {}), **weights}
+        given = {"parameters": parameters} if parameters else {}
+        entries.append({"model": model, **given})
     return entries

@@ -7,17 +7,16 @@ model of another size, or other special tokens in another vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.models.facts import ModelFacts
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.layout import compare_dtypes, compare_layouts
 from mergekit_map.models.settings import compare_settings
-from mergekit_map.models.tokenizers import compare_tokenizers, same_rows
+from mergekit_map.models.vocabularies import compare_tokenizers, same_rows
 
 # Tokens that fill, or stand for what is unknown: what texts say does not need them.
 _HARMLESS_TOKENS = ("pad_token", "unk_token")
@@ -27,7 +26,7 @@ _CRIMES = frozenset({"rope-theta", "rope-scaling", "activation", "bias"})
 
 
 def compare_models(
-    mine: ModelFacts, base: ModelFacts, merge: Mapping[str, Any], options: MergeOptions
+    mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     """List what stands against merging a model with the base model, by cause."""
     architecture = _compare_architectures(mine, base)
@@ -49,7 +48,7 @@ def compare_models(
     return found
 
 
-def _is_aligned(merge: Mapping[str, Any]) -> bool:
+def _is_aligned(merge: MergeConfig) -> bool:
     return bool(merge.get("tokenizer") or merge.get("tokenizer_source"))
 
 
@@ -82,7 +81,7 @@ def _compare_ties(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
 
 
 def _compare_vocabularies(
-    mine: ModelFacts, base: ModelFacts, merge: Mapping[str, Any], options: MergeOptions
+    mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
     rows = (mine.vocabulary_size, base.vocabulary_size)
     if options.unsafe_truncate_embeddings:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from mergekit.architecture import WeightInfo, arch_info_for_config
@@ -15,8 +15,11 @@ from transformers import AutoConfig, PretrainedConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.settings import Settings
 from mergekit_map.models.sources import ModelFiles
 from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class ModelFacts:
     unread: frozenset[str]  # of "tokenizer" and "headers"
 
     @cached_property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Give the configuration without nesting: ``rope_parameters.rope_theta``."""
         return dict(_flat(self.config.to_dict()))
 
@@ -76,25 +79,23 @@ def read_facts(
     """
     if quantization := files.config.get("quantization_config"):
         return None, [_quantized(quantization)]
-    found: list[Finding] = []
-    config, tokenizer, headers = None, None, None
-    try:
-        config = _read_config(files, options)
-    except MergeError as error:
-        found.append(Finding("configuration", "error", str(error)))
-    try:
-        tokenizer = read_tokenizer(files.folder)
-    except MergeError as error:
-        found.append(Finding("tokenizer", "error", str(error)))
-    try:
-        headers = files.headers()
-    except MergeError as error:
-        found.append(Finding("weights", "error", str(error)))
+    findings: list[Finding] = []
+
+    def attempt(code: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except MergeError as error:
+            findings.append(Finding(code, "error", str(error)))
+            return None
+
+    config = attempt("configuration", lambda: _read_config(files, options))
+    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder))
+    headers = attempt("weights", files.headers)
     if config is None:
-        return None, found
+        return None, findings
     unread = {"tokenizer": "tokenizer", "weights": "headers"}
-    missing = frozenset(unread[finding.code] for finding in found)
-    return ModelFacts(name, files, config, tokenizer, headers or {}, missing), found
+    missing = frozenset(unread[finding.code] for finding in findings)
+    return ModelFacts(name, files, config, tokenizer, headers or {}, missing), findings
 
 
 def _read_config(files: ModelFiles, options: MergeOptions) -> PretrainedConfig:
@@ -128,7 +129,7 @@ def _quantized(quantization: Any) -> Finding:
     return Finding("quantized", "error", f"{cause}numbers that can be added up", advice)
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")

@@ -34,16 +34,10 @@ def judge_weights(
     *,
     has_base: bool,
 ) -> dict[str, list[Finding]]:
-    """List what the figures say against each model.
+    """List what the figures say against each model, by reference, the base model first.
 
-    Args:
-        weights: Of all models by reference, the base model first, or any.
-        figures: Of the same models.
-        names: What they are called in messages.
-        same_files: Tells whether two models have the same files. Asked where no
-            difference was read, and not all was read.
-        has_base: Whether the first model is a base model. Without one there are no
-            task vectors whose length or direction could be judged.
+    Where no difference was read, and not all was read, ``same_files`` is asked. Where
+    the first is no base model, there are no task vectors to be judged.
     """
     base = next(iter(weights))
     found: dict[str, list[Finding]] = {reference: [] for reference in weights}
@@ -79,10 +73,11 @@ def judge_weights(
 
 def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:
     if tensors:
-        cause = f"{len(tensors)} of its tensors hold NaN or infinity ({some(tensors)})"
+        which = some(tensors)
+        cause = f"{len(tensors)} of its tensors hold NaN or infinity ({which}), and so "
+        cause += "would every merge"
         advice = "download the model again, or take an earlier checkpoint of it"
-        text = f"{cause}, and so would every merge"
-        yield Finding("weights-not-finite", "error", text, advice)
+        yield Finding("weights-not-finite", "error", cause, advice)
 
 
 def _zeroed(figure: VectorFigures, base: str) -> Iterator[Finding]:

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from mergekit_map.models.findings import Finding, some
 from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.references import ModelPart
+from mergekit_map.models.settings import Settings
 from mergekit_map.models.sources import ModelFiles, damaged
 
 _PREFIX = "base_model.model."
@@ -33,6 +35,8 @@ _MORE = (
     "trainable_token_indices",
     "use_qalora",
 )
+
+_ADVICE = "write the model it was trained on in front of the '+'"
 
 
 def _compiles(pattern: str) -> str:
@@ -66,7 +70,7 @@ class _LoraSettings(BaseModel):
 class Adapter:
     """The matrices of an adapter, by the tensor of the model that they change."""
 
-    settings: Mapping[str, Any]  # adapter_config.json, defaults filled in
+    settings: Settings  # adapter_config.json, defaults filled in
     matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B, ...
     whole: Mapping[str, TensorHeader]  # tensors that it puts in the place of others
 
@@ -100,7 +104,7 @@ def read_adapter(files: ModelFiles) -> Adapter:
     return Adapter(settings, matrices, whole)
 
 
-def _read_settings(files: ModelFiles) -> Mapping[str, Any]:
+def _read_settings(files: ModelFiles) -> Settings:
     if files.config.get("peft_type", "LORA") != "LORA":
         return files.config
     try:
@@ -113,13 +117,7 @@ def _read_settings(files: ModelFiles) -> Mapping[str, Any]:
 def check_adapter(
     adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
 ) -> Iterator[Finding]:
-    """List what stands against an adapter on the model that is written in front of it.
-
-    Args:
-        adapter: The adapter.
-        front: The reference of that model.
-        headers: Of its tensors.
-    """
+    """List what stands against an adapter on the model ``front``, with its headers."""
     kind = adapter.settings.get("peft_type")
     if kind in _PROMPTS:
         cause = f"its adapter ({kind}) changes no weights, so there is nothing to merge"
@@ -128,8 +126,7 @@ def check_adapter(
     trained_on = str(adapter.settings.get("base_model_name_or_path") or "")
     if trained_on and not _same_model(trained_on, front):
         cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
-        advice = "write the model it was trained on in front of the '+'"
-        yield Finding("adapter-base", "warning", cause, advice)
+        yield Finding("adapter-base", "warning", cause, _ADVICE)
     if adapter.obscure:
         cause = f"its adapter ({adapter.obscure}) is not looked into"
         yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
@@ -144,19 +141,15 @@ def _check_matrices(
     lost = sorted(name for name in changed if name not in headers)
     if lost:
         cause = f"its adapter changes {len(lost)} tensors that {front} does not have "
-        advice = "write the model it was trained on in front of the '+'"
-        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", advice)
+        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", _ADVICE)
         return
     for name in sorted(changed):
         shape = _shape(adapter, name)
         if shape != headers[name].shape:
-            got = (
-                "matrices that do not fit" if shape is None else f"shape {list(shape)}"
-            )
+            got = f"shape {list(shape)}" if shape else "matrices that do not fit"
             cause = f"what its adapter adds to {name} has {got}, and {front} has "
-            advice = "write the model it was trained on in front of the '+'"
-            text = f"{cause}{list(headers[name].shape)} there"
-            yield Finding("adapter-shapes", "error", text, advice)
+            cause += f"{list(headers[name].shape)} there"
+            yield Finding("adapter-shapes", "error", cause, _ADVICE)
             return
     ranks = {n: m["lora_A"].shape[0] for n, m in adapter.matrices.items()}
     for name, rank in sorted(ranks.items()):
@@ -185,13 +178,11 @@ def _same_model(one: str, other: str) -> bool:
     """Compare folders, or the last parts of two names."""
     if Path(one).is_dir() and Path(other).is_dir():
         return Path(one).resolve() == Path(other).resolve()
-    last = [text.split("@")[0].rstrip("/").split("/")[-1] for text in (one, other)]
-    return last[0].lower() == last[1].lower()
+    ours, theirs = (ModelPart.parse(text).names[-1] for text in (one, other))
+    return ours.lower() == theirs.lower()
 
 
-def _of_module(
-    settings: Mapping[str, Any], patterns: str, tensor: str, default: str
-) -> Any:
+def _of_module(settings: Settings, patterns: str, tensor: str, default: str) -> Any:
     """Look a setting up as peft does: the first pattern that ends the module's name."""
     module = tensor.removesuffix(".weight")
     for pattern, value in (settings.get(patterns) or {}).items():

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.yaml_file import KeyPath
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.compatibility import compare_models
 from mergekit_map.models.facts import ModelFacts, read_facts
@@ -27,10 +26,10 @@ from mergekit_map.models.lora import (
     check_adapter,
     read_adapter,
 )
-from mergekit_map.models.references import referenced_models
+from mergekit_map.models.references import ModelPart, Reference, referenced_models
 from mergekit_map.models.sources import find_model, weights_fingerprint
-from mergekit_map.models.tokenizers import same_rows
 from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
+from mergekit_map.models.vocabularies import same_rows
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.
@@ -56,7 +55,7 @@ class InspectedModel:
             return None
         if any(header.file is None for header in self.facts.headers.values()):
             return None
-        if "+" not in self.reference:
+        if Reference.parse(self.reference).adapter is None:
             return StoredWeights(self.facts.headers)
         if self.adapter is None or self.adapter.obscure:
             return None
@@ -71,7 +70,7 @@ class Family:
     figures: Figures | None  # None where no two models could be read
 
 
-def check_models(merge: Mapping[str, Any], options: MergeOptions) -> list[Problem]:
+def check_models(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
     """List what stands against merging these models, downloading them at need.
 
     ``merge`` is a configuration that ``check_merge`` accepts. Every model is looked at,
@@ -87,7 +86,7 @@ def check_models(merge: Mapping[str, Any], options: MergeOptions) -> list[Proble
 
 
 def inspect_models(
-    merge: Mapping[str, Any], options: MergeOptions, *, download: bool
+    merge: MergeConfig, options: MergeOptions, *, download: bool
 ) -> Family:
     """Look at every model of a configuration that ``check_merge`` accepts.
 
@@ -110,7 +109,8 @@ def inspect_models(
 def _look_at(
     reference: str, name: str, key: KeyPath, options: MergeOptions, *, download: bool
 ) -> InspectedModel:
-    front, _, lora = reference.partition("+")
+    parsed = Reference.parse(reference)
+    front = str(parsed.model)
     model = InspectedModel(reference, name, key, None, None, ())
     try:
         files = find_model(front, weights=download)
@@ -124,7 +124,9 @@ def _look_at(
         else:
             facts, found = read_facts(files, name, options)
             model = _with(replace(model, facts=facts), found)
-    return _look_at_adapter(model, front, lora) if lora else model
+    if parsed.adapter is None:
+        return model
+    return _look_at_adapter(model, front, str(parsed.adapter))
 
 
 def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> InspectedModel:
@@ -159,7 +161,7 @@ def _check_base(base: InspectedModel) -> InspectedModel:
 def _compare(
     model: InspectedModel,
     base: InspectedModel,
-    merge: Mapping[str, Any],
+    merge: MergeConfig,
     options: MergeOptions,
 ) -> InspectedModel:
     if model.facts is None:
@@ -216,7 +218,8 @@ def _have_same_files(one: str, other: str) -> bool:
 
 
 def _all_weights(reference: str) -> list[list[str]]:
-    return [weights_fingerprint(find_model(part)) for part in reference.split("+")]
+    parts = Reference.parse(reference).parts
+    return [weights_fingerprint(find_model(str(part))) for part in parts]
 
 
 def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
@@ -226,12 +229,12 @@ def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
 def _names(references: Sequence[str]) -> dict[str, str]:
     """Call folders by their last part, unless two have the same."""
     short = {
-        reference: "+".join(_short(part) for part in reference.split("+"))
+        reference: "+".join(map(_short, Reference.parse(reference).parts))
         for reference in references
     }
     names = list(short.values())
     return {r: name if names.count(name) == 1 else r for r, name in short.items()}
 
 
-def _short(part: str) -> str:
-    return Path(part).name if Path(part.split("@")[0]).is_dir() else part
+def _short(part: ModelPart) -> str:
+    return Path(str(part)).name if part.is_folder else str(part)

@@ -1,28 +1,112 @@
-"""The models that a merge configuration names, and where."""
+"""How models are named, ``base@revision+adapter``, and where configurations do so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from mergekit_map.config.yaml_file import KeyPath
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 
 Setting = tuple[KeyPath, Any]
 
+# Keys of a merge configuration that hold a model.
+MODEL_KEYS = {"model", "base_model", "tokenizer_source", "source"}
 
-def referenced_models(merge: Mapping[str, Any]) -> dict[str, KeyPath]:
+
+@dataclass(frozen=True)
+class ModelPart:
+    """A model or an adapter: a folder, or a repository of the Hub."""
+
+    path: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ModelPart:
+        """Read ``path`` or ``path@revision``."""
+        path, at, revision = text.partition("@")
+        return cls(path, revision if at else None)
+
+    def __str__(self) -> str:
+        return self.path if self.revision is None else f"{self.path}@{self.revision}"
+
+    @property
+    def is_folder(self) -> bool:
+        """Tell whether it lies on this machine."""
+        return Path(self.path).is_dir()
+
+    @property
+    def names(self) -> list[str]:
+        """List the folders of the path; the last one is what it is called."""
+        return self.path.rstrip("/").split("/")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model as configurations name it; mergekit's type would load torch."""
+
+    parts: tuple[ModelPart, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """Read ``base`` or ``base+adapter``."""
+        return cls(tuple(map(ModelPart.parse, text.split("+"))))
+
+    @property
+    def model(self) -> ModelPart:
+        """Give the whole model in front."""
+        return self.parts[0]
+
+    @property
+    def adapter(self) -> ModelPart | None:
+        """Give the adapter behind the ``+``."""
+        return self.parts[1] if len(self.parts) > 1 else None
+
+
+def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
+    """Make local paths, which start at ``directory``, absolute."""
+
+    def absolute(part: ModelPart) -> str:
+        folder = (directory / part.path).resolve()
+        return str(replace(part, path=str(folder)) if folder.is_dir() else part)
+
+    def copied(content: Any) -> Any:
+        if isinstance(content, list):
+            return [copied(item) for item in content]
+        if not isinstance(content, Mapping):
+            return content
+        return {
+            key: "+".join(map(absolute, Reference.parse(value).parts))
+            if key in MODEL_KEYS and isinstance(value, str)
+            else value
+            if key == "parameters"
+            else copied(value)
+            for key, value in content.items()
+        }
+
+    result: MergeConfig = copied(merge)
+    return result
+
+
+def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
     """Map every model of a configuration, the base included, to where it stands."""
-    found: dict[str, KeyPath] = {}
+    places: dict[str, KeyPath] = {}
     if merge.get("base_model") is not None:
-        found[str(merge["base_model"])] = ("base_model",)
+        places[str(merge["base_model"])] = ("base_model",)
     for key, entry, _ in walk_entries(merge):
-        found.setdefault(str(entry["model"]), (*key, "model"))
-    return found
+        places.setdefault(str(entry["model"]), (*key, "model"))
+    return places
+
+
+def models_with_adapter(merge: MergeConfig) -> list[str]:
+    """List the models that have an adapter behind them."""
+    return [m for m in referenced_models(merge) if Reference.parse(m).adapter]
 
 
 def walk_entries(
-    merge: Mapping[str, Any], key: KeyPath = (), outer: Setting | None = None
-) -> Iterator[tuple[KeyPath, Mapping[str, Any], Setting | None]]:
+    merge: MergeConfig, key: KeyPath = (), outer: Setting | None = None
+) -> Iterator[tuple[KeyPath, MergeConfig, Setting | None]]:
     """Walk the entries of models: where each stands, and the weight set around it."""
     for index, entry in enumerate(merge.get("models") or ()):
         yield (*key, "models", index), entry, outer
@@ -36,7 +120,7 @@ def walk_entries(
         yield from walk_entries(module, place, weight_setting(module, place) or outer)
 
 
-def weight_setting(part: Mapping[str, Any], key: KeyPath) -> Setting | None:
+def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
     """Give the weight that a part of a configuration sets, and where it stands."""
     weight = (part.get("parameters") or {}).get("weight")
     return None if weight is None else ((*key, "parameters", "weight"), weight)

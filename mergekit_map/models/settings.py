@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from mergekit_map.models.findings import Finding, Severity
+
+Settings: TypeAlias = Mapping[str, Any]  # what a JSON file of a model holds
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,13 @@ class _Rule:
     advice: str
 
 
+_WINDOW = _Rule(
+    "sliding-window",
+    "warning",
+    r"(use_)?sliding_window|max_window_layers|layer_types",
+    "its attention reaches back another distance",
+    "the merge has the window of the base model; measure texts as long as yours",
+)
 _RULES = (
     _Rule(
         "size",
@@ -61,13 +70,7 @@ _RULES = (
         "its norms add another epsilon",
         "the merge adds that of the base model; check that both are of one family",
     ),
-    _Rule(
-        "sliding-window",
-        "warning",
-        r"(use_)?sliding_window|max_window_layers|layer_types",
-        "its attention reaches back another distance",
-        "the merge has the window of the base model; measure texts as long as yours",
-    ),
+    _WINDOW,
     _Rule(
         "context-length",
         "warning",
@@ -109,15 +112,11 @@ _LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
 
 
 def compare_settings(
-    mine: Mapping[str, Any], base: Mapping[str, Any], name: str, *, layered: bool
+    mine: Settings, base: Settings, name: str, *, layered: bool
 ) -> list[Finding]:
-    """Say in one finding all differences that have one cause.
+    """Say in one finding all differences to the base model that have one cause.
 
-    Args:
-        mine: Of the model, without nesting.
-        base: Of the base model.
-        name: Of the base model.
-        layered: Whether layers are combined as the user says.
+    The settings are without nesting; ``layered`` combines layers as the user says.
     """
     differences: dict[_Rule, list[str]] = {}
     for key in sorted(mine.keys() & base.keys()):
@@ -130,21 +129,15 @@ def compare_settings(
     if any(rule.code == "size" for rule in differences) or not _windows(mine, base):
         # How far each layer looks back follows from how many there are, and is
         # without meaning where none looks back less than to the beginning.
-        differences = {
-            rule: texts
-            for rule, texts in differences.items()
-            if rule.code != "sliding-window"
-        }
-    return [
-        Finding(
-            rule.code, rule.severity, f"{rule.meaning}: {text} in {name}", rule.advice
-        )
-        for rule, texts in differences.items()
-        for text in [", ".join(dict.fromkeys(texts))]
-    ]
+        differences.pop(_WINDOW, None)
+    findings = []
+    for rule, texts in differences.items():
+        cause = f"{rule.meaning}: {', '.join(dict.fromkeys(texts))} in {name}"
+        findings.append(Finding(rule.code, rule.severity, cause, rule.advice))
+    return findings
 
 
-def _windows(*models: Mapping[str, Any]) -> list[Any]:
+def _windows(*models: Settings) -> list[Any]:
     """List the sliding windows of models that have one."""
     windows = [v for m in models for k, v in m.items() if k.endswith("sliding_window")]
     return [window for window in windows if window not in (None, False)]

@@ -5,15 +5,13 @@ Reads headers and configuration files; whoever needs weights reads rows of them.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 from huggingface_hub.errors import (  # type: ignore[attr-defined]
@@ -25,11 +23,12 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 from pydantic import ValidationError
 
 from mergekit_map.errors import MergeError
+from mergekit_map.files import sha256
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
+from mergekit_map.models.references import ModelPart, Reference
+from mergekit_map.models.settings import Settings
 
 _BLOCK = 1 << 22  # bytes read at a time
-
-_REFERENCES = ("model", "base_model", "tokenizer_source", "source")
 
 _DESCRIPTIONS = ["*.json", "tokenizer.model"]
 _INDEX = "model.safetensors.index.json"
@@ -40,7 +39,7 @@ class ModelFiles:
     """A model or an adapter: its folder, and its weights if they are there."""
 
     folder: Path
-    config: Mapping[str, Any]  # config.json, or adapter_config.json
+    config: Settings  # config.json, or adapter_config.json
     is_adapter: bool
     # Headers of a model of the Hub whose weights are not here.
     fetched: Mapping[str, TensorHeader] | None = None
@@ -110,7 +109,7 @@ def _read_index(folder: Path) -> Mapping[str, str]:
     return weight_map
 
 
-def read_json_file(path: Path) -> dict[str, Any]:
+def read_json_file(path: Path) -> Settings:
     """Read a file that holds one JSON object.
 
     Raises:
@@ -145,19 +144,19 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     Raises:
         MergeError: there is no such folder or Hub repository, or it holds no model.
     """
-    path, _, revision = reference.partition("@")
-    if Path(path).is_dir():
-        return _open_folder(Path(path), reference)
+    part = ModelPart.parse(reference)
+    if part.is_folder:
+        return _open_folder(Path(part.path), reference)
+    patterns = [*_DESCRIPTIONS, *(["*.safetensors"] if weights else [])]
+    files = _open_folder(_download(part, patterns), reference)
     if weights:
-        folder = _download(path, revision or None, [*_DESCRIPTIONS, "*.safetensors"])
-        return _open_folder(folder, reference)
-    files = _open_folder(_download(path, revision or None, _DESCRIPTIONS), reference)
+        return files
     if files.is_adapter:
         return find_model(reference)
     try:
         files.weight_files()
     except MergeError:
-        return replace(files, fetched=_fetch_headers(path, revision or None))
+        return replace(files, fetched=_fetch_headers(part))
     return files
 
 
@@ -171,10 +170,11 @@ def _open_folder(folder: Path, reference: str) -> ModelFiles:
     )
 
 
-def _download(path: str, revision: str | None, patterns: list[str]) -> Path:
+def _download(part: ModelPart, patterns: list[str]) -> Path:
+    path = part.path
     try:
         folder = huggingface_hub.snapshot_download(
-            path, revision=revision, allow_patterns=patterns
+            path, revision=part.revision or None, allow_patterns=patterns
         )
     except HFValidationError:
         raise MergeError(
@@ -190,10 +190,11 @@ def _download(path: str, revision: str | None, patterns: list[str]) -> Path:
     return Path(folder)
 
 
-def _fetch_headers(path: str, revision: str | None) -> dict[str, TensorHeader]:
+def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
+    path = part.path
     try:
         api = huggingface_hub.HfApi()
-        found = api.get_safetensors_metadata(path, revision=revision)
+        metadata = api.get_safetensors_metadata(path, revision=part.revision or None)
     except NotASafetensorsRepoError:
         raise MergeError(
             f"{path} holds no weights as safetensors; convert it with save_pretrained"
@@ -205,7 +206,7 @@ def _fetch_headers(path: str, revision: str | None) -> dict[str, TensorHeader]:
             "HF_HUB_OFFLINE"
         ) from None
     headers: dict[str, TensorHeader] = {}
-    for name, file in found.files_metadata.items():
+    for name, file in metadata.files_metadata.items():
         tensors = {key: vars(tensor) for key, tensor in file.tensors.items()}
         headers.update(parse_headers(tensors, Path(path, name), 0, here=False))
     return headers
@@ -216,40 +217,13 @@ def _reason(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def absolute_references(merge: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Make local paths, which start at ``directory``, absolute."""
-    result: dict[str, Any] = copy.deepcopy(dict(merge))
-    for holder, key in _references(result):
-        parts = str(holder[key]).split("+")
-        holder[key] = "+".join(_absolute(part, directory) for part in parts)
-    return result
-
-
-def _absolute(reference: str, directory: Path) -> str:
-    path, at, revision = reference.partition("@")
-    folder = (directory / path).resolve()
-    return f"{folder}{at}{revision}" if folder.is_dir() else reference
-
-
-def _references(part: Any) -> Iterator[tuple[Any, str]]:
-    if isinstance(part, dict):
-        for key, value in part.items():
-            if key in _REFERENCES and isinstance(value, str):
-                yield part, key
-            elif key != "parameters":
-                yield from _references(value)
-    elif isinstance(part, list):
-        for item in part:
-            yield from _references(item)
-
-
 def fingerprint(reference: str) -> str:
     """Digest the content of a model: weights, configuration, tokenizer.
 
     The same model at another path has the same fingerprint.
     """
-    parts = [find_model(part).folder for part in reference.split("+")]
-    return _digest("".join(_fingerprint_folder(f) for f in parts).encode())
+    folders = [find_model(str(p)).folder for p in Reference.parse(reference).parts]
+    return sha256("".join(map(_fingerprint_folder, folders)))[:16]
 
 
 def weights_fingerprint(files: ModelFiles) -> list[str]:
@@ -265,7 +239,7 @@ def _fingerprint_folder(folder: Path) -> str:
     kinds = {".safetensors", ".bin", ".json", ".model"}
     files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
     lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
-    return _digest("".join(lines).encode())
+    return sha256("".join(lines))[:16]
 
 
 def _fingerprint_file(path: Path) -> str:
@@ -285,7 +259,3 @@ def _hash(path: Path, *_version: int) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]

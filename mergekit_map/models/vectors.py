@@ -101,14 +101,9 @@ def measure_vectors(
 ) -> Figures:
     """Compare models with the base model and with one another, tensor by tensor.
 
-    Tensors of other shapes are not compared. NaN and infinity are left out of all sums.
-
-    Args:
-        base: The base model.
-        models: The others, by reference.
-        vocabulary: Tensors whose rows are tokens.
-        incomparable: Tensors of a model whose rows are not those of the base model.
-        budget: Parameters of each model that are read at most, about.
+    Tensors of other shapes are not compared, nor ``incomparable`` ones, whose rows are
+    not those of the base model. NaN and infinity are left out of all sums. About
+    ``budget`` parameters of each model are read; rows of ``vocabulary`` are tokens.
     """
     headers = {n: h for n, h in base.headers.items() if h.is_float and h.n_elements}
     total = sum(header.n_elements for header in headers.values())
@@ -121,9 +116,8 @@ def measure_vectors(
             if name not in (incomparable or {}).get(reference, ())
             and _is_like(weights.headers.get(name), header)
         }
-        sums = _TensorSums(
-            name, header, tuple(compared), in_vocabulary=name in vocabulary
-        )
+        is_matrix = len(header.shape) > 1 and name not in vocabulary
+        sums = _TensorSums(name, header, tuple(compared), is_matrix=is_matrix)
         for start, stop in _rows(header, share, index * _GOLDEN % 1):
             theta = base.read(name, start, stop).view(-1)
             others = [w.read(name, start, stop).view(-1) for w in compared.values()]
@@ -175,11 +169,11 @@ class _TensorSums:
         header: TensorHeader,
         compared: tuple[str, ...],
         *,
-        in_vocabulary: bool,
+        is_matrix: bool,
     ):
         n = len(compared)
         self.name, self.header, self.compared = name, header, compared
-        self.is_matrix = len(header.shape) > 1 and not in_vocabulary
+        self.is_matrix = is_matrix
         self.n_read = 0
         self.base = dict.fromkeys(_OF_BASE, 0.0)
         self.models = {key: np.zeros(n) for key in _OF_MODELS}

@@ -19,7 +19,7 @@ import numpy as np
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
 from mergekit_map.publish.public_names import PublicNames, is_local, models_of
-from mergekit_map.results.front import Front, Kind, Merge
+from mergekit_map.results.front import KINDS, Front, Kind, Merge
 
 PICTURE = "front.png"
 RECIPE_FILE = "mergekit_config.yml"
@@ -47,7 +47,7 @@ def measured_section(front: Front) -> str:
     header = ["task", "predicted", "measured", "best single model"]
     rows = []
     for task in front.tasks:
-        row = [_task(front, task), *(_cell(front.chosen, k, task) for k in _KINDS)]
+        row = [_task(front, task), *(_cell(front.chosen, k, task) for k in KINDS)]
         row.append(_best_single(front, task))
         rows.append(row + ([_cell(base, "measured", task)] if base else []))
     note = (
@@ -136,9 +136,6 @@ def escaped(text: str) -> str:
 def fenced(text: str, language: str) -> str:
     """Put a text into a block of code. A line of YAML cannot begin with its end."""
     return f"```{language}\n{text}```"
-
-
-_KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 
 
 def _model(part: str, names: PublicNames) -> str:

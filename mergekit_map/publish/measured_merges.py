@@ -2,57 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.publish.surfaces import locate
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import Merge
-from mergekit_map.results.log import ASSESSING, Evaluation, evaluation_key
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
+from mergekit_map.results.log import ASSESSING, Role, by_merge
+from mergekit_map.results.surrogates import predict
 
-_Evaluations: TypeAlias = Mapping[str, Evaluation]  # of one merge, by task
+
+@dataclass(frozen=True)
+class MeasuredMerge:
+    """A merge; what is a tuple of many goes by task, if not said otherwise."""
+
+    label: str | None  # of an anchor
+    point: int | None  # of the front
+    roles: tuple[Role, ...]  # why it was measured
+    coefficients: tuple[float | None, ...]
+    measured: tuple[Reading, ...]
+    errors: tuple[str | None, ...]
+    fitted: tuple[bool, ...]  # whether the surrogate of the task knows it
+    seconds: float | None
+    at: Sequence[float] | None  # on the axes of the surrogates, None where none is
+    predicted: tuple[Reading, ...]
 
 
-def measured_merges(run: FinishedSearch) -> list[dict[str, Any]]:
-    """List the merges as plain data, in the order in which they were measured.
+def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
+    """List the merges in the order in which they were measured.
 
-    ``at`` is where a merge lies on the axes of the surrogates, null where none was
-    fitted. ``measured``, ``predicted``, ``errors``, and ``fitted``, whether the
-    surrogate of the task knows the merge, go by task; a reading is a value and its
-    standard error.
+    Before them the single models of nested MAP that are no merges of the last pair.
     """
-    found: dict[Any, dict[str, Evaluation]] = {}
-    for e in run.evaluations:
-        found.setdefault(evaluation_key(e.coefficients, ""), {})[e.task] = e
-    merges = list(found.values())
-    rows = [_measured(run, merge) for merge in merges]
-    return [*_anchors_without_place(run), *_with_predictions(run, rows)]
+    front, merges = run.front, list(by_merge(run.evaluations).values())
+    places = [next(iter(merge.values())).coefficients for merge in merges]
+    X = run.locate(places)
+    found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
+    rows = zip(merges, places, X, predict(run.surrogates, X), strict=True)
+    for merge, coefficients, row, predicted in rows:
+        known = bool(np.isfinite(row).all())
+        anchor = _find(front.anchors, coefficients)
+        evaluations = [merge.get(task) for task in front.tasks]
+        found.append(
+            MeasuredMerge(
+                label=None if anchor is None else front.anchors[anchor].label,
+                point=_find(front.points, coefficients),
+                roles=tuple(dict.fromkeys(e.role for e in merge.values())),
+                coefficients=tuple(coefficients[name] for name in front.coefficients),
+                measured=tuple(e.reading if e else UNKNOWN for e in evaluations),
+                errors=tuple(
+                    (e.error or "no finite number") if e and e.failed else None
+                    for e in evaluations
+                ),
+                fitted=tuple(
+                    known and e is not None and not e.failed and e.role not in ASSESSING
+                    for e in evaluations
+                ),
+                seconds=sum(e.seconds for e in merge.values()),
+                at=row.tolist() if known else None,
+                predicted=tuple(predicted[task] for task in front.tasks),
+            )
+        )
+    return found
 
 
-def _measured(run: FinishedSearch, merge: _Evaluations) -> dict[str, Any]:
-    coefficients = next(iter(merge.values())).coefficients
-    evaluations = [merge.get(task) for task in run.front.tasks]
-    anchor = _find(run.front.anchors, coefficients)
-    return {
-        "label": None if anchor is None else run.front.anchors[anchor].label,
-        "point": _find(run.front.points, coefficients),
-        "roles": list(dict.fromkeys(e.role for e in merge.values())),
-        "coefficients": [coefficients[name] for name in run.front.coefficients],
-        "measured": [
-            None if e is None or e.failed else [e.value, e.stderr] for e in evaluations
-        ],
-        "errors": [
-            (e.error or "no finite number") if e and e.failed else None
-            for e in evaluations
-        ],
-        "fitted": [
-            e is not None and not e.failed and e.role not in ASSESSING
-            for e in evaluations
-        ],
-        "seconds": sum(e.seconds for e in merge.values()),
-    }
+def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
+    m, d = len(front.tasks), len(front.coefficients)
+    return MeasuredMerge(
+        label=anchor.label,
+        point=None,
+        roles=("anchor",),
+        coefficients=(None,) * d,
+        measured=tuple(anchor.measured.values()),
+        errors=(None,) * m,
+        fitted=(False,) * m,
+        seconds=None,
+        at=None,
+        predicted=(UNKNOWN,) * m,
+    )
 
 
 def _find(merges: Iterable[Merge], coefficients: Mapping[str, float]) -> int | None:
@@ -60,47 +87,3 @@ def _find(merges: Iterable[Merge], coefficients: Mapping[str, float]) -> int | N
         if merge.coefficients == coefficients:
             return index
     return None
-
-
-def _with_predictions(
-    run: FinishedSearch, rows: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    names = list(run.front.coefficients)
-    X = locate(run, (dict(zip(names, r["coefficients"], strict=True)) for r in rows))
-    inside = np.all(np.isfinite(X), axis=1)
-    readings = np.full((len(rows), len(run.front.tasks), 2), np.nan)
-    for column, task in enumerate(run.front.tasks):
-        surrogate = run.surrogates[task]
-        readings[inside, column, 0] = surrogate.predict(X[inside])
-        readings[inside, column, 1] = surrogate.stderr(X[inside])
-    for row, place, known, predicted in zip(rows, X, inside, readings, strict=True):
-        yield {
-            **row,
-            "at": place.tolist() if known else None,
-            "fitted": [bool(known) and fitted for fitted in row["fitted"]],
-            "predicted": [r.tolist() if known else None for r in predicted],
-        }
-
-
-def _anchors_without_place(run: FinishedSearch) -> list[dict[str, Any]]:
-    """List the single models of nested MAP that are no merges of the last pair."""
-    empty = [None] * len(run.front.tasks)
-    return [
-        {
-            "label": anchor.label,
-            "point": None,
-            "roles": ["anchor"],
-            "coefficients": [None] * len(run.front.coefficients),
-            "measured": [
-                None if reading.value is None else [reading.value, reading.stderr]
-                for reading in anchor.measured.values()
-            ],
-            "errors": empty,
-            "seconds": None,
-            "at": None,
-            "fitted": [False] * len(run.front.tasks),
-            "predicted": empty,
-        }
-        for anchor in run.front.anchors
-        if not anchor.coefficients
-    ]

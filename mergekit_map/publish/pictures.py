@@ -9,11 +9,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from mergekit_map.files import write_atomically
+from mergekit_map.results.front import Front
 
 PREDICTED = "#1f6fb4"
 MEASURED = "#d1495b"
 ANCHOR = "#555555"
 CHOSEN = "#e6a100"
+
+
+def axis_label(front: Front, task: str) -> str:
+    """Name a task with its unit, and say which values are better."""
+    metric = front.tasks[task].metric
+    unit = f" [{metric.unit}]" if metric.unit else ""
+    return f"{task}{unit}, {metric.better} is better"
 
 
 def write_png(figure: Figure, path: Path) -> None:

@@ -19,13 +19,12 @@ from mergekit_map.publish.pictures import (
     CHOSEN,
     MEASURED,
     PREDICTED,
+    axis_label,
     write_png,
 )
-from mergekit_map.results.front import Front, Kind, Merge, front_table
+from mergekit_map.results.front import KINDS, Front, Kind, Merge, front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
-
-_KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 
 
 def save_front(front: Front, folder: RunFolder) -> None:
@@ -68,7 +67,7 @@ def _draw_pair(axes: Axes, front: Front, x: str, y: str) -> None:
     )
     measured = [p for p in points if p.is_measured(x, y)]
     # Errors of the measured points alone: those of a whole front hide it.
-    for kind, color in zip(_KINDS, (PREDICTED, MEASURED), strict=True):
+    for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
         axes.errorbar(
             _values(measured, x, kind),
             _values(measured, y, kind),
@@ -82,8 +81,8 @@ def _draw_pair(axes: Axes, front: Front, x: str, y: str) -> None:
         )
     for point in measured:  # a line from each prediction to its measurement
         axes.plot(
-            [point.readings(kind)[x].value or 0.0 for kind in _KINDS],
-            [point.readings(kind)[y].value or 0.0 for kind in _KINDS],
+            [point.readings(kind)[x].value or 0.0 for kind in KINDS],
+            [point.readings(kind)[y].value or 0.0 for kind in KINDS],
             color=MEASURED,
             linewidth=0.7,
             zorder=1,
@@ -97,8 +96,8 @@ def _draw_pair(axes: Axes, front: Front, x: str, y: str) -> None:
     if front.chosen.is_measured(x, y):
         chosen = [front.chosen]
         _scatter(axes, chosen, x, y, marker="*", color=CHOSEN, label="chosen, measured")
-    axes.set_xlabel(_axis_label(front, x))
-    axes.set_ylabel(_axis_label(front, y))
+    axes.set_xlabel(axis_label(front, x))
+    axes.set_ylabel(axis_label(front, y))
     axes.grid(alpha=0.25)
 
 
@@ -106,7 +105,7 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
     """Draw a front of one task: a point per merge, in a row."""
     rows = (*front.anchors, *front.points)
     labels = [*(anchor.label or "" for anchor in front.anchors), "best"]
-    for kind, color in zip(_KINDS, (PREDICTED, MEASURED), strict=True):
+    for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
         readings = [merge.readings(kind)[task] for merge in rows]
         shown = [(i, r) for i, r in enumerate(readings) if r.value is not None]
         axes.errorbar(
@@ -120,7 +119,7 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
     axes.set_xticks(
         range(len(rows)), labels[: len(rows)], rotation=30, ha="right", parse_math=False
     )
-    axes.set_ylabel(_axis_label(front, task))
+    axes.set_ylabel(axis_label(front, task))
 
 
 def _values(merges: Sequence[Merge], task: str, kind: Kind = "measured") -> list[float]:
@@ -165,9 +164,3 @@ def _annotate(axes: Axes, label: str, place: tuple[float, float]) -> None:
         color=ANCHOR,
         parse_math=False,
     )
-
-
-def _axis_label(front: Front, task: str) -> str:
-    metric = front.tasks[task].metric
-    unit = f" [{metric.unit}]" if metric.unit else ""
-    return f"{task}{unit}, {metric.better} is better"

@@ -8,17 +8,16 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.models.references import MODEL_KEYS, ModelPart, Reference
 
 # A folder of the Hub's cache, which is named by repository and commit.
 _SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)")
-# Keys of a merge configuration that hold a model; paths there may be relative.
-_REFERENCES = {"model", "base_model", "tokenizer_source", "source"}
 
 # Where a path may start and end in a text; JSON writes a line's end as two letters.
 PATH_START = r"(?:(?<![\w.~-])|(?<=\\[nrt]))"
@@ -37,9 +36,9 @@ class PublicNames:
 
     def hub_id(self, part: str) -> str | None:
         """Give the Hub repository of a model or adapter; None for a local one."""
-        path = self._full(part)
+        path = self._full(ModelPart.parse(part).path)
         if path in self.hub_ids:
-            return self.hub_ids[path].partition("@")[0]
+            return ModelPart.parse(self.hub_ids[path]).path
         return None if path in self.folders or is_local(path) else path
 
     def hub_parents(self, configs: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -49,14 +48,14 @@ class PublicNames:
 
     def reference(self, reference: str) -> str:
         """Name a model as merge configurations do: ``base@revision+adapter``."""
-        return "+".join(self._part(part) for part in reference.split("+"))
+        return "+".join(map(self._part, Reference.parse(reference).parts))
 
     def config(self, part: Any) -> Any:
         """Name all models of a merge configuration, and replace other paths in it."""
         if isinstance(part, Mapping):
             return {
                 self.text(key): self.reference(value)
-                if key in _REFERENCES and isinstance(value, str)
+                if key in MODEL_KEYS and isinstance(value, str)
                 else self.config(value)
                 for key, value in part.items()
             }
@@ -76,16 +75,15 @@ class PublicNames:
         """Replace the paths in a text, in every spelling that files have for them."""
         return self._pattern.sub(self._replacement, text) if self._names else text
 
-    def _part(self, part: str) -> str:
-        path, (_, at, revision) = self._full(part), part.partition("@")
+    def _part(self, part: ModelPart) -> str:
+        path = self._full(part.path)
         if path in self.hub_ids and "@" in self.hub_ids[path]:
             return self.hub_ids[path]
         name = self._names.get(path) or (Path(path).name if is_local(path) else path)
-        return f"{name}{at}{revision}"
+        return str(replace(part, path=name))
 
-    def _full(self, part: str) -> str:
-        """Make the path of a known model absolute; drop a revision."""
-        path = part.partition("@")[0]
+    def _full(self, path: str) -> str:
+        """Make the path of a known model absolute."""
         full = os.path.normpath(os.path.join(self.directory, path))
         return full if full in self._names else path
 
@@ -125,7 +123,7 @@ def public_names(
     Raises:
         ConfigError: ``parents`` has a model that is none of these, or may be several.
     """
-    paths = [part.partition("@")[0] for r in references for part in r.split("+")]
+    paths = [part.path for r in references for part in Reference.parse(r).parts]
     local = list(dict.fromkeys(path for path in paths if is_local(path)))
     cached = {path: hub_snapshot(path) for path in local}
     hub_ids = {path: hub_id for path, hub_id in cached.items() if hub_id}
@@ -185,8 +183,8 @@ def models_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def parts_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """List the folders and repositories that models and adapters come from."""
-    parts = [part for model in models_of(configs) for part in model.split("+")]
-    return list(dict.fromkeys(parts))
+    models = map(Reference.parse, models_of(configs))
+    return list(dict.fromkeys(str(part) for model in models for part in model.parts))
 
 
 def _models(part: Any) -> Iterator[str]:

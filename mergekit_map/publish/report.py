@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mergekit_map.files import write_atomically
+from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
@@ -59,17 +59,17 @@ def write_report(run: Path, page: Path | None = None) -> Report:
         ArtifactError: the search is not finished, or a file cannot be read or written.
     """
     finished = read_finished(run)
-    surfaces = predict_surfaces(finished)
-    content = report_content(finished, surfaces)
+    surfaces, merges = predict_surfaces(finished), measured_merges(finished)
+    content = report_content(finished, surfaces, merges)
     pictures = finished.folder.picture, run / "surrogates.png"
     plot_front(finished.front, pictures[0])
-    plot_surrogates(content, pictures[1])
+    plot_surrogates(finished.front, surfaces, merges, pictures[1])
     page = page or run / "report.html"
     write_atomically(page, report_page(content))
     return Report(page, pictures)
 
 
-def report_page(content: Mapping[str, Any]) -> str:
+def report_page(content: Mapping[str, object]) -> str:
     """Put what ``report_content`` gives into the page."""
     plotly = _as_parsed(get_plotlyjs())
     script = _as_parsed("\n".join(map(_page_file, _SCRIPTS)))
@@ -106,6 +106,6 @@ def _sha256(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _inert(content: Mapping[str, Any]) -> str:
+def _inert(content: Mapping[str, object]) -> str:
     """Write JSON that ends no element and opens no comment, whatever is in it."""
     return json.dumps(content, allow_nan=False).replace("<", "\\u003c")

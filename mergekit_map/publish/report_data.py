@@ -9,35 +9,30 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.files import plain
 from mergekit_map.measurement import NO_SINGLE_MODEL
-from mergekit_map.publish.measured_merges import measured_merges
-from mergekit_map.publish.surfaces import Surfaces, locate
+from mergekit_map.publish.measured_merges import MeasuredMerge
+from mergekit_map.publish.surfaces import Surfaces
 from mergekit_map.results.choosing import judged, preference
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import Front, Kind, Merge, Reading, Task
+from mergekit_map.results.front import KINDS, Front, Merge, Reading, Task
 from mergekit_map.version import __version__
 
-FloatArray = NDArray[np.float64]
 
-_DIGITS = 5  # of the grids: a picture shows no more
-
-
-def report_content(run: FinishedSearch, surfaces: Surfaces) -> dict[str, Any]:
+def report_content(
+    run: FinishedSearch, surfaces: Surfaces, merges: Sequence[MeasuredMerge]
+) -> Mapping[str, object]:
     """Gather what the page shows of a finished search.
 
     Raises:
         ArtifactError: a recipe is missing.
     """
     front = run.front
-    content = {
+    content: dict[str, object] = {
         "name": _name(run.folder.path),
         "run": shlex.quote(str(run.folder.path)),
         "facts": _facts(run),
@@ -56,10 +51,10 @@ def report_content(run: FinishedSearch, surfaces: Surfaces) -> dict[str, Any]:
         "reason": front.reason,
         "start": _start(front),
         "verdicts": judged(front).verdicts,
-        "surfaces": _surfaces(run, surfaces),
-        "merges": measured_merges(run),
+        "surfaces": _surfaces(surfaces),
+        "merges": [_merge(merge) for merge in merges],
     }
-    exact: dict[str, Any] = plain(content)
+    exact: Mapping[str, object] = plain(content)
     return exact
 
 
@@ -69,7 +64,7 @@ def _name(path: Path) -> str:
     return path.resolve().name if named else str(path)
 
 
-def _facts(run: FinishedSearch) -> dict[str, Any]:
+def _facts(run: FinishedSearch) -> dict[str, object]:
     """Say what was searched, and with what."""
     manifest = run.manifest
     return {
@@ -85,7 +80,7 @@ def _facts(run: FinishedSearch) -> dict[str, Any]:
     }
 
 
-def _task(name: str, task: Task) -> dict[str, Any]:
+def _task(name: str, task: Task) -> dict[str, object]:
     return {
         "name": name,
         "higher": task.metric.higher_is_better,
@@ -95,28 +90,27 @@ def _task(name: str, task: Task) -> dict[str, Any]:
     }
 
 
-def _anchor(front: Front, anchor: Merge) -> dict[str, Any]:
+def _anchor(front: Front, anchor: Merge) -> dict[str, object]:
     label = anchor.label
     kind = label if label in NO_SINGLE_MODEL else "model"
     return {"label": label, "kind": kind, **_readings(front, anchor)}
 
 
-def _readings(front: Front, merge: Merge) -> dict[str, Any]:
-    kinds: tuple[Kind, ...] = ("predicted", "measured")
+def _readings(front: Front, merge: Merge) -> dict[str, object]:
     return {
         "coefficients": [merge.coefficients.get(name) for name in front.coefficients],
         **{
-            kind: [_reading(merge.readings(kind)[task]) for task in front.tasks]
-            for kind in kinds
+            kind: _pairs(merge.readings(kind)[task] for task in front.tasks)
+            for kind in KINDS
         },
     }
 
 
-def _reading(reading: Reading) -> list[float | None] | None:
-    return None if reading.value is None else [reading.value, reading.stderr]
+def _pairs(readings: Iterable[Reading]) -> list[tuple[float, float | None] | None]:
+    return [None if r.value is None else (r.value, r.stderr) for r in readings]
 
 
-def _start(front: Front) -> dict[str, Any] | None:
+def _start(front: Front) -> dict[str, object] | None:
     """Give the preference and limits that chose the point; None for an index."""
     select = front.select
     if select.index is not None:
@@ -134,19 +128,17 @@ def _limit(limit: float | str | None) -> str:
     return "" if limit is None else str(limit)
 
 
-def _surfaces(run: FinishedSearch, surfaces: Surfaces) -> dict[str, Any]:
-    points = locate(run, (point.coefficients for point in run.front.points))
+def _surfaces(surfaces: Surfaces) -> dict[str, object]:
     return {
         "kind": surfaces.kind,
         "axes": surfaces.axes,
-        "nodes": _rounded(surfaces.nodes),
-        "points": points.tolist(),
-        "value": [_rounded(surfaces.value[task]) for task in run.front.tasks],
-        "stderr": [_rounded(surfaces.stderr[task]) for task in run.front.tasks],
+        "nodes": surfaces.nodes.tolist(),
+        "points": surfaces.points.tolist(),
+        "value": surfaces.value.tolist(),
+        "stderr": surfaces.stderr.tolist(),
     }
 
 
-def _rounded(grid: FloatArray) -> Any:
-    """Round to significant digits."""
-    digits = np.array([float(f"{v:.{_DIGITS}g}") for v in grid.ravel()])
-    return digits.reshape(grid.shape).tolist()
+def _merge(merge: MeasuredMerge) -> dict[str, object]:
+    readings = {"measured": merge.measured, "predicted": merge.predicted}
+    return {**vars(merge), **{kind: _pairs(r) for kind, r in readings.items()}}

@@ -1,41 +1,38 @@
-"""What the surrogates predict, on grids to draw, and where merges lie on them.
+"""What the surrogates predict, on grids to draw.
 
-Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes.
+Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
+tasks. Predictions are rounded: a picture shows no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.search.surrogate import Surrogate
-
-FloatArray = NDArray[np.float64]
 
 _NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
-# A merge whose weights are this near to those of a merge of groups is that merge.
-_ROUNDING = 1e-9
+_DIGITS = 5  # significant ones
 
 
 @dataclass(frozen=True, eq=False)
 class Surfaces:
     """Predictions along one axis, over two, or along each of more.
 
-    A curve is (g,), a contour (g, g) with the second axis first, and slices are
-    (n, d, g): through each point of the front, along each axis.
+    Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
+    are (n, d, g): through each point of the front, along each axis.
     """
 
     kind: Literal["curve", "contour", "slices"]
     axes: tuple[str, ...]
     nodes: FloatArray  # (d, g)
-    value: Mapping[str, FloatArray]  # by task
-    stderr: Mapping[str, FloatArray]
+    points: FloatArray  # (n, d) of the front
+    value: FloatArray  # (m, ...)
+    stderr: FloatArray  # (m, ...)
 
 
 def predict_surfaces(run: FinishedSearch) -> Surfaces:
@@ -44,49 +41,31 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     Raises:
         ArtifactError: a surrogate predicts no finite numbers.
     """
-    bounds = next(iter(run.surrogates.values())).bounds
-    d = len(bounds)
+    d = len(run.bounds)
     kind: Literal["curve", "contour", "slices"]
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
-    nodes = np.linspace(bounds[:, 0], bounds[:, 1], _NODES[kind], axis=1)
-    if kind == "slices":
-        points = locate(run, (p.coefficients for p in run.front.points))
-        X = _slices(points, nodes)
-    else:
-        X = np.stack(np.meshgrid(*nodes), axis=-1)
-    value = {task: _values(s, X) for task, s in run.surrogates.items()}
-    for task, grid in value.items():
-        if not np.isfinite(grid).all():
+    lower, upper = run.bounds.T
+    nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
+    points = run.locate(point.coefficients for point in run.front.points)
+    grid = np.stack(np.meshgrid(*nodes), axis=-1) if d < 3 else _slices(points, nodes)
+    X = grid.reshape(-1, d)
+    surrogates = [run.surrogates[task] for task in run.front.tasks]
+    value = np.array([s.predict(X) for s in surrogates])
+    for task, row in zip(run.front.tasks, value, strict=True):
+        if not np.isfinite(row).all():
             raise ArtifactError(
                 f"{run.folder.surrogates}: the surrogate of {task} predicts no finite "
                 "numbers; restore the file, or search again"
             )
+    shape = (len(surrogates), *grid.shape[:-1])
     return Surfaces(
         kind=kind,
         axes=run.axes,
-        nodes=nodes,
-        value=value,
-        stderr={task: _errors(s, X) for task, s in run.surrogates.items()},
+        nodes=_rounded(nodes),
+        points=points,
+        value=_rounded(value).reshape(shape),
+        stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
     )
-
-
-def locate(run: FinishedSearch, merges: Iterable[Mapping[str, float]]) -> FloatArray:
-    """Say merges, by coefficient, on the axes of the surrogates.
-
-    Returns:
-        (k, d), with a row of NaN for each merge where no surrogate was fitted.
-    """
-    names = list(run.front.coefficients)
-    X = np.array([[merge[name] for name in names] for merge in merges], np.float64)
-    X = X.reshape(-1, len(names))
-    lower, upper = next(iter(run.surrogates.values())).bounds.T
-    if not run.groups:
-        inside = np.all((lower <= X) & (upper >= X), axis=1)
-        return np.where(inside[:, None], X, np.nan)
-    vectors = np.array([[g[n] for n in names] for g in run.groups.values()])
-    rows: FloatArray = np.clip(X @ np.linalg.pinv(vectors), lower, upper)
-    on_plane = np.all(np.abs(rows @ vectors - X) <= _ROUNDING, axis=1)
-    return np.where(on_plane[:, None], rows, np.nan)
 
 
 def _slices(points: FloatArray, nodes: FloatArray) -> FloatArray:
@@ -98,9 +77,6 @@ def _slices(points: FloatArray, nodes: FloatArray) -> FloatArray:
     return X
 
 
-def _values(surrogate: Surrogate, X: FloatArray) -> FloatArray:
-    return surrogate.predict(X.reshape(-1, X.shape[-1])).reshape(X.shape[:-1])
-
-
-def _errors(surrogate: Surrogate, X: FloatArray) -> FloatArray:
-    return surrogate.stderr(X.reshape(-1, X.shape[-1])).reshape(X.shape[:-1])
+def _rounded(grid: FloatArray) -> FloatArray:
+    digits = [float(f"{v:.{_DIGITS}g}") for v in grid.ravel()]
+    return np.array(digits).reshape(grid.shape)

@@ -1,40 +1,57 @@
 """The surrogates as a picture, with the merges that were measured (figure 1).
 
 A curve with its error over one coefficient, contours over two, and of more a row of
-slices through the chosen point.
+slices through the chosen point. Notation: ``t`` counts the tasks, ``k`` the axes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from mergekit_map.publish.pictures import CHOSEN, MEASURED, PREDICTED, write_png
-
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import BoolArray, FloatArray
+from mergekit_map.publish.measured_merges import MeasuredMerge
+from mergekit_map.publish.pictures import (
+    CHOSEN,
+    MEASURED,
+    PREDICTED,
+    axis_label,
+    write_png,
+)
+from mergekit_map.publish.surfaces import Surfaces
+from mergekit_map.results.front import KINDS, Front
 
 _COLUMNS = 4  # panels side by side, at most
 
 
-def plot_surrogates(content: Mapping[str, Any], path: Path) -> None:
-    """Draw the surrogates of what ``report_content`` gives to a PNG."""
+class _Marks(NamedTuple):
+    """The merges that one task was measured at."""
+
+    at: FloatArray  # (n, d)
+    value: FloatArray  # (n,)
+    stderr: FloatArray  # (n,), 0 where unknown
+    fitted: BoolArray  # (n,)
+
+
+def plot_surrogates(
+    front: Front, surfaces: Surfaces, merges: Sequence[MeasuredMerge], path: Path
+) -> None:
+    """Draw the surrogates to a PNG."""
     figure = Figure(layout="constrained")
-    draw = {"curve": _draw_curve, "contour": _draw_contour}
-    kind = content["surfaces"]["kind"]
-    if kind in draw:
-        panels = _panel_per_task(figure, len(content["tasks"]))
-        for t, axes in enumerate(panels):
-            draw[kind](axes, content, t)
-            axes.set_title(_title(content["tasks"][t]), fontsize=10, parse_math=False)
+    if surfaces.kind == "slices":
+        _draw_slices(figure, front, surfaces)
     else:
-        _draw_slices(figure, content)
+        draw = _draw_curve if surfaces.kind == "curve" else _draw_contour
+        panels = _panel_per_task(figure, len(front.tasks))
+        for t, (axes, task) in enumerate(zip(panels, front.tasks, strict=True)):
+            draw(axes, front, surfaces, t, _marks(merges, t))
+            axes.set_title(axis_label(front, task), fontsize=10, parse_math=False)
     write_png(figure, path)
 
 
@@ -48,49 +65,56 @@ def _panel_per_task(figure: Figure, count: int) -> list[Axes]:
     return panels[:count]
 
 
-def _draw_curve(axes: Axes, content: Mapping[str, Any], t: int) -> None:
-    surfaces = content["surfaces"]
-    x = np.array(surfaces["nodes"][0])
-    _draw_line(axes, x, surfaces["value"][t], surfaces["stderr"][t])
-    merges = _measured_at(content, t)
+def _marks(merges: Sequence[MeasuredMerge], t: int) -> _Marks:
+    known = [m for m in merges if m.at is not None and m.measured[t].value is not None]
+    return _Marks(
+        at=np.array([merge.at for merge in known], np.float64),
+        value=np.array([merge.measured[t].value for merge in known], np.float64),
+        stderr=np.array([merge.measured[t].stderr or 0.0 for merge in known]),
+        fitted=np.array([merge.fitted[t] for merge in known], np.bool_),
+    )
+
+
+def _draw_curve(
+    axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: _Marks
+) -> None:
+    _draw_line(axes, surfaces.nodes[0], surfaces.value[t], surfaces.stderr[t])
     axes.errorbar(
-        [merge["at"][0] for merge in merges],
-        [merge["measured"][t][0] for merge in merges],
-        yerr=[merge["measured"][t][1] or 0.0 for merge in merges],
+        marks.at[:, 0],
+        marks.value,
+        yerr=marks.stderr,
         fmt="D",
         markersize=5,
         color=MEASURED,
     )
-    index = content["selected"]
-    chosen = content["points"][index]["predicted"][t][0]
-    _ring(axes, surfaces["points"][index][0], chosen)
-    axes.set_xlabel(surfaces["axes"][0], parse_math=False)
+    predicted = list(front.chosen.readings("predicted").values())[t].value
+    _ring(axes, surfaces.points[front.selected, 0], predicted or 0.0)
+    axes.set_xlabel(surfaces.axes[0], parse_math=False)
     axes.grid(alpha=0.25)
 
 
-def _draw_contour(axes: Axes, content: Mapping[str, Any], t: int) -> None:
+def _draw_contour(
+    axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: _Marks
+) -> None:
     """Draw what is predicted, and each measured value as a mark of its colour."""
-    surfaces, task = content["surfaces"], content["tasks"][t]
-    x, y = (np.array(nodes) for nodes in surfaces["nodes"])
-    value = np.array(surfaces["value"][t])
-    merges = _measured_at(content, t)
-    every = [*value.ravel(), *(merge["measured"][t][0] for merge in merges)]
+    (x, y), value = surfaces.nodes, surfaces.value[t]
+    every = [*value.ravel(), *marks.value]
+    higher = list(front.metrics.values())[t].higher_is_better
     colours: dict[str, Any] = {
-        "cmap": "viridis" if task["higher"] else "viridis_r",  # bright is better
+        "cmap": "viridis" if higher else "viridis_r",  # bright is better
         "vmin": min(every),
         "vmax": max(every),
     }
     picture = axes.pcolormesh(x, y, value, shading="gouraud", **colours)
     if value.min() < value.max():
         axes.contour(x, y, value, levels=12, colors="white", linewidths=0.5, alpha=0.6)
-    front = np.array(surfaces["points"])
-    axes.scatter(front[:, 0], front[:, 1], s=3, color="white")
+    axes.scatter(surfaces.points[:, 0], surfaces.points[:, 1], s=3, color="white")
     for marker, fitted in (("o", True), ("D", False)):
-        some = [merge for merge in merges if merge["fitted"][t] == fitted]
+        some = marks.fitted == fitted
         axes.scatter(
-            [merge["at"][0] for merge in some],
-            [merge["at"][1] for merge in some],
-            c=[merge["measured"][t][0] for merge in some],
+            marks.at[some, 0],
+            marks.at[some, 1],
+            c=marks.value[some],
             marker=marker,
             s=48,
             edgecolor="white",
@@ -98,45 +122,40 @@ def _draw_contour(axes: Axes, content: Mapping[str, Any], t: int) -> None:
             zorder=3,
             **colours,
         )
-    _ring(axes, front[content["selected"], 0], front[content["selected"], 1])
+    _ring(axes, *surfaces.points[front.selected])
     axes.set_xlim(*_widened(x))
     axes.set_ylim(*_widened(y))
-    axes.set_xlabel(surfaces["axes"][0], parse_math=False)
-    axes.set_ylabel(surfaces["axes"][1], parse_math=False)
+    axes.set_xlabel(surfaces.axes[0], parse_math=False)
+    axes.set_ylabel(surfaces.axes[1], parse_math=False)
     axes.figure.colorbar(picture, ax=axes)
 
 
-def _draw_slices(figure: Figure, content: Mapping[str, Any]) -> None:
+def _draw_slices(figure: Figure, front: Front, surfaces: Surfaces) -> None:
     """Draw a row per task, along one coefficient after the other."""
-    surfaces, index = content["surfaces"], content["selected"]
-    rows, columns = len(content["tasks"]), len(surfaces["axes"])
+    rows, columns = len(front.tasks), len(surfaces.axes)
     figure.set_size_inches(0.6 + 2.6 * columns, 0.2 + 2.3 * rows)
     panels = figure.subplots(rows, columns, squeeze=False, sharey="row")
-    for t, task in enumerate(content["tasks"]):
-        point = content["points"][index]
+    grids = surfaces.value[:, front.selected], surfaces.stderr[:, front.selected]
+    for t, task in enumerate(front.tasks):
+        predicted, measured = (front.chosen.readings(kind)[task] for kind in KINDS)
         for k, axes in enumerate(panels[t]):
-            lines = (surfaces[kind][t][index][k] for kind in ("value", "stderr"))
-            _draw_line(axes, np.array(surfaces["nodes"][k]), *lines)
-            place = surfaces["points"][index][k]
-            if point["measured"][t] is not None:
-                value, stderr = point["measured"][t]
-                axes.errorbar(place, value, yerr=stderr or 0.0, fmt="D", color=MEASURED)
-            _ring(axes, place, point["predicted"][t][0])
+            _draw_line(axes, surfaces.nodes[k], *(grid[t, k] for grid in grids))
+            place = surfaces.points[front.selected, k]
+            if measured.value is not None:
+                error = measured.stderr or 0.0
+                axes.errorbar(place, measured.value, error, fmt="D", color=MEASURED)
+            _ring(axes, place, predicted.value or 0.0)
             axes.grid(alpha=0.25)
             if t == rows - 1:
-                axes.set_xlabel(surfaces["axes"][k], parse_math=False)
-        panels[t][0].set_title(_title(task), fontsize=10, loc="left", parse_math=False)
+                axes.set_xlabel(surfaces.axes[k], parse_math=False)
+        title = axis_label(front, task)
+        panels[t][0].set_title(title, fontsize=10, loc="left", parse_math=False)
 
 
 def _draw_line(
-    axes: Axes,
-    x: FloatArray,
-    value: Sequence[float],
-    stderr: Sequence[float | None],
+    axes: Axes, x: FloatArray, middle: FloatArray, error: FloatArray
 ) -> None:
-    middle = np.array(value)
-    error = np.array(stderr, dtype=np.float64)  # null is NaN, and leaves a gap
-    axes.fill_between(
+    axes.fill_between(  # NaN leaves a gap
         x, middle - error, middle + error, color=PREDICTED, alpha=0.2, linewidth=0
     )
     axes.plot(x, middle, color=PREDICTED)
@@ -159,12 +178,3 @@ def _widened(nodes: FloatArray) -> tuple[float, float]:
     """Leave room for the marks at the ends of an axis."""
     room = 0.04 * float(nodes[-1] - nodes[0])
     return float(nodes[0]) - room, float(nodes[-1]) + room
-
-
-def _measured_at(content: Mapping[str, Any], t: int) -> list[Mapping[str, Any]]:
-    return [m for m in content["merges"] if m["at"] and m["measured"][t]]
-
-
-def _title(task: Mapping[str, Any]) -> str:
-    unit = f" [{task['unit']}]" if task["unit"] else ""
-    return f"{task['name']}{unit}, {'higher' if task['higher'] else 'lower'} is better"

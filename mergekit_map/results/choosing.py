@@ -11,7 +11,7 @@ from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, evaluation_key
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.selection import (
     nearest_to_limits,
@@ -78,7 +78,9 @@ def choose(
             )
         return select.index
     limits = find_limits(select, tasks, anchors)
-    lower = np.array([_lower(limits.get(task), m) for task, m in tasks.items()])
+    lower = np.array(
+        [m.utility(limits[t]) if t in limits else -np.inf for t, m in tasks.items()]
+    )
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
         raise DesignError(_out_of_reach(tasks, utilities, limits, lower))
@@ -129,22 +131,11 @@ def measured_anchors(
     anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
 ) -> AnchorValues:
     """Read what was measured at the anchors (label to coefficients)."""
-    seen = {e.key: e for e in evaluations if not e.failed}
+    seen = by_merge(e for e in evaluations if not e.failed)
     return {
-        label: {
-            key[1]: e.value
-            for key, e in seen.items()
-            if key == evaluation_key(coefficients, key[1])
-        }
-        for label, coefficients in anchors.items()
+        label: {task: e.value for task, e in seen.get(merge_key(c), {}).items()}
+        for label, c in anchors.items()
     }
-
-
-def _lower(limit: float | None, metric: Metric) -> float:
-    """Turn a limit so that larger is better; -inf where there is none."""
-    if limit is None:
-        return -np.inf
-    return metric.utility(limit)
 
 
 def _best_single_model(task: str, metric: Metric, anchors: AnchorValues) -> float:
@@ -158,7 +149,7 @@ def _best_single_model(task: str, metric: Metric, anchors: AnchorValues) -> floa
             f"require: a share of the best single model on {task} was asked for, but "
             "none has been measured on it; give the limit as a number"
         )
-    best = max(values) if metric.higher_is_better else min(values)
+    best = max(values, key=metric.utility)
     if best <= 0:
         raise ConfigError(
             f"require: a share of the best single model on {task} was asked for, but "

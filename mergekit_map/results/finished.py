@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, Merge, Order, Readings
-from mergekit_map.results.log import Evaluation, Key, evaluation_key, read_log
+from mergekit_map.results.front import Front, Merge, Readings, pairs
+from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
-from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.results.surrogates import Surrogates, locate
 from mergekit_map.search.surrogate import Surrogate
 
 
@@ -26,6 +27,15 @@ class FinishedSearch:
     axes: tuple[str, ...]  # what the surrogates are functions of
     groups: Mapping[str, Mapping[str, float]]  # those of the axes that are merges
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Give the ends of the axes, between which surrogates were fitted; (d, 2)."""
+        return next(iter(self.surrogates.values())).bounds
+
+    def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+        """Say merges on the axes, (k, d); NaN where no surrogate was fitted."""
+        return locate(merges, self.front.coefficients, self.groups, self.bounds)
 
 
 def read_finished(run: Path) -> FinishedSearch:
@@ -61,26 +71,14 @@ def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
     """
     if front.order is None or all(anchor.coefficients for anchor in front.anchors):
         return folder
-    return folder.pair(_count(front.order) - 1)
-
-
-def _count(order: Order) -> int:
-    """Count the models in the nested pairs of an order."""
-    return 1 if isinstance(order, str) else sum(map(_count, order))
+    return folder.pair(len(pairs(front.order)))
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
     """Read the latest measurement of each task at each merge of this search."""
-    manifest = folder.read_manifest()
-    latest: dict[Key, Evaluation] = {
-        e.key: e
-        for e in read_log(folder.log)
-        if e.merge == manifest.merge
-        and manifest.definitions.get(e.task) == e.definition
-        and e.task in front.tasks
-        and e.coefficients.keys() == front.coefficients.keys()
-    }
-    return tuple(latest.values())
+    known, names = folder.read_manifest(), front.coefficients
+    found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
+    return tuple({e.key: e for e in found if e.task in front.tasks}.values())
 
 
 def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:

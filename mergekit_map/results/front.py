@@ -28,8 +28,24 @@ from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Rec
 
 FloatArray = NDArray[np.float64]
 Kind: TypeAlias = Literal["predicted", "measured"]
+KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 # The name of a coefficient, or the two that are merged.
 Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
+
+
+def members(order: Order | list[Any]) -> tuple[str, ...]:
+    """List the names in an order, from left to right."""
+    if isinstance(order, str):
+        return (order,)
+    return tuple(name for part in order for name in members(part))
+
+
+def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
+    """List the two sides of every merge of an order, the inner ones first."""
+    if isinstance(order, str):
+        return []
+    one, other = order
+    return [*pairs(one), *pairs(other), (one, other)]
 
 
 class Reading(Frozen):
@@ -189,8 +205,7 @@ class Front(Record):
         nowhere = place.startswith("anchors") and not merge.coefficients
         if set(merge.coefficients) != known and not nowhere:
             raise ValueError(f"{place}.coefficients: the names are {sorted(known)}")
-        kinds: tuple[Kind, ...] = ("predicted", "measured")
-        for kind in kinds[1:] if place.startswith("merges") else kinds:
+        for kind in KINDS[1:] if place.startswith("merges") else KINDS:
             if set(merge.readings(kind)) != set(self.tasks):
                 raise ValueError(f"{place}.{kind}: the tasks are {sorted(self.tasks)}")
         if place.startswith("anchors") and merge.label is None:
@@ -248,19 +263,18 @@ def recipe_name(index: int) -> str:
 
 def front_table(front: Front) -> str:
     """Write the points of a front as CSV, a row per point."""
-    kinds: tuple[Kind, ...] = ("predicted", "measured")
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     header = [
         f"{task} {kind} {part}"
         for task in front.tasks
-        for kind in kinds
+        for kind in KINDS
         for part in ("value", "stderr")
     ]
     writer.writerow(["point", "selected", *front.coefficients, *header])
     for index, point in enumerate(front.points):
         readings = [
-            point.readings(kind)[task] for task in front.tasks for kind in kinds
+            point.readings(kind)[task] for task in front.tasks for kind in KINDS
         ]
         values = [part for r in readings for part in (r.value, r.stderr)]
         coefficients = [point.coefficients[name] for name in front.coefficients]

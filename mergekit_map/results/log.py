@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -114,6 +114,40 @@ def merge_key(coefficients: Mapping[str, float]) -> MergeKey:
 def evaluation_key(coefficients: Mapping[str, float], task: str) -> Key:
     """Identify a measurement by its merge and its task."""
     return merge_key(coefficients), task
+
+
+def measured_of(
+    evaluations: Iterable[Evaluation],
+    merge: str,
+    definitions: Mapping[str, str],
+    names: Iterable[str],
+) -> list[Evaluation]:
+    """Drop what was measured on other models, settings, tasks or coefficients.
+
+    Args:
+        evaluations: Of a log.
+        merge: Fingerprint of the merge.
+        definitions: Fingerprints of the tasks.
+        names: Of the coefficients.
+    """
+    wanted = set(names)
+    return [
+        e
+        for e in evaluations
+        if e.merge == merge
+        and definitions.get(e.task) == e.definition
+        and e.coefficients.keys() == wanted
+    ]
+
+
+def by_merge(
+    evaluations: Iterable[Evaluation],
+) -> dict[MergeKey, dict[str, Evaluation]]:
+    """Gather the latest measurement of each task at each merge."""
+    found: dict[MergeKey, dict[str, Evaluation]] = {}
+    for e in evaluations:
+        found.setdefault(e.key[0], {})[e.task] = e
+    return found
 
 
 class EvaluationLog:

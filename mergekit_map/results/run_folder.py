@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -62,56 +61,20 @@ class Identities(Record):
     merges: dict[str, Identity] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The folder of a search, or of a pair of a nested one."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """Name the configuration, as it was given."""
-        return self.path / "config.yml"
-
-    @property
-    def log(self) -> Path:
-        """Name the log of measurements."""
-        return self.path / "evaluations.jsonl"
-
-    @property
-    def identities(self) -> Path:
-        """Name the list of merges that the log knows."""
-        return self.path / "identities.json"
-
-    @property
-    def surrogates(self) -> Path:
-        """Name the file of the surrogates."""
-        return self.path / "surrogates.json"
-
-    @property
-    def front(self) -> Path:
-        """Name the file of the front."""
-        return self.path / "front.json"
-
-    @property
-    def table(self) -> Path:
-        """Name the points of the front as CSV."""
-        return self.path / "front.csv"
-
-    @property
-    def picture(self) -> Path:
-        """Name the picture of the front."""
-        return self.path / "front.png"
-
-    @property
-    def manifest(self) -> Path:
-        """Name the file that a finished search has."""
-        return self.path / "manifest.json"
-
-    @property
-    def chosen_recipe(self) -> Path:
-        """Name the recipe of the chosen point."""
-        return self.path / "recipe.yml"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yml"  # as it was given
+        self.log = path / "evaluations.jsonl"
+        self.identities = path / "identities.json"  # the merges that the log knows
+        self.surrogates = path / "surrogates.json"
+        self.front = path / "front.json"
+        self.table = path / "front.csv"
+        self.picture = path / "front.png"
+        self.manifest = path / "manifest.json"  # that a finished search has
+        self.chosen_recipe = path / "recipe.yml"
 
     @property
     def merged(self) -> Path:

@@ -6,24 +6,25 @@ Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.results.front import Fit
+from mergekit_map.arrays import FloatArray, inside
+from mergekit_map.results.front import Fit, Reading, Readings
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
 from mergekit_map.search.residual import Residual
 from mergekit_map.search.surrogate import FitQuality, Surrogate
 
-FloatArray = NDArray[np.float64]
 _Row: TypeAlias = tuple[float, ...]
+# A merge whose weights are this near to those of a merge of groups is that merge.
+_ROUNDING = 1e-9
 _Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 
 
@@ -159,6 +160,49 @@ class Surrogates(Record):
     def values(self) -> Mapping[str, Surrogate]:
         """Rebuild the surrogates, by task."""
         return {task: surrogate.value() for task, surrogate in self.tasks.items()}
+
+
+def locate(
+    merges: Iterable[Mapping[str, float]],
+    names: Iterable[str],
+    groups: Mapping[str, Mapping[str, float]],
+    bounds: FloatArray,
+) -> FloatArray:
+    """Say merges on the axes of the surrogates.
+
+    Args:
+        merges: By coefficient.
+        names: Of the coefficients, in the order of the axes where there are no groups.
+        groups: Of nested MAP: the merges whose weights the axes are.
+        bounds: (d, 2) where surrogates were fitted.
+
+    Returns:
+        (k, d), with a row of NaN for each merge where no surrogate was fitted.
+    """
+    order = list(names)
+    X = np.array([[merge[name] for name in order] for merge in merges], np.float64)
+    X = X.reshape(-1, len(order))
+    if not groups:
+        return np.where(inside(X, bounds)[:, None], X, np.nan)
+    vectors = np.array([[group[name] for name in order] for group in groups.values()])
+    rows: FloatArray = np.clip(X @ np.linalg.pinv(vectors), *bounds.T)
+    on_plane = np.all(np.abs(rows @ vectors - X) <= _ROUNDING, axis=1)
+    return np.where(on_plane[:, None], rows, np.nan)
+
+
+def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
+    """Predict every task at located merges (k, d); unknown where a row is NaN."""
+    known = np.all(np.isfinite(X), axis=1)[:, None]
+    columns = []
+    for surrogate in surrogates.values():
+        # Somewhere in the box: each row is predicted as if all were known.
+        rows = np.where(known, X, surrogate.bounds[:, 0])
+        pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
+        pairs = np.where(known, pairs, np.nan)
+        columns.append([Reading.of(*pair) for pair in pairs.tolist()])
+    return [
+        dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)
+    ]
 
 
 def _rows(array: FloatArray) -> tuple[_Row, ...]:

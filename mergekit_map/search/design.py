@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
+from mergekit_map.arrays import inside
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
 
@@ -182,8 +183,7 @@ def most_informative(
     Returns:
         (count, d) candidates in the order chosen.
     """
-    inside = np.all((known >= bounds[:, 0]) & (known <= bounds[:, 1]), axis=1)
-    seen = _observations(known[inside], bounds, derivatives=derivatives)
+    seen = _observations(known[inside(known, bounds)], bounds, derivatives=derivatives)
     rows = _observations(candidates, bounds, derivatives=derivatives)
     seen = seen.reshape(-1, seen.shape[-1])
     # Until there are as many rows as parameters F'F is singular. A ridge this small

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mergekit_map.files import plain, write_atomically
+from mergekit_map.files import digest, plain, write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
@@ -72,9 +71,8 @@ def _save_samples(
     if not measurement.samples:
         return
     content = {"coefficients": coefficients, "samples": list(measurement.samples)}
-    key = json.dumps(coefficients, sort_keys=True).encode()
-    name = hashlib.sha256(key).hexdigest()[:16] + ".json"
-    write_atomically(folder / name, json.dumps(plain(content)) + "\n")
+    path = folder / f"{digest(coefficients)}.json"
+    write_atomically(path, json.dumps(plain(content)) + "\n")
 
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:

@@ -19,7 +19,6 @@ from mergekit_map.models.layout import main_dtype
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.vectors import Figures
 from mergekit_map.steps.evaluate import merges_as_asked
-from mergekit_map.steps.nested import nests_checkpoints
 from mergekit_map.steps.project import (
     Draft,
     Project,
@@ -188,7 +187,7 @@ def probe_config(
                 raise EvaluationError(
                     f"task {task!r} cannot be measured at the soup: {text}"
                 ) from error
-    apart = nests_checkpoints(project)
+    apart = project.nests_checkpoints
     ahead = forecast(study, checkpoints=apart)
     loads = len(study.bounds) if apart else 1
     merging = (ahead.searched + ahead.front) * merge
@@ -253,7 +252,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         merge=spec.merge,
         coefficients=list(study.bounds),
         tasks=list(study.tasks),
-        **asdict(forecast(study, checkpoints=nests_checkpoints(project))),
+        **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
         memory=memory,
         disk=disk,
         shortages=[need for needs in (memory, disk) for need in shortages(needs)],

@@ -10,7 +10,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import whole_folder
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.choosing import chosen_as
@@ -18,7 +18,7 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
-from mergekit_map.steps.nested import Recipes, merge_stages, nests_checkpoints
+from mergekit_map.steps.nested import merge_stages
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
 from mergekit_map.steps.select import Selection
 from mergekit_map.study.measuring import measure
@@ -47,17 +47,20 @@ def merge_point(
         MergeError: the models have changed since the search.
     """
     project = finished_project(run, options, trust_run=trust_run)
-    recipes, place = Recipes(project), run
+    recipes, place = Recipes(project.space, project.options), RunFolder(run)
+    part = project  # that has the coefficients of the point
     with whole_folder(out) as folder:
-        if nests_checkpoints(project):
-            recipes, place = merge_stages(project, run, selection.recipe, folder)
-            refuse_changes(recipes.project, RunFolder(place).read_manifest())
+        if project.nests_checkpoints:
+            part, recipes, place = merge_stages(
+                project, place, selection.recipe, folder
+            )
+            refuse_changes(part, place.read_manifest())
         else:
             _refuse_other_recipe(recipes, selection, run)
             config = stock_config(project.space, selection.point.coefficients)
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
-        point = _measure_checkpoint(recipes.project, folder, place, selection, reporter)
+        point = _measure_checkpoint(part, folder, place, selection, reporter)
         front = _front_with(point, selection, run)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
@@ -88,7 +91,7 @@ def _front_with(point: Merge, selection: Selection, run: Path) -> Front:
 def _measure_checkpoint(
     project: Project,
     folder: Path,
-    run: Path,
+    run: RunFolder,
     selection: Selection,
     reporter: Reporter,
 ) -> Merge:
@@ -96,7 +99,7 @@ def _measure_checkpoint(
     study = project.study()
     candidate: Candidate = ("front", selection.point.coefficients)
     written = nullcontext(OneCheckpoint(project, folder))
-    evaluator = MergeEvaluator(written, RunFolder(run).samples(study.merge))
-    with open_log(RunFolder(run).log) as log, evaluator as evaluate:
+    evaluator = MergeEvaluator(written, run.samples(study.merge))
+    with open_log(run.log) as log, evaluator as evaluate:
         measure(study, [candidate], evaluate, log, reporter.progress)
         return measured_point(study, selection.point, log)

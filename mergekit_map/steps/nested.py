@@ -8,27 +8,27 @@ on, with all the files of a search. What is chosen of it goes to
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from mergekit_map.config.parsing import parse_map_block, raise_problems
+from mergekit_map.config.parsing import raise_problems
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.config.yaml_file import read_yaml, yaml_text
-from mergekit_map.files import whole_folder, write_atomically
+from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
+from mergekit_map.files import digest, whole_folder, write_atomically
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
-from mergekit_map.merging.recipe import (
-    recipe_command,
-    staged_command,
-    stock_config,
-)
-from mergekit_map.merging.space import build_space
-from mergekit_map.merging.staged import by_stage_name, is_linear, pair_merge
+from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.staged import by_stage_name, pair_merge
 from mergekit_map.results.choosing import chosen_as, find_limits, measured_anchors
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
 from mergekit_map.results.log import Evaluation
-from mergekit_map.steps.project import Project, digest
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.steps.project import Project
 from mergekit_map.study.grouping import (
     Pair,
     first_groups,
@@ -43,37 +43,9 @@ from mergekit_map.study.study import Study
 Search: TypeAlias = Callable[[Project, Path], Front]  # into a folder
 
 
-@dataclass(frozen=True, eq=False)
-class Recipes:
-    """How the merges of a front are written in mergekit's own terms."""
-
-    project: Project  # whose coefficients these are
-    stages: Sequence[Mapping[str, Any]] = ()  # what is merged before, each with a name
-    folder: Path | None = None  # where that lies, if there are stages
-
-    def text(self, coefficients: Mapping[str, float], comments: Sequence[str]) -> str:
-        """Write a recipe, for ``mergekit-multi`` where there are stages."""
-        config = stock_config(self.project.space, coefficients)
-        if self.folder is not None:
-            config = by_stage_name(config, self.folder)
-        return yaml_text([*self.stages, config], comments)
-
-    def command(self, recipe: Path, out: str) -> str:
-        """Give the stock command that writes the checkpoint of a recipe."""
-        space, options = self.project.space, self.project.options
-        if self.folder is not None:
-            return staged_command(space, str(recipe), str(self.folder), out, options)
-        return recipe_command(space, str(recipe), out, options)
-
-
-def nests_checkpoints(project: Project) -> bool:
-    """Tell whether a search merges checkpoints pair by pair."""
-    return project.spec.search.strategy == "nested" and not is_linear(project.space)
-
-
 def search_pairs(
-    project: Project, evaluations: Sequence[Evaluation], run: Path, search: Search
-) -> tuple[Front, Recipes]:
+    project: Project, evaluations: Sequence[Evaluation], run: RunFolder, search: Search
+) -> tuple[Front, Surrogates, Recipes]:
     """Search pair after pair, merging what is chosen of each but the last.
 
     Args:
@@ -83,78 +55,56 @@ def search_pairs(
         search: Searches one pair.
 
     Returns:
-        The front of the last pair, with the anchors of the project, and how its points
-        are written.
+        The front of the last pair, with the anchors of the project, its surrogates, and
+        how its points are written.
     """
     study = project.study()
     singles = read_singles(study, evaluations)
     groups = first_groups(study, singles)
-    stages: list[dict[str, Any]] = []
+    stages: list[MergeConfig] = []
     while True:
-        pair = next_pair(study, groups)
+        pair, number = next_pair(study, groups), len(stages) + 1
         small = _small_study(study, pair, evaluations, last=len(groups) == 2)
-        name = f"pair-{len(stages) + 1}"
-        config = run / "nested" / f"{name}.yml"
-        write_atomically(config, _pair_text(project, small, pair, merged_folder(run)))
-        part = pair_project(project, config)
-        front = search(part, config.with_suffix(""))
+        part = _pair_project(project, small, pair, run, number)
+        front = search(part, run.pair(number).path)
         values = {task: front.chosen.measured[task].value for task in small.tasks}
         known = {task: value for task, value in values.items() if value is not None}
+        name = run.pair(number).path.name
         group = merge_groups(study, singles, pair, name, known)
         if len(groups) == 2:
-            recipes = Recipes(part, stages, merged_folder(run) if stages else None)
-            return _whole_front(study, evaluations, front, group.order), recipes
+            folder = run.merged if stages else None
+            recipes = Recipes(part.space, part.options, stages, folder)
+            whole = _whole_front(study, evaluations, front, group.order)
+            path = run.pair(number).surrogates
+            return whole, read_record(path, Surrogates, "finished search"), recipes
         merge = stock_config(part.space, front.chosen.coefficients)
-        _write_once(part, merge, merged_folder(run) / name)
-        stages.append({"name": name, **by_stage_name(merge, merged_folder(run))})
+        _write_once(part, merge, run.merged / name)
+        stages.append({"name": name, **by_stage_name(merge, run.merged)})
         groups = [*(g for g in groups if g not in pair), group]
 
 
 def merge_stages(
-    project: Project, run: Path, recipe: str, folder: Path
-) -> tuple[Recipes, Path]:
+    project: Project, run: RunFolder, recipe: str, folder: Path
+) -> tuple[Project, Recipes, RunFolder]:
     """Write the checkpoint of a recipe of a nested search into ``folder``.
 
-    Returns how the recipe is carried out otherwise, and the run folder of the last
-    pair, whose coefficients the point has.
+    Returns the last pair, whose coefficients the point has, how the recipe is carried
+    out otherwise, and the run folder of that pair.
 
     Raises:
+        ConfigError: somebody has changed the merge of that pair, and it is wrong now.
         MergeError: mergekit refuses the models, or what is merged on the way.
     """
-    stages = merged_folder(run)
-    write_staged_checkpoint(recipe, stages, folder, project.options)
-    last = last_pair_folder(project, run)
-    part = pair_project(project, last / "config.yml")
-    return Recipes(part, folder=stages if len(project.space.names) > 2 else None), last
-
-
-def last_pair_folder(project: Project, run: Path) -> Path:
-    """Name the run folder of the last pair."""
-    return run / "nested" / f"pair-{len(project.space.names) - 1}"
-
-
-def merged_folder(run: Path) -> Path:
-    """Name the folder of the checkpoints that are merged on the way."""
-    return (run / "nested" / "merged").resolve()
-
-
-def pair_project(project: Project, config: Path) -> Project:
-    """Read the configuration of a pair of a project.
-
-    Models and tasks are not checked again: two merges may well be alike.
-
-    Raises:
-        ConfigError: somebody has changed it, and it is wrong now.
-    """
-    file = read_yaml(config)
-    spec, problems = parse_map_block(file)
-    merge = {key: value for key, value in file.content.items() if key != "map"}
-    space, more = build_space(merge, spec.search if spec else SearchSpec())
-    raise_problems(file, [*problems, *more])
-    if spec is None or space is None:
-        raise AssertionError("no problem, and no pair either")
-    tasks = {task: project.tasks[task] for task in spec.tasks}
-    return replace(project, file=file, spec=spec, space=space, tasks=tasks)
+    write_staged_checkpoint(recipe, run.merged, folder, project.options)
+    n_pairs = len(project.space.names) - 1
+    last = run.pair(n_pairs)
+    # Only what is merged is read from there: what runs, tasks and backend, is what the
+    # configuration of the whole names.
+    file = read_yaml(last.config)
+    raise_problems(file, check_merge(file.merge))
+    part = replace(project, file=file, space=_pair_space(file, file.merge))
+    stages = run.merged if n_pairs > 1 else None
+    return part, Recipes(part.space, part.options, folder=stages), last
 
 
 def _small_study(
@@ -170,31 +120,57 @@ def _small_study(
     return replace(small, select=select)
 
 
-def _pair_text(project: Project, small: Study, pair: Pair, merged: Path) -> str:
-    """Write the configuration of a pair: the project's, of two models."""
-    merge = pair_merge(project.space, [group.label for group in pair], merged)
-    space, problems = build_space(merge, SearchSpec())
-    raise_problems(project.file, problems)
-    names = space.names if space is not None else ()
+def _pair_project(
+    project: Project, small: Study, pair: Pair, run: RunFolder, number: int
+) -> Project:
+    """Make the project of a pair, and write its configuration for the record.
+
+    Models and tasks are not checked again: two merges may well be alike.
+    """
+    merge = pair_merge(project.space, [group.label for group in pair], run.merged)
+    space = replace(_pair_space(project.file, merge), bounds=small.box)
+    bounds = dict(zip(space.names, small.bounds.values(), strict=True))
     block = project.file.content["map"]
     search = {k: v for k, v in (block.get("search") or {}).items() if k != "order"}
-    search["strategy"] = "map"
-    search["evaluations"] = small.search.evaluations
-    search["remeasure"] = small.search.remeasure
-    bounds = zip(names, small.bounds.values(), strict=True)
-    search["bounds"] = {name: list(ends) for name, ends in bounds}
-    content = {
-        **block,
+    search |= {
+        "strategy": "map",
+        "evaluations": small.search.evaluations,
+        "remeasure": small.search.remeasure,
+        "bounds": {name: list(ends) for name, ends in bounds.items()},
+    }
+    changes = {
         "tasks": {task: block["tasks"][task] for task in small.tasks},
         "search": search,
         "select": small.select.model_dump(exclude_unset=True),
     }
+    content = {**merge, "map": {**block, **changes}}
     order = " and ".join(str(group.order) for group in pair)
-    comment = f"A pair of a nested search: {order}"
-    return yaml_text([{**merge, "map": content}], [comment])
+    text = yaml_text([content], [f"A pair of a nested search: {order}"])
+    path = run.pair(number).path.with_suffix(".yml")
+    write_atomically(path, text)
+    typed = {
+        "tasks": {task: project.spec.tasks[task] for task in small.tasks},
+        "search": small.search.model_copy(update={"bounds": bounds}),
+        "select": small.select,
+    }
+    return replace(
+        project,
+        file=YamlFile(path, text, content, {}, ()),
+        spec=project.spec.model_copy(update=typed),
+        space=space,
+        tasks={task: project.tasks[task] for task in small.tasks},
+    )
 
 
-def _write_once(part: Project, config: Mapping[str, Any], place: Path) -> None:
+def _pair_space(file: YamlFile, merge: MergeConfig) -> MergeSpace:
+    space, problems = build_space(merge, SearchSpec())
+    raise_problems(file, problems)
+    if space is None:
+        raise AssertionError("no problem, and no pair either")
+    return space
+
+
+def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
     """Write a checkpoint, unless it is the one that lies there."""
     text = yaml_text([config], [f"made of {digest(part.identity)}"])
     recipe = place / "mergekit_config.yml"
@@ -207,10 +183,7 @@ def _write_once(part: Project, config: Mapping[str, Any], place: Path) -> None:
 
 
 def _whole_front(
-    study: Study,
-    evaluations: Sequence[Evaluation],
-    front: Front,
-    order: Order,
+    study: Study, evaluations: Sequence[Evaluation], front: Front, order: Order
 ) -> Front:
     """Put the anchors of all models in the place of those of the last pair.
 

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.parsing import (
     Problem,
     parse_map_block,
-    parse_tasks,
     raise_problems,
     repeated_keys,
 )
-from mergekit_map.config.specs import MapSpec
-from mergekit_map.config.yaml_file import YamlFile, read_yaml
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
 from mergekit_map.errors import MergeError
+from mergekit_map.files import digest
 from mergekit_map.merging.adapters import with_adapter_cache
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.merging.staged import is_linear, staging_problems
+from mergekit_map.merging.staged import nests_checkpoints, staging_problems
 from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.preflight import check_models
-from mergekit_map.models.sources import absolute_references
+from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
 from mergekit_map.study.checking import search_problems
@@ -43,15 +41,20 @@ class Project:
 
     file: YamlFile
     directory: Path  # where its relative paths start
-    spec: MapSpec
+    spec: MapBlock
     space: MergeSpace
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
 
-    @property
-    def identity(self) -> dict[str, Any]:
+    @cached_property
+    def identity(self) -> Identity:
         """Name all that decides what a merge is."""
         return merge_identity(self.space, self.options)
+
+    @property
+    def nests_checkpoints(self) -> bool:
+        """Tell whether a search merges checkpoints pair by pair."""
+        return nests_checkpoints(self.space, self.spec.search)
 
     def study(self) -> Study:
         """Reduce to what the study room needs: numbers, names, fingerprints."""
@@ -64,7 +67,7 @@ class Project:
             bounds=dict(
                 zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
             ),
-            anchors={a.label: a.coefficients for a in space.anchors()},
+            anchors=space.anchors(),
             tasks={name: task.metric for name, task in self.tasks.items()},
             definitions={name: self._definition(name) for name in self.tasks},
             merge="",
@@ -87,9 +90,9 @@ class Draft:
     file: YamlFile
     directory: Path
     options: MergeOptions
-    spec: MapSpec | None  # None where the map block is wrong
+    spec: MapBlock | None  # None where the map block is wrong
     tasks: Mapping[str, LoadedTask]
-    merge: Mapping[str, Any] | None  # mergekit's part; None where it is wrong
+    merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
 
 
@@ -113,9 +116,9 @@ def load_project(
     """
     draft = read_draft(config, options, directory, trust_run=trust_run)
     if (merge := draft.merge) is not None:
-        found = check_models(merge, draft.options)
-        draft = replace(draft, problems=[*draft.problems, *found])
-        if not found:
+        problems = check_models(merge, draft.options)
+        draft = replace(draft, problems=[*draft.problems, *problems])
+        if not problems:
             draft = replace(draft, options=with_adapter_cache(merge, draft.options))
     project, problems = finish_draft(draft)
     raise_problems(draft.file, problems)
@@ -139,19 +142,18 @@ def read_draft(
     """
     directory = (directory or Path.cwd()).resolve()
     file = read_yaml(config)
-    merge = {key: value for key, value in file.content.items() if key != "map"}
-    problems = [*repeated_keys(file), *check_merge(merge)]
-    known = None if _concerns_merge(problems) else absolute_references(merge, directory)
-    spec, found = parse_map_block(file)
-    problems += found
-    specs, _ = parse_tasks(file)
+    problems = [*repeated_keys(file), *check_merge(file.merge)]
+    sound = not _concerns_merge(problems)
+    merge = absolute_references(file.merge, directory) if sound else None
+    spec, specs, more = parse_map_block(file)
     if not trust_run:
         refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
     tasks, wrong = load_tasks(specs, directory)
+    problems += more
     problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in wrong]
-    problems += check_gradients(merge, spec) if spec is not None else []
+    problems += check_gradients(file.merge, spec) if spec is not None else []
     options = options or MergeOptions()
-    return Draft(file, directory, options, spec, tasks, known, problems)
+    return Draft(file, directory, options, spec, tasks, merge, problems)
 
 
 def finish_draft(
@@ -166,15 +168,15 @@ def finish_draft(
         return None, problems
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": spec.search.seed})
-    space, found = build_space(draft.merge, spec.search)
-    problems += found
+    space, more = build_space(draft.merge, spec.search)
+    problems += more
     if space is None:
         return None, problems
     problems += check_plan(space, options) if plan else []
     if problems:
         return None, problems
     project = Project(draft.file, draft.directory, spec, space, draft.tasks, options)
-    if spec.search.strategy == "nested" and not is_linear(space):
+    if project.nests_checkpoints:
         problems += staging_problems(space)
     problems += search_problems(project.outline())
     return (None if problems else project), problems
@@ -182,12 +184,6 @@ def finish_draft(
 
 def _concerns_merge(problems: list[Problem]) -> bool:
     return any(problem.key[:1] != ("map",) for problem in problems)
-
-
-def digest(content: Any) -> str:
-    """Shorten any content that JSON can write to 16 digits."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def finished_project(

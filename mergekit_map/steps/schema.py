@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic.json_schema import models_json_schema
 
 from mergekit_map.config.parsing import TASK_NAME
-from mergekit_map.config.specs import TASK_KINDS, MapBlock
-from mergekit_map.merging.schema import merge_schema
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.merging.schema import Schema, merge_schema
 
-_MODELS = (MapBlock, *TASK_KINDS.values())
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def config_schema() -> dict[str, Any]:
+def config_schema() -> Schema:
     """Describe a whole configuration: mergekit's part, and the ``map:`` block.
 
     What a schema cannot say is checked when the configuration is read: files, models,
     names of tasks, keys that exclude one another.
     """
-    references, ours = models_json_schema([(model, "validation") for model in _MODELS])
-    block, *tasks = (references[(model, "validation")] for model in _MODELS)
+    references, ours = models_json_schema([(MapBlock, "validation")])
+    (block,) = references.values()
     definitions = ours["$defs"]
-    definitions["MapBlock"]["properties"]["tasks"] |= {
-        "additionalProperties": {"anyOf": tasks},
-        "propertyNames": {"pattern": f"^(?:{TASK_NAME.pattern})$"},
-    }
+    names = {"pattern": f"^(?:{TASK_NAME.pattern})$"}
+    definitions["MapBlock"]["properties"]["tasks"]["propertyNames"] = names
     schema = merge_schema()
     return {
         "$schema": _DIALECT,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mergekit_map.files import write_atomically
+from mergekit_map.files import digest, write_atomically
+from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
@@ -17,13 +18,8 @@ from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
-from mergekit_map.steps.nested import (
-    Recipes,
-    last_pair_folder,
-    nests_checkpoints,
-    search_pairs,
-)
-from mergekit_map.steps.project import Project, changes_in_words, digest
+from mergekit_map.steps.nested import search_pairs
+from mergekit_map.steps.project import Project, changes_in_words
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
@@ -34,10 +30,7 @@ from mergekit_map.version import __version__
 
 
 def search_front(
-    project: Project,
-    run: Path,
-    reporter: Reporter,
-    imported: Sequence[Evaluation] = (),
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation] = ()
 ) -> Front:
     """Search into a run folder, going on where an earlier search was stopped.
 
@@ -47,14 +40,15 @@ def search_front(
         ArtifactError: the folder is something else's, or another search is writing it.
         MapError: the models or tasks cannot be merged or measured.
     """
-    if nests_checkpoints(project):
+    if project.nests_checkpoints:
         return _search_nested(project, run, reporter, imported)
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
         result = run_study(study, evaluate, log, reporter.progress)
         front = found_front(study, result, log)
         _write_stages(result, log, run)
     surrogates = fitted_surrogates(study, result)
-    _write_results(project, front, surrogates, Recipes(project), run)
+    recipes = Recipes(project.space, project.options)
+    _write_results(project, front, surrogates, recipes, run)
     return front
 
 
@@ -70,9 +64,8 @@ def _search_nested(
     def search(pair: Project, folder: Path) -> Front:
         return search_front(pair, folder, reporter)
 
-    front, recipes = search_pairs(project, evaluations, run, search)
-    last = RunFolder(last_pair_folder(project, run))
-    surrogates = read_record(last.surrogates, Surrogates, "finished search")
+    folder = RunFolder(run)
+    front, surrogates, recipes = search_pairs(project, evaluations, folder, search)
     _write_results(project, front, surrogates, recipes, run)
     return front
 
@@ -135,10 +128,10 @@ def _note_changes(
 
 def _write_stages(result: StudyResult, log: EvaluationLog, run: Path) -> None:
     """Keep and draw the front of every pair of nested MAP."""
-    for stage in result.stages:
+    for number, stage in enumerate(result.stages, start=1):
         # Only the whole is merged, so that the points of a pair have no recipes.
         front = found_front(stage.study, stage.result, log, part=True)
-        save_front(front, RunFolder(run / "nested" / stage.name))
+        save_front(front, RunFolder(run).pair(number))
 
 
 def _write_results(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mergekit_map.config.parsing import Problem
 from mergekit_map.errors import DesignError
-from mergekit_map.results.log import Evaluation
+from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.design import make_design, n_quadratic_terms
 from mergekit_map.search.sectors import propose_points, squared_errors
 from mergekit_map.study.fitting import fit_surrogates
@@ -67,20 +67,15 @@ def bayesian_problems(study: Study) -> list[Problem]:
 
 def _start(study: Study) -> list[Candidate]:
     """List the anchors, then uniform points."""
-    vectors = dict.fromkeys(tuple(study.vector(c)) for c in study.anchors.values())
-    anchors = np.array(list(vectors)).reshape(-1, len(study.bounds))
-    inside = np.all((study.box[:, 0] <= anchors) & (anchors <= study.box[:, 1]), axis=1)
+    merges = {merge_key(c): c for c in study.anchors.values()}
+    anchors = study.vectors(merges.values())
     # The paper's 6 may leave a quadratic in 3 coefficients under-determined where
     # anchors are few, or outside the box and not fitted; other surrogates bear that.
     plain = study.search.surrogate == "quadratic"
     terms = n_quadratic_terms(len(study.bounds)) if plain else 0
-    count = len(anchors) + max(N_START, terms - int(inside.sum()))
+    count = len(anchors) + max(N_START, terms - int(study.contains(anchors).sum()))
     rng = np.random.default_rng([study.search.seed, 0])
-    points = make_design("uniform", count, study.box, anchors, rng)
-    return [
-        ("anchor" if tuple(row) in vectors else "design", study.named(row))
-        for row in points
-    ]
+    return study.candidates(make_design("uniform", count, study.box, anchors, rng))
 
 
 def _refuse_too_few(wanted: int, start: int) -> None:
@@ -94,8 +89,8 @@ def _refuse_too_few(wanted: int, start: int) -> None:
 
 def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, FloatArray]:
     """Square the errors of the surrogates at every measured merge: (n, d) and (n,)."""
-    merges = {e.key[0]: study.vector(e.coefficients) for e in known}
-    X = np.array(list(merges.values())).reshape(-1, len(study.bounds))
+    merges = {e.key[0]: e.coefficients for e in known}
+    X = study.vectors(merges.values())
     rows = {key: row for row, key in enumerate(merges)}
     columns = {task: column for column, task in enumerate(study.tasks)}
     measured = np.full((len(rows), len(columns)), math.nan)

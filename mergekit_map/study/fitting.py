@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map.errors import DesignError
-from mergekit_map.measurement import Metric
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.links import Link
 from mergekit_map.search.nsga import compute_front
@@ -27,7 +26,9 @@ def fit_surrogates(
     Raises:
         DesignError: a task has too few measurements, or of merges too alike.
     """
-    fitted = [e for e in evaluations if _is_inside(study, e) and not e.failed]
+    usable = [e for e in evaluations if not e.failed]
+    inside = study.contains(study.vectors(e.coefficients for e in usable))
+    fitted = [e for e, yes in zip(usable, inside, strict=True) if yes]
     surrogates = {}
     for task, metric in study.tasks.items():
         usable = [e for e in fitted if e.task == task]
@@ -38,10 +39,10 @@ def fit_surrogates(
             )
         try:
             surrogates[task] = fit_surrogate(
-                np.array([study.vector(e.coefficients) for e in usable]),
+                study.vectors(e.coefficients for e in usable),
                 np.array([e.value for e in usable]),
                 stderr=_standard_errors(usable),
-                link=_link(metric),
+                link=Link(*metric.ends),
                 bounds=study.box,
                 slopes=_slopes(study, usable),
                 kind=study.search.surrogate,
@@ -57,7 +58,7 @@ def predict_utilities(
     """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""
     return np.column_stack(
         [
-            surrogate.predict(X) * (1 if study.tasks[task].higher_is_better else -1)
+            surrogate.predict(X) * study.tasks[task].sign
             for task, surrogate in surrogates.items()
         ]
     )
@@ -78,17 +79,7 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
     if not study.search.gradients:
         return None
     unknown = dict.fromkeys(study.bounds, math.nan)
-    return np.array([study.vector(e.gradient or unknown) for e in evaluations])
-
-
-def _is_inside(study: Study, evaluation: Evaluation) -> bool:
-    vector = study.vector(evaluation.coefficients)
-    return bool(np.all((study.box[:, 0] <= vector) & (vector <= study.box[:, 1])))
-
-
-def _link(metric: Metric) -> Link:
-    lower = -math.inf if metric.lower is None else metric.lower
-    return Link(lower, math.inf if metric.upper is None else metric.upper)
+    return study.vectors(e.gradient or unknown for e in evaluations)
 
 
 def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
+from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.study.bayesian import N_ROUND
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.nested import EVALUATIONS
-from mergekit_map.study.planning import default_evaluations, next_round
+from mergekit_map.study.planning import next_round, wanted_evaluations
 from mergekit_map.study.study import Study
 
 
@@ -41,8 +41,7 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     if study.search.strategy == "bayesian":
         searched = study.search.evaluations or searched + 2 * N_ROUND
     elif study.search.refine:
-        default = default_evaluations(len(study.bounds))
-        searched = study.search.evaluations or default
+        searched = wanted_evaluations(study)
     total = (searched + front) * len(study.tasks)
     return Forecast(searched, front, total, total)
 
@@ -59,7 +58,7 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     if not checkpoints:
         pair -= _known_corners(study)
     order = _balanced(n) if study.search.order is None else study.search.order
-    *inner, last = _sizes(order)
+    *inner, last = [len(members(pair)) for pair in pairs(order)]
     # What is chosen of an inner pair is measured, too.
     parts = [(size, pair + 1) for size in inner] + [(last, pair)]
     searched = anchors + sum(merges for _, merges in parts)
@@ -83,16 +82,5 @@ def _expected_tasks(share: float, n_tasks: int) -> float:
     return n_tasks * (share + (1 - share) ** n_tasks)
 
 
-def _balanced(n: int) -> Any:
-    return [_balanced(n // 2), _balanced(n - n // 2)] if n > 1 else ""
-
-
-def _sizes(order: Any) -> list[int]:
-    """Count the models of every pair of an order, the inner ones first."""
-    if not isinstance(order, list):
-        return []
-    return [*(size for part in order for size in _sizes(part)), _count(order)]
-
-
-def _count(order: Any) -> int:
-    return sum(map(_count, order)) if isinstance(order, list) else 1
+def _balanced(n: int) -> Order:
+    return (_balanced(n // 2), _balanced(n - n // 2)) if n > 1 else ""

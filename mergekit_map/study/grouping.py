@@ -19,8 +19,8 @@ from mergekit_map.config.parsing import Problem
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.choosing import measured_anchors, preference
-from mergekit_map.results.front import Order
-from mergekit_map.results.log import Evaluation, evaluation_key
+from mergekit_map.results.front import Order, members, pairs
+from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.pairing import (
     best_models,
     closest_pair,
@@ -50,7 +50,7 @@ Pair: TypeAlias = tuple[Group, Group]
 def first_candidates(study: Study) -> list[Candidate]:
     """List what is measured before any pair: the anchors and the single models."""
     merges = [*study.anchors.values(), *single_models(study).values()]
-    distinct = {evaluation_key(merge, "")[0]: merge for merge in merges}
+    distinct = {merge_key(merge): merge for merge in merges}
     return [("anchor", merge) for merge in distinct.values()]
 
 
@@ -85,13 +85,14 @@ def first_groups(study: Study, singles: FloatArray) -> list[Group]:
 def next_pair(study: Study, groups: Sequence[Group]) -> Pair:
     """Choose the two groups to merge: the next of the order given, or the closest."""
     if study.search.order is None:
-        one, other = closest_pair(np.array([group.loss for group in groups]))
-        return groups[one], groups[other]
-    known = {_members(group.order): group for group in groups}
-    one_side, other_side = next(
-        sides for sides in _sides(study.search.order) if known.keys() >= set(sides)
+        first, second = closest_pair(np.array([group.loss for group in groups]))
+        return groups[first], groups[second]
+    known = {frozenset(members(group.order)): group for group in groups}
+    sides = (
+        [frozenset(members(s)) for s in pair] for pair in pairs(study.search.order)
     )
-    return known[one_side], known[other_side]
+    one, other = next(pair for pair in sides if known.keys() >= set(pair))
+    return known[one], known[other]
 
 
 def pair_tasks(study: Study, pair: Pair) -> list[str]:
@@ -124,7 +125,7 @@ def task_shares(study: Study) -> dict[str, float]:
 def order_problems(order: Any, names: Sequence[str]) -> list[Problem]:
     """List what is wrong with an order of merges: a binary tree of all names."""
     problems = list(_bad_parts(order, ORDER_KEY, names, set()))
-    missing = sorted(set(names) - _members(order)) if not problems else ()
+    missing = sorted(set(names).difference(members(order))) if not problems else ()
     if missing:
         text = f"{missing[0]!r} is missing; every coefficient stands once in the order"
         problems.append(Problem(ORDER_KEY, text))
@@ -152,27 +153,10 @@ def _bad_parts(
         seen.add(order)
 
 
-def _members(order: Order) -> frozenset[str]:
-    if isinstance(order, str):
-        return frozenset([order])
-    return frozenset[str]().union(*map(_members, order))
-
-
-def _sides(order: Any) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
-    """List the two sides of every merge of an order, the inner ones first."""
-    if not isinstance(order, str):
-        for part in order:
-            yield from _sides(part)
-        yield _members(order[0]), _members(order[1])
-
-
 def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
     """Order values in their own units as the tasks, larger is better; (m,)."""
     return np.array(
-        [
-            measured.get(task, math.nan) * (1 if metric.higher_is_better else -1)
-            for task, metric in study.tasks.items()
-        ]
+        [m.utility(measured.get(task, math.nan)) for task, m in study.tasks.items()]
     )
 
 
@@ -180,15 +164,8 @@ def _loss(
     study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
 ) -> float:
     """Average the scaled losses of the tasks owned, or else of all, by preference."""
-    ideals = _row(
-        study,
-        {
-            task: bound
-            for task, metric in study.tasks.items()
-            for bound in [metric.upper if metric.higher_is_better else metric.lower]
-            if bound is not None
-        },
-    )
+    best = {t: max(m.ends, key=m.utility) for t, m in study.tasks.items()}
+    ideals = _row(study, {t: v for t, v in best.items() if math.isfinite(v)})
     losses = scaled_losses(values[None], singles, ideals)[0]
     counted = [task in (owned or study.tasks) for task in study.tasks]
     weights = np.array(list(task_shares(study).values()))

@@ -188,9 +188,7 @@ def _read_cell(text: str, column: _Column, tasks: Mapping[str, Metric]) -> float
     if column.part == "n" and (number < 0 or number != int(number)):
         raise ValueError(f"a whole number of items is required, got {text}")
     if column.part == "value":
-        metric = tasks[column.name]
-        lower = -math.inf if metric.lower is None else metric.lower
-        upper = math.inf if metric.upper is None else metric.upper
+        lower, upper = tasks[column.name].ends
         if not lower <= number <= upper:
             raise ValueError(
                 f"values of this task lie between {lower:g} and {upper:g}, got {text}; "

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
-from mergekit_map.results.log import Evaluation, EvaluationLog, Key
+from mergekit_map.results.log import Evaluation, EvaluationLog, Key, merge_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 
@@ -79,9 +77,9 @@ def _contradictions(
 
 def _remarks(study: Study, fresh: Sequence[Evaluation]) -> Iterator[str]:
     """Say what the fit does with imports that are not like what is measured here."""
-    anchors = {tuple(study.vector(c)) for c in study.anchors.values()}
-    merges = {tuple(study.vector(e.coefficients)) for e in fresh} - anchors
-    outside = sum(not _inside(study, merge) for merge in merges)
+    anchors = {merge_key(c) for c in study.anchors.values()}
+    merges = {e.key[0]: e.coefficients for e in fresh if e.key[0] not in anchors}
+    outside = int((~study.contains(study.vectors(merges.values()))).sum())
     if outside:
         yield f"{outside} imported merges lie outside the bounds and are not fitted"
     rough = _tasks(e for e in fresh if e.stderr is None)
@@ -96,11 +94,6 @@ def _remarks(study: Study, fresh: Sequence[Evaluation]) -> Iterator[str]:
             f"{chooser} chooses its own merges, so that imported ones save only the "
             "evaluations of these very merges"
         )
-
-
-def _inside(study: Study, merge: Sequence[float]) -> bool:
-    lower, upper = study.box.T
-    return bool(np.all((lower <= merge) & (merge <= upper)))
 
 
 def _tasks(evaluations: Iterable[Evaluation]) -> str:

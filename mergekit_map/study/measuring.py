@@ -15,6 +15,7 @@ from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
     evaluation_key,
+    measured_of,
 )
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
 
@@ -42,7 +43,7 @@ def measure(
     done = {e.key for e in measured}
     here = {e.key for e in measured if e.role != "imported"}
     complete = {e.key for e in measured if not _lacks_gradient(study, e)}
-    values = {task: _values_of(study, log, task) for task in study.tasks}
+    values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
     missing = [
         (role, coefficients, task)
         for role, coefficients in candidates
@@ -65,10 +66,6 @@ def measure(
 def _lacks_gradient(study: Study, evaluation: Evaluation) -> bool:
     wanted = study.search.gradients and study.tasks[evaluation.task].differentiable
     return wanted and evaluation.gradient is None
-
-
-def _values_of(study: Study, log: EvaluationLog, task: str) -> list[float]:
-    return [e.value for e in matching(study, log) if e.task == task and e.error is None]
 
 
 def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
@@ -116,10 +113,4 @@ def _evaluate(
 
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
     """Drop what was measured on other models, settings or task definitions."""
-    return [
-        e
-        for e in log
-        if e.merge == study.merge
-        and study.definitions.get(e.task) == e.definition
-        and e.coefficients.keys() == study.bounds.keys()
-    ]
+    return measured_of(log, study.merge, study.definitions, study.bounds)

@@ -20,8 +20,9 @@ from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
     Key,
+    MergeKey,
     Role,
-    evaluation_key,
+    merge_key,
 )
 from mergekit_map.search.selection import spread
 from mergekit_map.study.fitting import (
@@ -77,7 +78,7 @@ def run_nested(
         tasks: Iterable[str], candidates: Iterable[Candidate]
     ) -> list[Evaluation]:
         part = of_tasks(study, tasks)
-        wanted = {evaluation_key(c, "")[0]: (role, c) for role, c in candidates}
+        wanted = {merge_key(c): (role, c) for role, c in candidates}
         measure(part, list(wanted.values()), evaluate, log, report)
         return [e for e in matching(part, log) if e.key[0] in wanted]
 
@@ -212,14 +213,14 @@ def _search_pair(
 
 def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
     """Measure what plain MAP asks for; in the coefficients of the pair."""
-    merges: dict[object, Mapping[str, float]] = {}  # by the coefficients of the study
+    merges: dict[MergeKey, Mapping[str, float]] = {}  # by the coefficients of the study
     known: dict[Key, Evaluation] = {}
     rounds: list[list[Candidate]] = []
     while planned := next_round(plane.study, rounds, list(known.values())):
         candidates = [(role, plane.flat(merge)) for role, merge in planned]
         for (_, merge), (_, flat) in zip(planned, candidates, strict=True):
             # Where all of a group has the weight 0, merges of the pair coincide.
-            merges.setdefault(evaluation_key(flat, "")[0], merge)
+            merges.setdefault(merge_key(flat), merge)
         for e in measure_on(plane.study.tasks, candidates):
             known[e.key] = plane.local(e, merges[e.key[0]])
         rounds.append(planned)

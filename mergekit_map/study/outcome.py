@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import (
@@ -15,17 +11,14 @@ from mergekit_map.results.front import (
     Fit,
     Front,
     Merge,
-    Reading,
     Readings,
     Task,
     recipe_name,
 )
-from mergekit_map.results.log import Evaluation, evaluation_key
-from mergekit_map.results.surrogates import SurrogateRecord, Surrogates
+from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
+from mergekit_map.results.surrogates import SurrogateRecord, Surrogates, locate, predict
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study, StudyResult
-
-FloatArray = NDArray[np.float64]
 
 
 def found_front(
@@ -35,10 +28,10 @@ def found_front(
 
     The points of a ``part`` of a search have no recipes.
     """
-    evaluations = list(log)
-    points = _merges(study, result, result.front, evaluations)
-    anchors = _merges(study, result, list(study.anchors.values()), evaluations)
-    recipes = [None if part else recipe_name(index) for index in range(len(points))]
+    seen = by_merge(matching(study, log))
+    points = _merges(study, result, result.front, seen)
+    anchors = _merges(study, result, list(study.anchors.values()), seen)
+    shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
         coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
@@ -47,14 +40,21 @@ def found_front(
         surrogate=study.search.surrogate,
         selected=result.selected,
         points=tuple(
-            point.model_copy(update={"recipe": recipe})
-            for point, recipe in zip(points, recipes, strict=True)
+            point.model_copy(update={"recipe": None if part else recipe_name(index)})
+            for index, point in enumerate(points)
         ),
         anchors=tuple(
             anchor.model_copy(update={"label": label})
             for anchor, label in zip(anchors, study.anchors, strict=True)
         ),
-        merges=_other_merges(study, [*points, *anchors], evaluations),
+        merges=tuple(
+            Merge(
+                coefficients=dict(next(iter(measured.values())).coefficients),
+                measured=_readings(study, measured),
+            )
+            for key, measured in seen.items()
+            if key not in shown
+        ),
         select=study.select,
         reason="",
         verdicts=(),
@@ -72,11 +72,12 @@ def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
     """Read what the log has measured of a merge."""
-    seen = {e.key: e.reading for e in matching(study, log)}
-    return {
-        task: seen.get(evaluation_key(coefficients, task), UNKNOWN)
-        for task in study.tasks
-    }
+    seen = by_merge(matching(study, log))
+    return _readings(study, seen.get(merge_key(coefficients), {}))
+
+
+def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
+    return {t: measured[t].reading if t in measured else UNKNOWN for t in study.tasks}
 
 
 def _task(study: Study, result: StudyResult, task: str) -> Task:
@@ -93,62 +94,21 @@ def _merges(
     study: Study,
     result: StudyResult,
     coefficients: Sequence[Mapping[str, float]],
-    evaluations: Sequence[Evaluation],
+    seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> list[Merge]:
-    X = np.array([study.vector(c) for c in coefficients])
-    rows, inside = _surrogate_rows(study, result, X)
-    predicted = {
-        t: (s.predict(rows), s.stderr(rows)) for t, s in result.surrogates.items()
-    }
+    bounds = next(iter(result.surrogates.values())).bounds
+    X = locate(coefficients, study.bounds, result.groups, bounds)
     return [
         Merge(
             coefficients=dict(named),
             # Outside the sampled box a quadratic is a guess, and none is shown.
-            predicted={
-                task: Reading.of(value[row], stderr[row]) if inside[row] else UNKNOWN
-                for task, (value, stderr) in predicted.items()
-            },
-            measured=measured_at(study, named, evaluations),
+            predicted=predicted,
+            measured=_readings(study, seen.get(merge_key(named), {})),
         )
-        for row, named in enumerate(coefficients)
+        for named, predicted in zip(
+            coefficients, predict(result.surrogates, X), strict=True
+        )
     ]
-
-
-def _surrogate_rows(
-    study: Study, result: StudyResult, X: FloatArray
-) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Say merges (k, d) in the coefficients of the surrogates.
-
-    Returns them and which of them lie where surrogates were fitted.
-    """
-    if not result.groups:
-        return X, np.all((study.box[:, 0] <= X) & (study.box[:, 1] >= X), axis=1)
-    vectors = np.array([study.vector(group) for group in result.groups.values()])
-    rows = X @ np.linalg.pinv(vectors)
-    lower, upper = next(iter(result.surrogates.values())).bounds.T
-    clipped = np.clip(rows, lower, upper)  # rounding may leave the box, or the plane
-    return clipped, np.isclose(clipped @ vectors, X, rtol=0, atol=1e-9).all(axis=1)
-
-
-def _other_merges(
-    study: Study, shown: Iterable[Merge], evaluations: Iterable[Evaluation]
-) -> tuple[Merge, ...]:
-    known = {evaluation_key(merge.coefficients, "") for merge in shown}
-    found: dict[Any, dict[str, Evaluation]] = {}
-    for e in matching(study, evaluations):
-        key = evaluation_key(e.coefficients, "")
-        if key not in known:
-            found.setdefault(key, {})[e.task] = e
-    return tuple(
-        Merge(
-            coefficients=dict(next(iter(measured.values())).coefficients),
-            measured={
-                task: measured[task].reading if task in measured else UNKNOWN
-                for task in study.tasks
-            },
-        )
-        for measured in found.values()
-    )
 
 
 def fitted_surrogates(study: Study, result: StudyResult) -> Surrogates:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.log import Evaluation
+from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.design import make_design, n_quadratic_terms
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.refining import refinement_round
@@ -33,7 +33,7 @@ def next_round(
         return design(study, known)
     if not study.search.refine:
         return []
-    left = _wanted(study) - sum(map(len, rounds))
+    left = wanted_evaluations(study) - sum(map(len, rounds))
     return refinement_round(study, rounds, known, left)
 
 
@@ -48,10 +48,9 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
         DesignError: fewer evaluations than anchors, or than a surrogate needs.
     """
     rng = np.random.default_rng(study.search.seed)
-    anchors = np.array([study.vector(c) for c in study.anchors.values()])
-    n_anchors = len(np.unique(anchors, axis=0)) if len(anchors) else 0
-    anchors = anchors.reshape(-1, len(study.bounds))
-    wanted = _wanted(study)
+    merges = {merge_key(c): c for c in study.anchors.values()}
+    anchors, n_anchors = study.vectors(merges.values()), len(merges)
+    wanted = wanted_evaluations(study)
     imported = [e for e in known if e.role == "imported"]
     if study.search.refine:
         first = max(n_anchors, _required(study)) + len(study.bounds)
@@ -61,26 +60,20 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     start = np.vstack([anchors, _measured(study, reused, wanted - n_anchors)])
     points = make_design(study.search.design, wanted, study.box, start, rng)
     _refuse_too_few(study, points)
-    labelled = {tuple(row) for row in anchors}
-    return [
-        ("anchor" if tuple(row) in labelled else "design", study.named(row))
-        for row in points
-    ]
+    return study.candidates(points)
 
 
-def _wanted(study: Study) -> int:
+def wanted_evaluations(study: Study) -> int:
+    """Give the number asked for, or the default."""
     return study.search.evaluations or default_evaluations(len(study.bounds))
 
 
 def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:
     """List the first merges of the log that are in the box and no anchors: (k, d)."""
-    anchors = {tuple(study.vector(c)) for c in study.anchors.values()}
-    vectors = dict.fromkeys(tuple(study.vector(e.coefficients)) for e in known)
-    points = np.array([v for v in vectors if v not in anchors], dtype=np.float64)
-    points = points.reshape(-1, len(study.bounds))
-    lower, upper = study.box.T
-    inside = np.all((lower <= points) & (points <= upper), axis=1)
-    return points[inside][: max(limit, 0)]
+    anchors = {merge_key(c) for c in study.anchors.values()}
+    merges = {e.key[0]: e.coefficients for e in known if e.key[0] not in anchors}
+    points = study.vectors(merges.values())
+    return points[study.contains(points)][: max(limit, 0)]
 
 
 def _required(study: Study) -> int:
@@ -96,9 +89,8 @@ def _required(study: Study) -> int:
 
 def _refuse_too_few(study: Study, points: FloatArray) -> None:
     """Count the merges inside the box: anchors outside of it are not fitted."""
-    inside = np.all((study.box[:, 0] <= points) & (points <= study.box[:, 1]), axis=1)
-    d, outside = len(study.bounds), int((~inside).sum())
-    missing = _required(study) - int(inside.sum())
+    d, inside = len(study.bounds), int(study.contains(points).sum())
+    missing, outside = _required(study) - inside, len(points) - inside
     if missing <= 0:
         return
     but = f"but only {len(points)} evaluations were asked for"

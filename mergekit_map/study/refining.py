@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mergekit_map.results.log import Evaluation, evaluation_key
+from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.design import most_informative
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import fit_surrogates, predicted_front
@@ -42,7 +42,7 @@ def refinement_round(
     count = min(len(study.bounds), left)
     if count <= 0 or (len(rounds) > 1 and _agrees(study, rounds[-1], known)):
         return []
-    X = np.array([study.vector(c) for planned in rounds for _, c in planned])
+    X = study.vectors(c for planned in rounds for _, c in planned)
     front = predicted_front(study, fit_surrogates(study, known))
     fresh = front[[not (row == X).all(axis=1).any() for row in front]]
     chosen = most_informative(
@@ -63,14 +63,13 @@ def _agrees(
     The fit's own standard errors do not count: they say how wrong it may be, which is
     no reason to leave it so.
     """
-    keys = {evaluation_key(c, "")[0] for _, c in last}
+    keys = {merge_key(c) for _, c in last}
     tested = [e for e in known if e.key[0] in keys and not e.failed]
     before = [e for e in known if e.key[0] not in keys]
     agree = []
     for task, surrogate in fit_surrogates(study, before).items():
         measured = [e for e in tested if e.task == task]
-        X = np.array([study.vector(e.coefficients) for e in measured])
-        predicted = surrogate.predict(X.reshape(-1, len(study.bounds)))
+        predicted = surrogate.predict(study.vectors(e.coefficients for e in measured))
         miss = np.abs(np.array([e.value for e in measured]) - predicted)
         values = [e.value for e in before if e.task == task and not e.failed]
         enough = np.maximum(

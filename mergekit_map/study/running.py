@@ -9,7 +9,8 @@ from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,
-    evaluation_key,
+    MergeKey,
+    merge_key,
 )
 from mergekit_map.search.selection import spread
 from mergekit_map.study.fitting import (
@@ -70,7 +71,7 @@ def _usable(
     depend on how often a search was continued; opponents are what it is compared with.
     Where an import was fitted it stays fitted, though a front point confirmed it since.
     """
-    asked = {evaluation_key(c, "")[0] for planned in rounds for _, c in planned}
+    asked = _asked(rounds)
     known = matching(study, log)
     imported = {e.key for e in known if e.role == "imported"}
     return [
@@ -78,6 +79,10 @@ def _usable(
         for e in known
         if e.role not in ASSESSING or (e.key[0] in asked and e.key not in imported)
     ]
+
+
+def _asked(rounds: Sequence[Sequence[Candidate]]) -> set[MergeKey]:
+    return {merge_key(c) for planned in rounds for _, c in planned}
 
 
 def _latest(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
@@ -94,6 +99,6 @@ def _known_to(
     stopped plans each round on what it was planned on before.
     """
     usable = _usable(study, log, rounds)
-    asked = {evaluation_key(c, "")[0] for planned in rounds for _, c in planned}
+    asked = _asked(rounds)
     last = max((i for i, e in enumerate(usable) if e.key[0] in asked), default=-1)
     return _latest(usable[: last + 1] if rounds else usable)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import BoolArray, FloatArray, inside
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import Role
 from mergekit_map.search.surrogate import Surrogate
 
-FloatArray = NDArray[np.float64]
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
 
 
@@ -48,9 +47,26 @@ class Study:
         """Order coefficients as the columns of a design; returns (d,)."""
         return np.array([coefficients[name] for name in self.bounds])
 
+    def vectors(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+        """Order merges as the rows of a design; returns (k, d)."""
+        rows = [self.vector(merge) for merge in merges]
+        return np.array(rows, np.float64).reshape(-1, len(self.bounds))
+
+    def contains(self, X: FloatArray) -> BoolArray:
+        """Tell which rows of a design (k, d) lie in the box, where fits are; (k,)."""
+        return inside(X, self.box)
+
     def named(self, vector: FloatArray) -> dict[str, float]:
         """Name the entries of a row of a design."""
         return {n: float(v) for n, v in zip(self.bounds, vector, strict=True)}
+
+    def candidates(self, points: FloatArray) -> list[Candidate]:
+        """Name the rows of a first design (k, d), and tell the anchors among them."""
+        anchors = set(map(tuple, self.vectors(self.anchors.values())))
+        return [
+            ("anchor" if tuple(row) in anchors else "design", self.named(row))
+            for row in points
+        ]
 
 
 @dataclass(frozen=True)

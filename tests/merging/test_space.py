@@ -57,7 +57,7 @@ def test_no_model_is_called_as_an_anchor_is() -> None:
     space = space_of(merge("ties", "x/soup", "soup", "./base"))
 
     assert space.names == ("x/soup", "soup-model", "./base")
-    labels = [anchor.label for anchor in space.anchors()]
+    labels = list(space.anchors())
     assert labels == ["base", "x/soup", "soup-model", "./base", "soup"]
 
 
@@ -109,7 +109,7 @@ def test_where_only_the_ratio_counts_the_last_model_gets_the_rest(method: str) -
     assert space.names == ("one",)
     filled = space.config({"one": 0.3})
     assert [m["parameters"]["weight"] for m in filled["models"]] == [0.3, 0.7]
-    assert {a.label: a.coefficients["one"] for a in space.anchors()} == {
+    assert {label: c["one"] for label, c in space.anchors().items()} == {
         "two": 0.0,
         "one": 1.0,
         "soup": 0.5,
@@ -145,7 +145,7 @@ def test_nothing_to_search() -> None:
 def test_anchors_of_a_task_vector_merge() -> None:
     space = space_of(merge("ties", weighted("x/one", ["low", "high"]), "x/two"))
 
-    anchors = {a.label: tuple(a.coefficients.values()) for a in space.anchors()}
+    anchors = {label: tuple(c.values()) for label, c in space.anchors().items()}
 
     assert anchors == {
         "base": (0, 0, 0),

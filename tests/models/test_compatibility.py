@@ -22,7 +22,8 @@ from mergekit_map.models.headers import read_headers
 from mergekit_map.models.preflight import Family, check_models, inspect_models
 from mergekit_map.models.settings import compare_settings
 from mergekit_map.models.sources import find_model
-from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
+from mergekit_map.models.tokenizers import read_tokenizer
+from mergekit_map.models.vocabularies import compare_tokenizers
 
 MakeModel = Callable[..., Path]
 

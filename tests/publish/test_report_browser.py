@@ -23,6 +23,7 @@ from mergekit_map import select_point
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Metric
+from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
@@ -483,7 +484,7 @@ EVIL = [
 def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
     """A page whose every name and sentence is markup."""
     run = read_finished(reported("three"))
-    content = report_content(run, predict_surfaces(run))
+    content = report_content(run, predict_surfaces(run), measured_merges(run))
     names = itertools.cycle(EVIL)
     for field in ("tasks", "coefficients"):
         for part in content[field]:

@@ -70,23 +70,39 @@ def replace_sources(
     monkeypatch.setattr(script, "SOURCES", sources)
 
 
+@pytest.fixture(scope="module")
+def clip_hub(
+    make_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Models and images as they would lie on the Hub."""
+    hub = tmp_path_factory.mktemp("clip")
+    with pytest.MonkeyPatch.context() as patch:
+        script = load_script("clip_vit", patch)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(make_model("base", 0))
+    base = make_clip(hub / "base", tokenizer)
+    for seed, task in enumerate(script.SOURCES):
+        images = write_images(hub / "images" / task, seed, {"test": 12})
+        fine_tune_encoder(script, base, task, images, hub / task)
+    return hub
+
+
 @pytest.fixture
 def clip_vit(
-    workplace: Path,
-    make_model: Callable[..., Path],
+    clip_hub: Path,
+    workplace: Path,  # noqa: ARG001
     monkeypatch: pytest.MonkeyPatch,
 ) -> ModuleType:
-    """The script, with models and images beside it as they would lie on the Hub."""
+    """The script, with models and images to prepare."""
     script = load_script("clip_vit", monkeypatch)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(make_model("base", 0))
-    base = make_clip(workplace / "hub" / "clip", tokenizer)
-    monkeypatch.setattr(script, "BASE", str(base))
-    changes = {}
-    for seed, task in enumerate(script.SOURCES):
-        images = write_images(workplace / "images" / task, seed, {"test": 12})
-        hub = workplace / "hub" / task
-        model = fine_tune_encoder(script, base, task, images, hub)
-        changes[task] = {"model": str(model), "dataset": str(images), "name": None}
+    monkeypatch.setattr(script, "BASE", str(clip_hub / "base"))
+    changes = {
+        task: {
+            "model": str(clip_hub / task),
+            "dataset": str(clip_hub / "images" / task),
+            "name": None,
+        }
+        for task in script.SOURCES
+    }
     replace_sources(script, monkeypatch, **changes)
     return script
 
@@ -154,21 +170,36 @@ def test_a_text_task_on_an_image_model_says_what_to_use(clip_vit: ModuleType) ->
     assert "with a task of the kind 'python'" in said
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the first three commands of the script were run."""
+    place = tmp_path_factory.mktemp("resnet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", place / "cache")
+        script = load_script("resnet18", patch)
+        patch.setattr(script, "BASE", str(make_resnet(place / "hub" / "resnet")))
+        changes = {}
+        for seed, task in enumerate(script.SOURCES):
+            counts = {"train": 20, "validation": 4, "test": 10}
+            images = write_images(place / "images" / task, seed, counts)
+            changes[task] = {"dataset": str(images), "image": "image"}
+        replace_sources(script, patch, **changes)
+        sizes = ["--train", "60", "--test", "30", "--size", str(SIZE)]
+        invoke(script.main, "prepare", *sizes)
+        for task in script.SOURCES:
+            invoke(script.main, "fine-tune", task, "--epochs", "2", "--rate", "0.003")
+    return place
+
+
 @pytest.fixture
-def resnet18(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def resnet18(
+    prepared: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
     """The script after its first three commands, on what lies beside it."""
+    shutil.copytree(prepared, workplace, dirs_exist_ok=True)
     script = load_script("resnet18", monkeypatch)
-    monkeypatch.setattr(script, "BASE", str(make_resnet(workplace / "hub" / "resnet")))
-    changes = {}
-    for seed, task in enumerate(script.SOURCES):
-        counts = {"train": 20, "validation": 4, "test": 10}
-        images = write_images(workplace / "images" / task, seed, counts)
-        changes[task] = {"dataset": str(images), "image": "image"}
-    replace_sources(script, monkeypatch, **changes)
-    sizes = ["--train", "60", "--test", "30", "--size", str(SIZE)]
-    invoke(script.main, "prepare", *sizes)
-    for task in script.SOURCES:
-        invoke(script.main, "fine-tune", task, "--epochs", "2", "--rate", "0.003")
+    monkeypatch.setattr(script, "BASE", str(workplace / "hub" / "resnet"))
     return script
 
 

@@ -24,7 +24,7 @@ from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
 
 from mergekit_map.cli import main
 from mergekit_map.config.parsing import parse_map_block, raise_problems, repeated_keys
-from mergekit_map.config.specs import LmEvalTask, MapSpec, PerplexityTask, PythonTask
+from mergekit_map.config.specs import LmEvalTask, MapBlock, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.merging.entries import check_merge
@@ -42,10 +42,10 @@ from mergekit_map.tasks.function import load_function
 ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
-def load(path: Path) -> tuple[dict[str, Any], MapSpec, MergeSpace]:
+def load(path: Path) -> tuple[dict[str, Any], MapBlock, MergeSpace]:
     """Check all of a recipe that does not need models or data, as a search does."""
     file = read_yaml(path)
-    spec, problems = parse_map_block(file)
+    spec, _, problems = parse_map_block(file)
     merge = {key: value for key, value in file.content.items() if key != "map"}
     problems += [*repeated_keys(file), *check_merge(merge)]
     raise_problems(file, problems)
@@ -57,12 +57,12 @@ def load(path: Path) -> tuple[dict[str, Any], MapSpec, MergeSpace]:
     return merge, spec, space
 
 
-def study_of(spec: MapSpec, space: MergeSpace) -> Study:
+def study_of(spec: MapBlock, space: MergeSpace) -> Study:
     loss = Metric(higher_is_better=False, lower=0.0, upper=None)
     bounds = zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
     return Study(
         bounds=dict(bounds),
-        anchors={a.label: a.coefficients for a in space.anchors()},
+        anchors=space.anchors(),
         tasks=dict.fromkeys(spec.tasks, loss),
         definitions=dict.fromkeys(spec.tasks, "d"),
         merge="m",

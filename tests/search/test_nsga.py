@@ -12,8 +12,6 @@ from mergekit_map.search.nsga import compute_front, non_dominated
 
 Predict = Callable[[np.ndarray], np.ndarray]
 
-pytestmark = pytest.mark.whole_front
-
 
 def unit(d: int) -> np.ndarray:
     return np.tile([0.0, 1.0], (d, 1))
@@ -45,6 +43,7 @@ def brute_force(Y: np.ndarray) -> np.ndarray:
     )
 
 
+@pytest.mark.whole_front
 @pytest.mark.parametrize("d", [2, 8])
 def test_the_front_of_two_bowls_is_the_segment_between_their_centres(d: int) -> None:
     start, end = np.random.default_rng(d).uniform(0.1, 0.9, size=(2, d))
@@ -62,6 +61,7 @@ def test_the_front_of_two_bowls_is_the_segment_between_their_centres(d: int) -> 
     assert (np.diff(along) < 0).all()  # increasing in the first task
 
 
+@pytest.mark.whole_front
 def test_the_front_of_three_bowls_is_their_triangle() -> None:
     centres = np.array([[0.1, 0.2], [0.9, 0.3], [0.4, 0.8]])
 
@@ -77,27 +77,15 @@ def test_the_front_of_three_bowls_is_their_triangle() -> None:
     assert distance.max() < 0.12
 
 
-def test_a_non_convex_front_is_found_all_along() -> None:
-    # DTLZ2: the metrics of the front lie on the unit sphere.
+@pytest.mark.whole_front
+def test_the_non_convex_front_of_dtlz2_is_an_eighth_of_the_unit_sphere() -> None:
     problem = get_problem("dtlz2", n_var=7, n_obj=3)
 
     front = compute_front(lambda X: -problem.evaluate(X), unit(7), 3, seed=0)
 
     Y = problem.evaluate(front)
     np.testing.assert_allclose(np.linalg.norm(Y, axis=1), 1, atol=1e-4)
-    reference = problem.pareto_front()
-    distance = np.linalg.norm(reference[:, None] - Y, axis=2).min(axis=1)
-    assert distance.max() < 0.2
     assert len(front) > 80
-
-
-def test_the_front_of_dtlz2_is_an_eighth_of_the_unit_sphere() -> None:
-    problem = get_problem("dtlz2", n_var=7, n_obj=3)
-
-    front = compute_front(lambda X: -problem.evaluate(X), unit(7), 3, seed=0)
-
-    Y = problem.evaluate(front)
-    np.testing.assert_allclose(np.linalg.norm(Y, axis=1), 1, atol=1e-3)
     np.testing.assert_allclose(front[:, 2:], 0.5, atol=0.02)
     # No direction is farther from a point than even directions lie apart.
     even = problem.pareto_front(

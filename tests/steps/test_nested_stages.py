@@ -12,6 +12,7 @@ import click.testing
 import pytest
 import torch
 import yaml
+from mergekit.options import MergeOptions
 from nested_runs import (
     NAMES,
     TASKS,
@@ -29,7 +30,10 @@ from nested_runs import (
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator
+from mergekit_map.steps.nested import merge_stages
+from mergekit_map.steps.project import finished_project
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +220,30 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
         # Other tests merge points, which are measured then.
         assert other == one[: len(other)]
     assert len(calls) == 39
+
+
+def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
+    ties_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ties_run)
+    shutil.copytree("out.run", "stranger")
+    for path in Path("stranger/nested").rglob("*.yml"):
+        config = yaml.safe_load(path.read_text())
+        if "map" in config:
+            config["map"]["merge"] = "disk"
+            config["map"]["backend"] = {"name": "no-such-backend"}
+            for task in config["map"]["tasks"].values():
+                task["python"] = "strange:code"
+            path.write_text(yaml.safe_dump(config))
+    project = finished_project(Path("stranger"), MergeOptions())
+    recipe = Path("stranger/recipe.yml").read_text()
+
+    pair, _, _ = merge_stages(project, RunFolder(Path("stranger")), recipe, tmp_path)
+
+    assert pair.space.names == ("pair-1", "pair-2")
+    assert (pair.spec.merge, pair.spec.backend) == ("memory", None)
+    functions = [getattr(task, "python", "") for task in pair.spec.tasks.values()]
+    assert functions == [f"mine:{task}" for task in TASKS]
 
 
 @pytest.mark.slow

@@ -1,0 +1,34 @@
+"""Names of models, as mergekit reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mergekit.common import ModelReference
+
+from mergekit_map.models.references import Reference
+
+NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_a_reference_is_taken_apart_as_mergekit_does(text: str) -> None:
+    theirs = ModelReference.parse(text)
+    parts = [part for part in (theirs.model, theirs.lora) if part is not None]
+
+    ours = Reference.parse(text)
+
+    assert [(p.path, p.revision) for p in ours.parts] == [
+        (p.path, p.revision) for p in parts
+    ]
+    assert "+".join(map(str, ours.parts)) == str(theirs) == text
+    assert str(ours.adapter) == str(theirs.lora)
+
+
+def test_a_folder_is_called_by_the_last_part_of_its_path(tmp_path: Path) -> None:
+    (model,) = Reference.parse(f"{tmp_path}/@main").parts
+
+    assert model.is_folder
+    assert model.names[-1] == tmp_path.name
+    assert not Reference.parse("org/no-such-folder").model.is_folder
