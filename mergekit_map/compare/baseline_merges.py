@@ -73,10 +73,14 @@ def fixed_merges(space: MergeSpace) -> dict[str, MergeSpace]:
     if len(models) == 2:
         halfway = _config(space, "slerp", models, base=models[0])
         found[NAMES.slerp] = _fixed({**halfway, "parameters": {"t": 0.5}})
-    if has_base(space):
-        found[NAMES.ties] = _with_elected_signs(space, "ties", _TRIMMED)
-        found[NAMES.dare_ties] = _with_elected_signs(space, "dare_ties", _DROPPED)
-        found[NAMES.della] = _with_elected_signs(space, "della", _DROPPED)
+    electing = (
+        (NAMES.ties, "ties", _TRIMMED),
+        (NAMES.dare_ties, "dare_ties", _DROPPED),
+        (NAMES.della, "della", _DROPPED),
+    )
+    for name, method, density in electing if has_base(space) else ():
+        config = _with_vectors(space, method, {"weight": 1.0, **density})
+        found[name] = _fixed({**config, "parameters": {"normalize": True}})
     return found
 
 
@@ -94,13 +98,6 @@ def task_arithmetic(space: MergeSpace) -> MergeSpace:
 def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
     """Give TIES without its mean, with a coefficient per model: AdaMerging++."""
     return _searched(_with_vectors(space, "ties", _TRIMMED))
-
-
-def _with_elected_signs(
-    space: MergeSpace, method: str, density: Mapping[str, float]
-) -> MergeSpace:
-    config = _with_vectors(space, method, {"weight": 1.0, **density})
-    return _fixed({**config, "parameters": {"normalize": True}})
 
 
 def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:
@@ -129,11 +126,10 @@ def _config(
 
 def _name_base_tokenizer(config: Config, base: str | None) -> None:
     """Say which tokenizer is that of the base: a baseline may have another base."""
-    if config.get("tokenizer_source") == "base" and base is not None:
-        config["tokenizer_source"] = base
-    tokenizer = config.get("tokenizer") or {}
-    if tokenizer.get("source") == "base" and base is not None:
-        tokenizer["source"] = base
+    tokenizer: Config = config.get("tokenizer") or {}
+    for place, key in ((config, "tokenizer_source"), (tokenizer, "source")):
+        if base is not None and place.get(key) == "base":
+            place[key] = base
 
 
 def _fixed(config: Config) -> MergeSpace:
