@@ -218,7 +218,6 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
     assert len(calls) == 39
 
 
-@pytest.mark.slow
 def test_another_model_is_noticed_on_the_way(
     models: dict[str, Path],
     dare_ties: dict[str, Any],
