@@ -129,7 +129,6 @@ def copied(compared: Compared, folder: Path) -> Path:
     return Path(shutil.copytree(compared.run, folder / "copy"))
 
 
-@pytest.mark.slow
 def test_nothing_is_measured_twice(compared: Compared) -> None:
     log = lines(compared.run)
     keys = [(line["merge"], str(line["coefficients"]), line["task"]) for line in log]
@@ -146,7 +145,6 @@ def test_nothing_is_measured_twice(compared: Compared) -> None:
     assert f"and {2 * STEPS} steps of AdaMerging" in compared.output
 
 
-@pytest.mark.slow
 def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
     folder = compared.run / "compare"
     assert {path.name for path in folder.iterdir()} == {
@@ -170,7 +168,6 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
         assert heading.removeprefix("## ") in compared.output
 
 
-@pytest.mark.slow
 def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
     content = json.loads((compared.run / "compare" / "comparison.json").read_text())
     (run,) = content["runs"]
@@ -205,7 +202,6 @@ def scaled_sum(losses: dict[str, float], run: Any, preference: int) -> float:
     return total
 
 
-@pytest.mark.slow
 def test_a_finished_comparison_loads_no_model_and_writes_the_same(
     compared: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +216,6 @@ def test_a_finished_comparison_loads_no_model_and_writes_the_same(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-@pytest.mark.slow
 def test_a_later_search_finds_the_same_front(
     compared: Compared, tmp_path: Path
 ) -> None:
@@ -238,7 +233,6 @@ def test_a_later_search_finds_the_same_front(
         assert later["tasks"][task]["fit"] == about["fit"]
 
 
-@pytest.mark.slow
 def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     other = copied(compared, tmp_path)
     both = ("--out", str(tmp_path / "both"), "--opponents", "random")
@@ -254,7 +248,6 @@ def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     assert f"The tables are in {tmp_path / 'both'}" in output
 
 
-@pytest.mark.slow
 def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> None:
     unknown = compare(compared.run, more=("--opponents", "moad"), code=2)
     missing = compare(compared.run, tmp_path / "elsewhere", code=2)

@@ -246,7 +246,6 @@ def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
     assert functions == [f"mine:{task}" for task in TASKS]
 
 
-@pytest.mark.slow
 def test_another_model_is_noticed_on_the_way(
     models: dict[str, Path],
     dare_ties: dict[str, Any],
