@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from mergekit.options import MergeOptions, PrettyPrintHelp
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
 from rich.table import Table as Grid
 from rich.text import Text
 
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, trust_option
-from mergekit_map.commands.terminal import TerminalReporter
+from mergekit_map.commands.starting import starting
 from mergekit_map.compare.tables import Table
+
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -51,7 +54,7 @@ from mergekit_map.compare.tables import Table
     help="Of opponents, preferences and win rates.",
 )
 @trust_option
-@merging
+@merging("opening {runs[0]}")
 def compare(
     merge_options: MergeOptions,
     runs: tuple[Path, ...],
@@ -72,8 +75,10 @@ def compare(
 
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """
-    from mergekit_map.compare.comparing import compare_runs
-    from mergekit_map.compare.contest import ComparisonSpec
+    with starting():
+        from mergekit_map.commands.terminal import TerminalReporter
+        from mergekit_map.compare.comparing import compare_runs
+        from mergekit_map.compare.contest import ComparisonSpec
 
     out = out or runs[0] / "compare"
     names = tuple(name.strip() for name in opponents.split(","))

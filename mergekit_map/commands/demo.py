@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import torch
-from mergekit.options import MergeOptions, PrettyPrintHelp
 
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER
-from mergekit_map.commands.shared import merge_and_show, search_and_show
-from mergekit_map.commands.terminal import TerminalReporter
+from mergekit_map.commands.starting import starting
 from mergekit_map.files import refuse_existing
-from mergekit_map.steps.select import select_point
+
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
+
+from mergekit_map.commands.shared import merge_and_show, search_and_show
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -23,7 +25,7 @@ from mergekit_map.steps.select import select_point
     type=FOLDER,
     help="Where results go  [default: mergekit-map-demo, numbered if it exists]",
 )
-@merging
+@merging("preparing the demo")
 def demo(merge_options: MergeOptions, out: Path | None) -> None:
     """Train a small family of models, search, select and merge, all offline.
 
@@ -32,8 +34,13 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
 
     Example: mergekit-map demo
     """
-    from mergekit_map.demo.configuration import demo_config
-    from mergekit_map.demo.family import family_folder, train_family
+    with starting():
+        import torch
+
+        from mergekit_map.commands.terminal import TerminalReporter
+        from mergekit_map.demo.configuration import demo_config
+        from mergekit_map.demo.family import family_folder, train_family
+        from mergekit_map.steps.select import select_point
 
     if merge_options.num_threads is None:
         # The models are too small to gain from more, and threads that wait for one

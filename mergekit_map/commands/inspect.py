@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from mergekit.options import MergeOptions, PrettyPrintHelp
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, trust_option
+from mergekit_map.commands.starting import starting
 from mergekit_map.words import bytes_in_words, count_in_words
 
 if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
+
     from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan, Probe
 
 # Of severities, the worst first.
@@ -38,7 +40,7 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 @trust_option
-@merging
+@merging("reading {config}")
 def inspect(
     merge_options: MergeOptions,
     config: Path,
@@ -58,8 +60,9 @@ def inspect(
 
     Example: mergekit-map inspect merge.yml --probe
     """
-    from mergekit_map.files import plain
-    from mergekit_map.steps.inspect import inspect_config, probe_config
+    with starting():
+        from mergekit_map.files import plain
+        from mergekit_map.steps.inspect import inspect_config, probe_config
 
     inspection = inspect_config(config, merge_options, trust_run=trust_run)
     if not as_json:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from mergekit.options import MergeOptions, PrettyPrintHelp
 
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, selection_options, trust_option
 from mergekit_map.commands.shared import merge_and_show
 from mergekit_map.files import refuse_existing
-from mergekit_map.steps.select import select_point
+
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -20,7 +21,7 @@ from mergekit_map.steps.select import select_point
 @click.argument("out", type=FOLDER)
 @selection_options
 @trust_option
-@merging
+@merging("opening {run}")
 def merge(
     merge_options: MergeOptions,
     run: Path,
@@ -35,6 +36,8 @@ def merge(
 
     Example: mergekit-map merge my-search my-model --prefer math=2,code=1
     """
+    from mergekit_map.steps.select import select_point
+
     refuse_existing(out)
     selection = select_point(run, **choice)
     merge_and_show(run, out, selection, merge_options, trust_run=trust_run)

@@ -1,36 +1,80 @@
-"""What the commands that merge share; importing it imports mergekit's options."""
+"""What the commands that merge share: mergekit's own options, without its imports.
+
+Importing mergekit takes seconds, which neither help nor the first line a command says
+may cost. So the file that declares its options is run by itself, and what it uses only
+once a merge starts is imported only then. A table of ours would fall behind mergekit's;
+this cannot: whatever else that file comes to use is imported as ever, slower and right.
+"""
 
 from __future__ import annotations
 
+import builtins
 import functools
-import logging
-import os
+import importlib
+import importlib.util
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import transformers
-from mergekit.options import MergeOptions, add_merge_options
+import click
+
+from mergekit_map.commands.starting import starting
+
+_HEAVY = ("torch", "transformers", "mergekit.common")
 
 
-def merging(command: Callable[..., None]) -> Any:
-    """Add mergekit's own options and keep its libraries quiet unless asked."""
+def merging(doing: str) -> Callable[[Callable[..., None]], Any]:
+    """Add mergekit's own options, and say what is being done before it is imported.
 
-    @functools.wraps(command)
-    def quiet(merge_options: MergeOptions, **arguments: Any) -> None:
-        merge_options.apply_global_options()
-        if merge_options.verbosity == 0:
-            _silence_libraries()
-            merge_options = merge_options.model_copy(update={"quiet": True})
-        command(merge_options, **arguments)
+    Args:
+        doing: What the command does first, its arguments in braces.
+    """
 
-    return add_merge_options(quiet)
+    def add_options(command: Callable[..., None]) -> Any:
+        @functools.wraps(command)
+        def begin(**arguments: Any) -> None:
+            names = _OPTIONS.MergeOptions.model_fields
+            given = {name: arguments.pop(name) for name in names}
+            text = f"{doing.format(**arguments)} and loading mergekit"
+            with starting(None if given["quiet"] else text):
+                from mergekit_map.commands.mergekit_quiet import quiet_options
+            command(quiet_options(given), **arguments)
+
+        with_options = _OPTIONS.add_merge_options(begin)
+        vars(begin)["__click_params__"] = with_options.__click_params__
+        return begin
+
+    return add_options
 
 
-def _silence_libraries() -> None:
-    """Let warnings through from this program only, and bars from nobody else."""
-    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
-    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.getLogger().setLevel(logging.ERROR)
-    logging.getLogger("mergekit_map").setLevel(logging.WARNING)
+class _Later(ModuleType):
+    """A module that is imported when something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _import(name: str, *arguments: Any) -> ModuleType:
+    if name not in _HEAVY:
+        return builtins.__import__(name, *arguments)
+    module = _Later(name)
+    # Sizes such as 5B stay text until mergekit reads them.
+    vars(module)["parse_kmb"] = str
+    return module
+
+
+def _run_options() -> Any:
+    package = importlib.util.find_spec("mergekit")
+    assert package is not None, "mergekit is a dependency"
+    path = Path(str(package.origin)).with_name("options.py")
+    loader = SourceFileLoader(f"{__name__}.options", str(path))
+    module = ModuleType(loader.name)
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
+    loader.exec_module(module)
+    return module
+
+
+_OPTIONS = _run_options()
+PrettyPrintHelp: type[click.Command] = _OPTIONS.PrettyPrintHelp

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.commands.starting import starting
 from mergekit_map.errors import ConfigError
 from mergekit_map.words import bytes_in_words
 
@@ -101,10 +102,11 @@ def push(
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
-    from huggingface_hub import utils
+    with starting(f"reading {out} and asking the Hub"):
+        from huggingface_hub import utils
 
-    from mergekit_map.publish.hub import open_hub, upload
-    from mergekit_map.publish.plan import Wishes, plan_push
+        from mergekit_map.publish.hub import open_hub, upload
+        from mergekit_map.publish.plan import Wishes, plan_push
 
     def ask(licences: Licences) -> Licence:
         return _ask_licence(licences, interactive=not yes and sys.stdin.isatty())

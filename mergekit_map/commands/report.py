@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.starting import starting
 from mergekit_map.words import bytes_in_words
 
 
@@ -29,7 +30,8 @@ def report(run: Path, page: Path | None) -> None:
 
     Example: mergekit-map report my-search
     """
-    from mergekit_map.publish.report import write_report
+    with starting(f"reading {run} and drawing"):
+        from mergekit_map.publish.report import write_report
 
     written = write_report(run, page)
     size = bytes_in_words(written.page.stat().st_size)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from mergekit.options import MergeOptions, PrettyPrintHelp
 
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.files import refuse_existing
-from mergekit_map.steps.select import select_point
+
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -24,7 +26,7 @@ from mergekit_map.steps.select import select_point
     help="Where the search goes  [default: OUT.run]",
 )
 @trust_option
-@merging
+@merging("reading {config}")
 def run(
     merge_options: MergeOptions,
     config: Path,
@@ -37,6 +39,8 @@ def run(
 
     Example: mergekit-map run merge.yml my-model
     """
+    from mergekit_map.steps.select import select_point
+
     refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     again = ["run", str(config), str(out), "--run-folder", str(run_folder)]

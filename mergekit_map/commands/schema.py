@@ -6,6 +6,8 @@ import json
 
 import click
 
+from mergekit_map.commands.starting import starting
+
 
 @click.command()
 def schema() -> None:
@@ -16,6 +18,9 @@ def schema() -> None:
 
     Example: mergekit-map schema > mergekit-map.schema.json
     """
-    from mergekit_map.steps.schema import config_schema
+    with starting():
+        from mergekit_map.steps.schema import config_schema, mergekit_is_known
 
-    click.echo(json.dumps(config_schema(), indent=2, ensure_ascii=False))
+    with starting(None if mergekit_is_known() else "loading mergekit"):
+        content = config_schema()
+    click.echo(json.dumps(content, indent=2, ensure_ascii=False))

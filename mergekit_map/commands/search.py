@@ -1,16 +1,22 @@
-"""The command that searches."""
+"""Commands that search and merge.
+
+What is heavy is imported inside the commands, after they have said what they do.
+"""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from mergekit.options import MergeOptions, PrettyPrintHelp
 
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.shared import search_and_show
+
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -25,7 +31,7 @@ from mergekit_map.commands.shared import search_and_show
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
 @trust_option
-@merging
+@merging("reading {config}")
 def search(
     merge_options: MergeOptions,
     config: Path,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mergekit_map.commands.options import FOLDER, selection_options
-from mergekit_map.steps.select import select_point
+from mergekit_map.commands.starting import starting
 
 
 @click.command()
@@ -23,6 +23,9 @@ def select(run: Path, choice: dict[str, Any]) -> None:
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
+    with starting():
+        from mergekit_map.steps.select import select_point
+
     selection = select_point(run, **choice)
     click.echo(selection.recipe, nl=False)
     click.echo("", err=True)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from mergekit.options import MergeOptions
 
-from mergekit_map.commands.terminal import TerminalReporter, show_front, show_point
-from mergekit_map.steps.select import Selection
+from mergekit_map.commands.starting import starting
+
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions
+
+    from mergekit_map.steps.select import Selection
 
 
 def search_and_show(
@@ -27,9 +31,11 @@ def search_and_show(
     trust_run: bool = False,
 ) -> None:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
-    from mergekit_map.steps.project import load_project
-    from mergekit_map.steps.search import search_front
-    from mergekit_map.study.import_csv import read_imported
+    with starting():
+        from mergekit_map.commands.terminal import TerminalReporter, show_front
+        from mergekit_map.steps.project import load_project
+        from mergekit_map.steps.search import search_front
+        from mergekit_map.study.import_csv import read_imported
 
     project = load_project(config, options, trust_run=trust_run)
     imported = read_imported(import_file, project.study()) if import_file else []
@@ -55,7 +61,9 @@ def merge_and_show(
     trust_run: bool = False,
 ) -> None:
     """Write the checkpoint of a selection, and print what it was measured at."""
-    from mergekit_map.steps.merge import merge_point
+    with starting():
+        from mergekit_map.commands.terminal import TerminalReporter, show_point
+        from mergekit_map.steps.merge import merge_point
 
     with TerminalReporter() as reporter:
         point, command = merge_point(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,8 +19,10 @@ from mergekit_map.results.front import Fit, Reading, Readings
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
-from mergekit_map.search.residual import Residual
 from mergekit_map.search.surrogate import FitQuality, Surrogate
+
+if TYPE_CHECKING:
+    from mergekit_map.search.residual import Residual
 
 _Row: TypeAlias = tuple[float, ...]
 # A merge whose weights are this near to those of a merge of groups is that merge.
@@ -70,6 +72,9 @@ class ResidualRecord(Frozen):
 
     def value(self) -> Residual:
         """Rebuild the process."""
+        # scikit-learn takes longer to import than all else here, and few fits have one.
+        from mergekit_map.search.residual import Residual
+
         points, left, theta = map(np.array, (self.points, self.left, self.theta))
         return Residual(points, left, self.scale, theta)
 

@@ -10,59 +10,17 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from mergekit_map.search.links import Link
+from mergekit_map.search.observations import RANK_TOLERANCE, Observations
 
 FloatArray = NDArray[np.float64]
 log = logging.getLogger(__name__)
-
-# Singular values below this fraction of the largest count as zero: a design this close
-# to degenerate would answer with the rounding of the coefficients.
-RANK_TOLERANCE = 1e-10
-
-
-@dataclass(frozen=True, eq=False)
-class Observations:
-    """What the points tell of the terms, and how much each of it counts."""
-
-    features: FloatArray  # (n, t)
-    y: FloatArray  # (n,)
-    weights: FloatArray  # (n,) positive, mean 1
-    slope_features: FloatArray  # (k, t) derivatives of a point's features
-    slopes: FloatArray  # (k,) of the metric, per unit of the scaled coefficient
-    owners: NDArray[np.int_]  # (k,) the point that a slope was measured at
-    shrinkage: FloatArray  # (t,) weight of "this term is 0"; 0 where a term is free
-    slope_weight: float = 1.0  # of a slope across the whole box, beside a value
-
-    @property
-    def root_weights(self) -> tuple[FloatArray, FloatArray]:
-        """Give the square roots of the weights of values (n,) and slopes (k,)."""
-        root = np.sqrt(self.weights)
-        return root, math.sqrt(self.slope_weight) * root[self.owners]
-
-    @property
-    def n_rows(self) -> int:
-        """Count values and slopes."""
-        return len(self.y) + len(self.slopes)
-
-    def without(self, point: int) -> Observations:
-        """Leave out a point with all that was measured there."""
-        rest = np.arange(len(self.y)) != point
-        kept = self.owners != point
-        return replace(
-            self,
-            features=self.features[rest],
-            y=self.y[rest],
-            weights=self.weights[rest],
-            slope_features=self.slope_features[kept],
-            slopes=self.slopes[kept],
-            owners=self.owners[kept] - (self.owners[kept] > point),
-        )
 
 
 def fit_terms(observed: Observations, link: Link) -> FloatArray:

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from mergekit_map.search.least_squares import Observations, invert
+from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import Link
+from mergekit_map.search.observations import Observations
 
 FloatArray = NDArray[np.float64]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
+
 from pydantic.json_schema import models_json_schema
 
 from mergekit_map.config.parsing import TASK_NAME
 from mergekit_map.config.specs import MapBlock
-from mergekit_map.merging.schema import Schema, merge_schema
 
+Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -22,7 +28,7 @@ def config_schema() -> Schema:
     definitions = ours["$defs"]
     names = {"pattern": f"^(?:{TASK_NAME.pattern})$"}
     definitions["MapBlock"]["properties"]["tasks"]["propertyNames"] = names
-    schema = merge_schema()
+    schema = _merge_schema()
     return {
         "$schema": _DIALECT,
         **schema,
@@ -31,3 +37,25 @@ def config_schema() -> Schema:
         "properties": {**schema["properties"], "map": block},
         "required": [*schema["required"], "map"],
     }
+
+
+def mergekit_is_known() -> bool:
+    """Say whether mergekit's part is kept, so that mergekit need not be imported."""
+    return _kept_part().is_file()
+
+
+def _kept_part() -> Path:
+    # What merging.schema says of one version of mergekit: its methods and their
+    # parameters are known only once torch is imported. A test holds both equal.
+    folder = Path(str(importlib.resources.files("mergekit_map"))) / "merging"
+    return folder / f"mergekit-{version('mergekit')}.json"
+
+
+def _merge_schema() -> Schema:
+    if mergekit_is_known():
+        kept: Schema = json.loads(_kept_part().read_text(encoding="utf-8"))
+        return kept
+    # Seconds: see above.
+    from mergekit_map.merging.schema import merge_schema
+
+    return merge_schema()

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.nsga import compute_front
-from mergekit_map.search.surrogate import Surrogate, fit_surrogate
+from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.study import Study
 
 FloatArray = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import Role
-from mergekit_map.search.surrogate import Surrogate
+
+if TYPE_CHECKING:
+    # Which needs SciPy, and who chooses from a front needs neither.
+    from mergekit_map.search.surrogate import Surrogate
 
 Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
 

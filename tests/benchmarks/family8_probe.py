@@ -22,8 +22,8 @@ from family8 import config, measure
 from family8_text import DOMAINS
 from scipy.stats import qmc
 
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
-from mergekit_map.search.surrogate import fit_surrogate
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -41,8 +41,8 @@ from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.results.log import evaluation_key, open_log
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
-from mergekit_map.search.surrogate import fit_surrogate
 from mergekit_map.steps.evaluate import merges_in_memory
 from mergekit_map.study.fitting import predicted_front
 from mergekit_map.study.running import run_study

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
-from mergekit_map.search.surrogate import Surrogate, fit_surrogate
+from mergekit_map.search.surrogate import Surrogate
 
 IDENTITY, BOUNDED, HALF = Link(), Link(0.0, 1.0), Link(lower=2.0)
 LINKS = [IDENTITY, BOUNDED, HALF, Link(upper=5.0)]

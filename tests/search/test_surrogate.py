@@ -16,9 +16,9 @@ from surrogate_data import (
 )
 
 from mergekit_map.results.surrogates import SurrogateRecord
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
-from mergekit_map.search.surrogate import fit_surrogate
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from surrogate_data import IDENTITY, LINKS, noisy_data, noisy_fit
 
 from mergekit_map.results.surrogates import SurrogateRecord
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
-from mergekit_map.search.surrogate import fit_surrogate
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -6,9 +6,10 @@ from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, uni
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.surrogates import SurrogateRecord
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
-from mergekit_map.search.surrogate import Surrogate, fit_surrogate
+from mergekit_map.search.surrogate import Surrogate
 
 
 def regularized(X: np.ndarray, y: np.ndarray, link: Link = IDENTITY) -> Surrogate:

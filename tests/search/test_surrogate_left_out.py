@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import least_squares
 from surrogate_data import BOUNDED, IDENTITY, LINKS, noisy_data, unit
 
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
-from mergekit_map.search.surrogate import fit_surrogate
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -15,9 +15,9 @@ from surrogate_data import (
     unit,
 )
 
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
-from mergekit_map.search.surrogate import fit_surrogate
 
 
 def test_standard_errors_are_those_of_ordinary_least_squares() -> None:

@@ -5,7 +5,7 @@ import pytest
 from surrogate_data import BOUNDED, IDENTITY, noisy_data, unit
 
 from mergekit_map.errors import DesignError
-from mergekit_map.search.surrogate import fit_surrogate
+from mergekit_map.search.fit import fit_surrogate
 
 
 @pytest.mark.parametrize("repeats", [1, 3])

@@ -5,9 +5,10 @@ import pytest
 from surrogate_data import IDENTITY, LINKS, noisy_data, random_quadratic, unit
 
 from mergekit_map.errors import DesignError
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
-from mergekit_map.search.surrogate import Surrogate, fit_surrogate
+from mergekit_map.search.surrogate import Surrogate
 
 
 def slopes_of(link: Link, truth: Quadratic, X: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.front import UNKNOWN, Reading
 from mergekit_map.results.log import Evaluation
+from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
-from mergekit_map.search.surrogate import fit_surrogate
 from mergekit_map.study.outcome import found_front
 from mergekit_map.study.study import Study, StudyResult
 
