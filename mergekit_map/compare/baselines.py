@@ -106,7 +106,7 @@ class _Rivals:
 
     def measure(self, name: str, space: MergeSpace) -> FloatArray:
         """Measure a merge without coefficients as stock mergekit writes it; (m,)."""
-        on_disk = replace(self.project.spec, merge="disk")
+        on_disk = self.project.spec.model_copy(update={"merge": "disk"})
         stock = replace(self, project=replace(self.project, spec=on_disk))
         row: FloatArray = stock.measure_all(name, space, [{}])[0]
         return row

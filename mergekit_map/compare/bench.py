@@ -39,7 +39,8 @@ class Bench:
         without derivatives, which only a fit has a use for.
         """
         search = project.spec.search.model_copy(update={"gradients": False})
-        plain = replace(project, spec=replace(project.spec, search=search))
+        spec = project.spec.model_copy(update={"search": search})
+        plain = replace(project, spec=spec)
         study = study or plain.study()
         folder = self.run.samples(study.merge)
         with MergeEvaluator(merges or merges_as_asked(plain), folder) as evaluate:
