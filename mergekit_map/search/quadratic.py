@@ -48,6 +48,11 @@ def quadratic_from_terms(terms: FloatArray, bounds: FloatArray) -> Quadratic:
     return Quadratic(float(intercept), linear, hessian)
 
 
+def n_quadratic_terms(d: int) -> int:
+    """Count the parameters of a quadratic in d coefficients: (d + 1)(d + 2) / 2."""
+    return (d + 1) * (d + 2) // 2
+
+
 def quadratic_features(X: FloatArray) -> FloatArray:
     """Return the (n, t) matrix whose columns the terms of the quadratic weigh."""
     # Halving the squares makes every second-order term an entry of the hessian.

@@ -56,12 +56,8 @@ def predict_utilities(
     study: Study, surrogates: Mapping[str, Surrogate], X: FloatArray
 ) -> FloatArray:
     """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""
-    return np.column_stack(
-        [
-            surrogate.predict(X) * study.tasks[task].sign
-            for task, surrogate in surrogates.items()
-        ]
-    )
+    signs = [study.tasks[task].sign for task in surrogates]
+    return np.column_stack([s.predict(X) for s in surrogates.values()]) * signs
 
 
 def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:
