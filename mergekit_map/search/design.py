@@ -13,10 +13,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import qmc
 
-from mergekit_map.arrays import inside
+from mergekit_map.arrays import FloatArray, inside
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.search.quadratic import (
     n_quadratic_terms,
@@ -24,7 +23,6 @@ from mergekit_map.search.quadratic import (
     quadratic_slopes,
 )
 
-FloatArray = NDArray[np.float64]
 # (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
 Sampler: TypeAlias = Callable[
     [int, FloatArray, FloatArray, np.random.Generator], FloatArray

@@ -13,12 +13,11 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.search.links import Link
 
-FloatArray = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 # Singular values below this fraction of the largest count as zero: a design this close
@@ -35,7 +34,7 @@ class Observations:
     weights: FloatArray  # (n,) positive, mean 1
     slope_features: FloatArray  # (k, t) derivatives of a point's features
     slopes: FloatArray  # (k,) of the metric, per unit of the scaled coefficient
-    owners: NDArray[np.int_]  # (k,) the point that a slope was measured at
+    owners: IntArray  # (k,) the point that a slope was measured at
     shrinkage: FloatArray  # (t,) weight of "this term is 0"; 0 where a term is free
     slope_weight: float = 1.0  # of a slope across the whole box, beside a value
 

@@ -7,13 +7,11 @@ Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficie
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.errors import DesignError
 from mergekit_map.search.least_squares import RANK_TOLERANCE, Observations
 from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
-
-FloatArray = NDArray[np.float64]
 
 
 def make_observations(
@@ -33,7 +31,7 @@ def make_observations(
     _check_data(X, y, stderr, bounds, slopes)
     features = scaled_features(X, bounds)
     d, n_terms = X.shape[1], features.shape[1]
-    owners: NDArray[np.int_] = np.empty(0, dtype=np.int_)
+    owners: IntArray = np.empty(0, dtype=np.int_)
     slope_features, seen = np.empty((0, n_terms)), np.empty(0)
     if slopes is not None:
         measured = np.flatnonzero(np.isfinite(slopes).all(axis=1))

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.search.least_squares import (
     Observations,
     fit_terms,
@@ -38,7 +38,6 @@ from mergekit_map.search.quadratic import Quadratic, quadratic_from_terms
 from mergekit_map.search.residual import Residual, fit_residual
 from mergekit_map.search.shrinkage import shrink
 
-FloatArray = NDArray[np.float64]
 Kind: TypeAlias = Literal["quadratic", "regularized", "residual_gp"]
 
 

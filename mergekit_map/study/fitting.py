@@ -6,16 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.links import Link
 from mergekit_map.search.nsga import compute_front
 from mergekit_map.search.surrogate import Surrogate, fit_surrogate
 from mergekit_map.study.study import Study
-
-FloatArray = NDArray[np.float64]
 
 
 def fit_surrogates(

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.design import most_informative
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import fit_surrogates, predicted_front
 from mergekit_map.study.study import Candidate, Study
-
-FloatArray = NDArray[np.float64]
 
 # A prediction that misses by this many standard errors, or by this share of all that a
 # task was seen to vary, is right; and so must this share of the predictions be.
