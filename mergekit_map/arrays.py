@@ -1,7 +1,8 @@
-"""Arrays of numbers: their types, and the box that points lie in."""
+"""Numbers and arrays of them: types, what is finite, the box that points lie in."""
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.int_]
+
+
+def finite(value: float | None) -> float | None:
+    """Take NaN and infinity for None, as JSON has neither."""
+    return None if value is None or not math.isfinite(value) else value
 
 
 def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
@@ -54,7 +54,7 @@ class MergeSpace:
 
     template: MergeConfig  # mergekit's schema, without ``map``
     coefficients: tuple[Coefficient, ...]
-    bounds: NDArray[np.float64]  # (d, 2)
+    bounds: FloatArray  # (d, 2)
     remainder: tuple[KeyPath, ...] = ()
     remainder_model: str = ""
 
@@ -75,7 +75,7 @@ class MergeSpace:
             put(config, place, rest)
         return config
 
-    def named(self, vector: NDArray[np.float64]) -> dict[str, float]:
+    def named(self, vector: FloatArray) -> dict[str, float]:
         """Turn a row of a design (d,) into named coefficients."""
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
@@ -229,9 +229,7 @@ def _searched(entry: ModelEntry) -> bool:
     return entry.weight is None or any(_named_leaves(entry.weight, ()))
 
 
-def _bounds(
-    search: SearchSpec, names: list[str]
-) -> tuple[NDArray[np.float64], list[Problem]]:
+def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:
     given = search.bounds
     if not isinstance(given, dict):
         return np.array([given] * len(names), dtype=np.float64), []

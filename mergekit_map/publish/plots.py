@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +26,8 @@ from mergekit_map.publish.pictures import (
 from mergekit_map.results.front import KINDS, Front, Kind, Merge, front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
+
+_Pair: TypeAlias = tuple[list[float], list[float]]  # values of two tasks, by merge
 
 
 def save_front(front: Front, folder: RunFolder) -> None:
@@ -46,7 +49,7 @@ def plot_front(front: Front, path: Path) -> None:
         if len(tasks) > 1 and column > row:
             axes[row, column].set_axis_off()
         elif len(tasks) > 1:
-            _draw_pair(axes[row, column], front, tasks[column], tasks[row + 1])
+            _draw_pair(axes[row, column], front, (tasks[column], tasks[row + 1]))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     columns = 2 if size == 1 else 4
     figure.legend(
@@ -55,24 +58,25 @@ def plot_front(front: Front, path: Path) -> None:
     write_png(figure, path)
 
 
-def _draw_pair(axes: Axes, front: Front, x: str, y: str) -> None:
-    points = front.points
+def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     axes.scatter(
-        _values(points, x, "predicted"),
-        _values(points, y, "predicted"),
+        *_values(front.points, pair, "predicted"),
         s=12,
         color=PREDICTED,
         label="front, predicted",
         zorder=2,
     )
-    measured = [p for p in points if p.is_measured(x, y)]
+    measured = [point for point in front.points if point.is_measured(*pair)]
     # Errors of the measured points alone: those of a whole front hide it.
     for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
+        xerr, yerr = (
+            [point.readings(kind)[task].stderr or 0.0 for point in measured]
+            for task in pair
+        )
         axes.errorbar(
-            _values(measured, x, kind),
-            _values(measured, y, kind),
-            xerr=_stderrs(measured, x, kind),
-            yerr=_stderrs(measured, y, kind),
+            *_values(measured, pair, kind),
+            xerr=xerr,
+            yerr=yerr,
             fmt="none",
             ecolor=color,
             elinewidth=0.8,
@@ -80,24 +84,18 @@ def _draw_pair(axes: Axes, front: Front, x: str, y: str) -> None:
             zorder=1,
         )
     for point in measured:  # a line from each prediction to its measurement
-        axes.plot(
-            [point.readings(kind)[x].value or 0.0 for kind in KINDS],
-            [point.readings(kind)[y].value or 0.0 for kind in KINDS],
-            color=MEASURED,
-            linewidth=0.7,
-            zorder=1,
-        )
-    _scatter(axes, measured, x, y, marker="o", color=MEASURED, label="front, measured")
-    anchors = [a for a in front.anchors if a.is_measured(x, y)]
-    _scatter(axes, anchors, x, y, marker="^", color=ANCHOR, label="anchors, measured")
-    for anchor in anchors:
-        (place,) = zip(_values([anchor], x), _values([anchor], y), strict=True)
-        _annotate(axes, anchor.label or "", place)
-    if front.chosen.is_measured(x, y):
-        chosen = [front.chosen]
-        _scatter(axes, chosen, x, y, marker="*", color=CHOSEN, label="chosen, measured")
-    axes.set_xlabel(axis_label(front, x))
-    axes.set_ylabel(axis_label(front, y))
+        ends = [[v for (v,) in _values([point], pair, kind)] for kind in KINDS]
+        axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
+    anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
+    chosen = [front.chosen] if front.chosen.is_measured(*pair) else []
+    _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
+    _mark(axes, _values(anchors, pair), "^", ANCHOR, "anchors, measured")
+    for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
+        _annotate(axes, anchor.label or "", (x, y))
+    if chosen:
+        _mark(axes, _values(chosen, pair), "*", CHOSEN, "chosen, measured")
+    axes.set_xlabel(axis_label(front, pair[0]))
+    axes.set_ylabel(axis_label(front, pair[1]))
     axes.grid(alpha=0.25)
 
 
@@ -122,34 +120,24 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
     axes.set_ylabel(axis_label(front, task))
 
 
-def _values(merges: Sequence[Merge], task: str, kind: Kind = "measured") -> list[float]:
-    return [merge.readings(kind)[task].value or 0.0 for merge in merges]
+def _values(
+    merges: Sequence[Merge], pair: tuple[str, str], kind: Kind = "measured"
+) -> _Pair:
+    x, y = ([m.readings(kind)[task].value or 0.0 for m in merges] for task in pair)
+    return x, y
 
 
-def _stderrs(merges: Sequence[Merge], task: str, kind: Kind) -> list[float]:
-    return [merge.readings(kind)[task].stderr or 0.0 for merge in merges]
-
-
-def _scatter(
-    axes: Axes,
-    points: Sequence[Merge],
-    x: str,
-    y: str,
-    *,
-    marker: str,
-    color: str,
-    label: str,
-) -> None:
+def _mark(axes: Axes, values: _Pair, marker: str, color: str, label: str) -> None:
+    chosen = marker == "*"
     axes.scatter(
-        _values(points, x),
-        _values(points, y),
+        *values,
         marker=marker,
-        s=160 if marker == "*" else 36,
+        s=160 if chosen else 36,
         facecolor=color,
         edgecolor="white",
         linewidth=0.6,
         label=label,
-        zorder=4 if marker == "*" else 3,
+        zorder=4 if chosen else 3,
     )
 
 

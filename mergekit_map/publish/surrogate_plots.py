@@ -50,7 +50,7 @@ def plot_surrogates(
         draw = _draw_curve if surfaces.kind == "curve" else _draw_contour
         panels = _panel_per_task(figure, len(front.tasks))
         for t, (axes, task) in enumerate(zip(panels, front.tasks, strict=True)):
-            draw(axes, front, surfaces, t, _marks(merges, t))
+            draw(axes, front, surfaces, t, _marks(merges, t, len(surfaces.axes)))
             axes.set_title(axis_label(front, task), fontsize=10, parse_math=False)
     write_png(figure, path)
 
@@ -65,10 +65,10 @@ def _panel_per_task(figure: Figure, count: int) -> list[Axes]:
     return panels[:count]
 
 
-def _marks(merges: Sequence[MeasuredMerge], t: int) -> _Marks:
+def _marks(merges: Sequence[MeasuredMerge], t: int, d: int) -> _Marks:
     known = [m for m in merges if m.at is not None and m.measured[t].value is not None]
     return _Marks(
-        at=np.array([merge.at for merge in known], np.float64),
+        at=np.array([merge.at for merge in known], np.float64).reshape(-1, d),
         value=np.array([merge.measured[t].value for merge in known], np.float64),
         stderr=np.array([merge.measured[t].stderr or 0.0 for merge in known]),
         fitted=np.array([merge.fitted[t] for merge in known], np.bool_),

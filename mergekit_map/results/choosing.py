@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
@@ -20,8 +20,6 @@ from mergekit_map.search.selection import (
     select_knee,
 )
 from mergekit_map.words import listed
-
-FloatArray = NDArray[np.float64]
 
 # Label of an anchor to task to what was measured there, in the task's own units.
 AnchorValues = Mapping[str, Mapping[str, float]]

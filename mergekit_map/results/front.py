@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
@@ -22,11 +21,11 @@ from pydantic import (
 )
 from typing_extensions import Self, TypeAliasType
 
+from mergekit_map.arrays import FloatArray, finite
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 
-FloatArray = NDArray[np.float64]
 Kind: TypeAlias = Literal["predicted", "measured"]
 KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 # The name of a coefficient, or the two that are merged.
@@ -59,7 +58,7 @@ class Reading(Frozen):
     @classmethod
     def of(cls, value: float | None, stderr: float | None) -> Reading:
         """Take NaN and infinity for unknown."""
-        return cls(value=_known(value), stderr=_known(stderr))
+        return cls(value=finite(value), stderr=finite(stderr))
 
     def __str__(self) -> str:
         """Write ``0.67 ± 0.01``."""
@@ -131,7 +130,7 @@ class Fit(Frozen):
     @classmethod
     def of(cls, quality: Mapping[str, float]) -> Fit:
         """Take NaN for what is not known."""
-        return cls.model_validate({k: _known(v) for k, v in quality.items()})
+        return cls.model_validate({k: finite(v) for k, v in quality.items()})
 
 
 class Task(Frozen):
@@ -281,7 +280,3 @@ def front_table(front: Front) -> str:
         chosen = int(index == front.selected)
         writer.writerow([index, chosen, *coefficients, *values])
     return buffer.getvalue()
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value

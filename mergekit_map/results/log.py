@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
+from mergekit_map.arrays import finite
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Reading
 from mergekit_map.results.records import Line, Number, in_one_sentence
@@ -43,15 +44,11 @@ MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
 
-def _finite_or_null(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 # NaN where nothing could be measured, which JSON says as null.
 _Value: TypeAlias = Annotated[
     float,
     BeforeValidator(lambda value: math.nan if value is None else value),
-    PlainSerializer(_finite_or_null),
+    PlainSerializer(finite),
 ]
 
 
@@ -122,13 +119,9 @@ def measured_of(
     definitions: Mapping[str, str],
     names: Iterable[str],
 ) -> list[Evaluation]:
-    """Drop what was measured on other models, settings, tasks or coefficients.
+    """Keep what was measured of a merge and tasks of these fingerprints.
 
-    Args:
-        evaluations: Of a log.
-        merge: Fingerprint of the merge.
-        definitions: Fingerprints of the tasks.
-        names: Of the coefficients.
+    And with coefficients of these names; all else is of other models or settings.
     """
     wanted = set(names)
     return [

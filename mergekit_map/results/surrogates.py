@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.arrays import FloatArray, inside
+from mergekit_map.arrays import FloatArray, finite, inside
 from mergekit_map.results.front import Fit, Reading, Readings
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.links import Link
-from mergekit_map.search.quadratic import Quadratic
+from mergekit_map.search.quadratic import Quadratic, n_quadratic_terms
 from mergekit_map.search.surrogate import FitQuality, Surrogate
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class SurrogateRecord(Frozen):
     @model_validator(mode="after")
     def _shapes(self) -> Self:
         d = len(self.bounds)
-        t = (d + 1) * (d + 2) // 2
+        t = n_quadratic_terms(d)
         wanted = {"linear": (d,), "hessian": (d, d), "covariance": (t, t)}
         for name, shape in wanted.items():
             rows = getattr(self, name)
@@ -116,10 +116,10 @@ class SurrogateRecord(Frozen):
             intercept=surrogate.quadratic.intercept,
             linear=tuple(surrogate.quadratic.linear.tolist()),
             hessian=_rows(surrogate.quadratic.hessian),
-            link=LinkRecord(lower=_finite(link.lower), upper=_finite(link.upper)),
+            link=LinkRecord(lower=finite(link.lower), upper=finite(link.upper)),
             bounds=tuple((lower, upper) for lower, upper in surrogate.bounds.tolist()),
             covariance=tuple(
-                tuple(map(_finite, row)) for row in surrogate.covariance.tolist()
+                tuple(map(finite, row)) for row in surrogate.covariance.tolist()
             ),
             quality=Fit.of(asdict(surrogate.quality)),
             residual=ResidualRecord.of(left) if left is not None else None,
@@ -196,7 +196,10 @@ def locate(
 
 
 def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
-    """Predict every task at located merges (k, d); unknown where a row is NaN."""
+    """Predict every task at located merges (k, d); unknown where a row is NaN.
+
+    Outside the sampled box a quadratic is a guess, and none is shown.
+    """
     known = np.all(np.isfinite(X), axis=1)[:, None]
     columns = []
     for surrogate in surrogates.values():
@@ -212,7 +215,3 @@ def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings
 
 def _rows(array: FloatArray) -> tuple[_Row, ...]:
     return tuple(map(tuple, array.tolist()))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

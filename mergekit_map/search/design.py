@@ -13,14 +13,16 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import qmc
 
-from mergekit_map.arrays import inside
+from mergekit_map.arrays import FloatArray, inside
 from mergekit_map.errors import DesignError, nearest
-from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
+from mergekit_map.search.quadratic import (
+    n_quadratic_terms,
+    quadratic_features,
+    quadratic_slopes,
+)
 
-FloatArray = NDArray[np.float64]
 # (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
 Sampler: TypeAlias = Callable[
     [int, FloatArray, FloatArray, np.random.Generator], FloatArray
@@ -71,11 +73,6 @@ def make_design(
     return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
 
 
-def n_quadratic_terms(d: int) -> int:
-    """Count the parameters of a quadratic in d coefficients: (d + 1)(d + 2) / 2."""
-    return (d + 1) * (d + 2) // 2
-
-
 def _check_shapes(bounds: FloatArray, anchors: FloatArray) -> None:
     if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
         raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
@@ -103,10 +100,7 @@ def _check_size(n: int, n_anchors: int) -> None:
 def _uniform(
     count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    def draw(k: int) -> FloatArray:
-        return rng.random((k, len(bounds)))
-
-    return _first_new(draw, count, bounds, anchors)
+    return _first_new(lambda k: rng.random((k, len(bounds))), count, bounds, anchors)
 
 
 def _sobol(
@@ -125,9 +119,8 @@ def _sobol(
 def _latin_hypercube(
     count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    return _first_new(
-        qmc.LatinHypercube(len(bounds), seed=rng).random, count, bounds, anchors
-    )
+    draw = qmc.LatinHypercube(len(bounds), seed=rng).random
+    return _first_new(draw, count, bounds, anchors)
 
 
 def _d_optimal(

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.search.least_squares import (
     fit_terms,
     jacobian,
@@ -37,7 +37,6 @@ from mergekit_map.search.quadratic import quadratic_from_terms
 from mergekit_map.search.shrinkage import shrink
 from mergekit_map.search.surrogate import FitQuality, Surrogate
 
-FloatArray = NDArray[np.float64]
 Kind: TypeAlias = Literal["quadratic", "regularized", "residual_gp"]
 
 

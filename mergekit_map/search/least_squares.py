@@ -13,13 +13,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import RANK_TOLERANCE, Observations
 
-FloatArray = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 

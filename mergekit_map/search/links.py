@@ -12,10 +12,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
 
 # How far ``invert`` keeps off a bound: a fraction of the range, or of one unit of the
 # metric where the range has one bound only (softplus bends within a unit of it).

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
 from pymoo.core.problem import Problem
 from pymoo.operators.crossover.sbx import SBX
@@ -27,9 +26,9 @@ from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
+from mergekit_map.arrays import BoolArray, FloatArray
 from mergekit_map.search.polish import maximise, push_to_front
 
-FloatArray = NDArray[np.float64]
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
 N_GENERATIONS = 100
@@ -100,14 +99,14 @@ def compute_front(
     return np.asarray(np.clip(front, lower, upper), dtype=np.float64)
 
 
-def non_dominated(Y: FloatArray) -> NDArray[np.bool_]:
+def non_dominated(Y: FloatArray) -> BoolArray:
     """Mark the rows of Y (n, m) that no other row dominates, larger is better.
 
     A row dominates another if it is nowhere smaller and somewhere larger, so equal rows
     are all kept. A row with NaN counts as dominated and dominates nothing.
     """
     candidates = np.flatnonzero(~np.isnan(Y).any(axis=1))
-    mask: NDArray[np.bool_] = np.full(len(Y), fill_value=False)
+    mask: BoolArray = np.full(len(Y), fill_value=False)
     best = NonDominatedSorting().do(-Y[candidates], only_non_dominated_front=True)
     mask[candidates[best]] = True
     return mask

@@ -10,12 +10,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.errors import DesignError
 from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
-
-FloatArray = NDArray[np.float64]
 
 # Singular values below this fraction of the largest count as zero: a design this close
 # to degenerate would answer with the rounding of the coefficients.
@@ -31,7 +29,7 @@ class Observations:
     weights: FloatArray  # (n,) positive, mean 1
     slope_features: FloatArray  # (k, t) derivatives of a point's features
     slopes: FloatArray  # (k,) of the metric, per unit of the scaled coefficient
-    owners: NDArray[np.int_]  # (k,) the point that a slope was measured at
+    owners: IntArray  # (k,) the point that a slope was measured at
     shrinkage: FloatArray  # (t,) weight of "this term is 0"; 0 where a term is free
     slope_weight: float = 1.0  # of a slope across the whole box, beside a value
 
@@ -78,7 +76,7 @@ def make_observations(
     _check_data(X, y, stderr, bounds, slopes)
     features = scaled_features(X, bounds)
     d, n_terms = X.shape[1], features.shape[1]
-    owners: NDArray[np.int_] = np.empty(0, dtype=np.int_)
+    owners: IntArray = np.empty(0, dtype=np.int_)
     slope_features, seen = np.empty((0, n_terms)), np.empty(0)
     if slopes is not None:
         measured = np.flatnonzero(np.isfinite(slopes).all(axis=1))

@@ -12,10 +12,8 @@ best possible value where there is one, or else the best single model.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int_]
+from mergekit_map.arrays import FloatArray, IntArray
 
 
 def best_models(Y: FloatArray) -> IntArray:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import Bounds, minimize
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
+
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]
 
 STEP = 1e-5  # of the numerical derivatives

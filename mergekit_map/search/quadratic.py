@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +45,11 @@ def quadratic_from_terms(terms: FloatArray, bounds: FloatArray) -> Quadratic:
     linear = scaled_linear - hessian @ lower
     intercept = terms[0] - scaled_linear @ lower + lower @ hessian @ lower / 2
     return Quadratic(float(intercept), linear, hessian)
+
+
+def n_quadratic_terms(d: int) -> int:
+    """Count the parameters of a quadratic in d coefficients: (d + 1)(d + 2) / 2."""
+    return (d + 1) * (d + 2) // 2
 
 
 def quadratic_features(X: FloatArray) -> FloatArray:

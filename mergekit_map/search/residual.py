@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-FloatArray = NDArray[np.float64]
+from mergekit_map.arrays import FloatArray
 
 # Of the box: shorter waves could not be told from noise by a few dozen points, longer
 # ones are quadratics.

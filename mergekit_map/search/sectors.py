@@ -17,10 +17,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int_]
+from mergekit_map.arrays import FloatArray, IntArray
 
 DROPPED = 0.2  # share of a bin's points that each bootstrap leaves out: alpha
 N_BOOTSTRAPS = 30  # Q

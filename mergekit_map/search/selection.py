@@ -12,12 +12,9 @@ part in the scaling, so that a limit which the choice meets anyway changes nothi
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.errors import DesignError
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 # Scores and distances nearer than this are ties: they differ by rounding.
 TIE = 1e-12
@@ -98,7 +95,7 @@ def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
     return _best(-short.sum(axis=1), _scale(Y), None)
 
 
-def spread(Y: FloatArray, k: int) -> NDArray[np.int_]:
+def spread(Y: FloatArray, k: int) -> IntArray:
     """Choose up to k rows that show the whole front, in the order chosen.
 
     First the best point of each task (of equal ones that with the largest sum of

@@ -15,14 +15,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import Observations
-
-FloatArray = NDArray[np.float64]
 
 # Where the logarithms start: of the widths and of the noise, in standard deviations of
 # the metric, and of how much more a slope across the box errs than a value. And how
@@ -87,7 +85,7 @@ def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
     return values.T @ values, slopes.T @ slopes
 
 
-def _kinds_of_terms(d: int) -> NDArray[np.int_]:
+def _kinds_of_terms(d: int) -> IntArray:
     """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
     rows, columns = np.triu_indices(d)
     second_order = np.where(rows == columns, 1, 2)

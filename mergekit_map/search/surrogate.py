@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import scaled, scaled_features
 from mergekit_map.search.quadratic import Quadratic
 
 if TYPE_CHECKING:
     from mergekit_map.search.residual import Residual
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

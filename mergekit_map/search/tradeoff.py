@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import BoolArray, FloatArray
 from mergekit_map.search.selection import TIE, select_by_preference
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 NOISE_FACTOR = 2.0  # standard errors of a difference within which noise explains it
 

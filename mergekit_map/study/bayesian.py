@@ -10,17 +10,17 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.config.parsing import Problem
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.search.design import make_design, n_quadratic_terms
+from mergekit_map.search.design import make_design
+from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.search.sectors import propose_points, squared_errors
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.study import Candidate, Study
 
-FloatArray = NDArray[np.float64]
 LOG = logging.getLogger(__name__)
 
 N_START = 6  # uniform points of the first round: the paper's n_0

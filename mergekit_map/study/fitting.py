@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.fit import fit_surrogate
@@ -15,8 +15,6 @@ from mergekit_map.search.links import Link
 from mergekit_map.search.nsga import compute_front
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.study import Study
-
-FloatArray = NDArray[np.float64]
 
 
 def fit_surrogates(
@@ -57,12 +55,8 @@ def predict_utilities(
     study: Study, surrogates: Mapping[str, Surrogate], X: FloatArray
 ) -> FloatArray:
     """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""
-    return np.column_stack(
-        [
-            surrogate.predict(X) * study.tasks[task].sign
-            for task, surrogate in surrogates.items()
-        ]
-    )
+    signs = [study.tasks[task].sign for task in surrogates]
+    return np.column_stack([s.predict(X) for s in surrogates.values()]) * signs
 
 
 def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
@@ -28,8 +28,6 @@ from mergekit_map.search.pairing import (
     scaled_losses,
 )
 from mergekit_map.study.study import Candidate, Study
-
-FloatArray = NDArray[np.float64]
 
 ORDER_KEY: KeyPath = ("map", "search", "order")
 

@@ -151,9 +151,7 @@ def _read_row(
     numbers: dict[tuple[str, str], float] = {}
     problems = []
     for column, text in zip(columns, cells, strict=True):
-        if not column.part:
-            continue
-        if not text and column.part != _COEFFICIENT:
+        if not column.part or (not text and column.part != _COEFFICIENT):
             continue
         try:
             number = _read_cell(text, column, study.tasks)
@@ -203,9 +201,7 @@ def _evaluations(
     for task in study.tasks:
         if ("value", task) in numbers:
             yield Evaluation(
-                coefficients={
-                    name: numbers[_COEFFICIENT, name] for name in study.bounds
-                },
+                coefficients={n: numbers[_COEFFICIENT, n] for n in study.bounds},
                 task=task,
                 role="imported",
                 value=numbers["value", task],
@@ -221,9 +217,7 @@ def _raise(path: Path, problems: Sequence[_Problem]) -> None:
     if not problems:
         return
     reports = [
-        f"{path}:{p.line}: {p.column}: {p.text}"
-        if p.column
-        else f"{path}:{p.line}: {p.text}"
+        ": ".join(filter(None, (f"{path}:{p.line}", p.column, p.text)))
         for p in problems[:_SHOWN]
     ]
     if len(problems) > _SHOWN:

@@ -100,12 +100,11 @@ def _merges(
     X = locate(coefficients, study.bounds, result.groups, bounds)
     return [
         Merge(
-            coefficients=dict(named),
-            # Outside the sampled box a quadratic is a guess, and none is shown.
+            coefficients=dict(merge),
             predicted=predicted,
-            measured=_readings(study, seen.get(merge_key(named), {})),
+            measured=_readings(study, seen.get(merge_key(merge), {})),
         )
-        for named, predicted in zip(
+        for merge, predicted in zip(
             coefficients, predict(result.surrogates, X), strict=True
         )
     ]

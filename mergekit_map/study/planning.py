@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.search.design import make_design, n_quadratic_terms
+from mergekit_map.search.design import make_design
+from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.refining import refinement_round
 from mergekit_map.study.study import Candidate, Study
-
-FloatArray = NDArray[np.float64]
 
 
 def next_round(

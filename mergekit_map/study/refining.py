@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mergekit_map.arrays import FloatArray
 from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.design import most_informative
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import fit_surrogates, predicted_front
 from mergekit_map.study.study import Candidate, Study
-
-FloatArray = NDArray[np.float64]
 
 # A prediction that misses by this many standard errors, or by this share of all that a
 # task was seen to vary, is right; and so must this share of the predictions be.
@@ -45,13 +43,8 @@ def refinement_round(
     X = study.vectors(c for planned in rounds for _, c in planned)
     front = predicted_front(study, fit_surrogates(study, known))
     fresh = front[[not (row == X).all(axis=1).any() for row in front]]
-    chosen = most_informative(
-        min(count, len(fresh)),
-        study.box,
-        X,
-        fresh,
-        derivatives=study.search.gradients,
-    )
+    count, slopes = min(count, len(fresh)), study.search.gradients
+    chosen = most_informative(count, study.box, X, fresh, derivatives=slopes)
     return [("refinement", study.named(row)) for row in chosen]
 
 
@@ -72,10 +65,8 @@ def _agrees(
         predicted = surrogate.predict(study.vectors(e.coefficients for e in measured))
         miss = np.abs(np.array([e.value for e in measured]) - predicted)
         values = [e.value for e in before if e.task == task and not e.failed]
-        enough = np.maximum(
-            _NOISE * _noise(surrogate, measured), _SHARE * np.ptp(values)
-        )
-        agree += (miss <= enough).tolist()
+        noise = _NOISE * _noise(surrogate, measured)
+        agree += (miss <= np.maximum(noise, _SHARE * np.ptp(values))).tolist()
     return bool(agree) and float(np.mean(agree)) >= _MOSTLY
 
 

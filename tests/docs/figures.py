@@ -10,7 +10,7 @@ from pages import ROOT
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
-from mergekit_map.search.design import n_quadratic_terms
+from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.study.forecast import forecast
 from mergekit_map.study.planning import default_evaluations
 from mergekit_map.study.study import Study

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mergekit_map.errors import DesignError
-from mergekit_map.search.design import DESIGNS, make_design, n_quadratic_terms
-from mergekit_map.search.quadratic import quadratic_features
+from mergekit_map.search.design import DESIGNS, make_design
+from mergekit_map.search.quadratic import n_quadratic_terms, quadratic_features
 
 NESTED = ["uniform", "sobol", "d_optimal"]
 
