@@ -10,15 +10,14 @@ import importlib.metadata
 import re
 import shlex
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
-from mergekit_map.publish.public_names import PublicNames, is_local, models_of
+from mergekit_map.publish.public_names import Configs, PublicNames, is_local, models_of
 from mergekit_map.results.front import KINDS, Front, Kind, Merge
 
 PICTURE = "front.png"
@@ -27,8 +26,6 @@ RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a reposito
 
 # Headings of the sections that may change when a card goes to the Hub.
 MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
-
-Configs = Sequence[Mapping[str, Any]]
 
 
 def models_section(configs: Configs, names: PublicNames) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from huggingface_hub import ModelCard
@@ -23,7 +21,7 @@ from mergekit_map.publish.card_text import (
     section,
 )
 from mergekit_map.publish.licences import Licence
-from mergekit_map.publish.public_names import PublicNames
+from mergekit_map.publish.public_names import Configs, PublicNames
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Publication:
 
     name: str  # of the repository
     licence: Licence
-    configs: Sequence[Mapping[str, Any]]  # the recipe
+    configs: Configs  # the recipe
     names: PublicNames
     renamed: bool  # whether models are called otherwise than in the card
     with_search: bool  # whether the folder of the search goes along

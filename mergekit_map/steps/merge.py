@@ -22,7 +22,7 @@ from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
 from mergekit_map.steps.select import Selection
 from mergekit_map.study.measuring import measure
-from mergekit_map.study.outcome import measured_point
+from mergekit_map.study.outcome import measured_at
 from mergekit_map.study.study import Candidate, Reporter
 
 
@@ -104,4 +104,5 @@ def _measure_checkpoint(
     evaluator = MergeEvaluator(written, run.samples(study.merge))
     with open_log(run.log) as log, evaluator as evaluate:
         measure(study, [candidate], evaluate, log, reporter.progress)
-        return measured_point(study, selection.point, log)
+        readings = measured_at(study, selection.point.coefficients, log)
+    return selection.point.model_copy(update={"measured": readings})
