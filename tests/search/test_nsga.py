@@ -261,6 +261,7 @@ def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.whole_front
 @pytest.mark.parametrize(
     ("bounds", "n_tasks", "value", "message"),
     [
