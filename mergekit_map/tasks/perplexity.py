@@ -89,7 +89,9 @@ def prepare_perplexity(
     blocks = make_blocks(
         task.documents, tokenizer, length=length, max_tokens=task.max_tokens
     )
-    vocabulary = _vocabulary(model)
+    embeddings = model.get_input_embeddings().weight
+    assert isinstance(embeddings, torch.Tensor)
+    vocabulary = len(embeddings)
     _check(blocks, vocabulary)
     on_cpu = model.device.type == "cpu"
     max_bytes = _MAX_LOGIT_BYTES_CPU if on_cpu else _MAX_LOGIT_BYTES
@@ -106,12 +108,6 @@ def prepare_perplexity(
         differentiate,
         keeps_bits=keeps_bits,
     )
-
-
-def _vocabulary(model: PreTrainedModel) -> int:
-    embeddings = model.get_input_embeddings().weight
-    assert isinstance(embeddings, torch.Tensor)
-    return len(embeddings)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:
