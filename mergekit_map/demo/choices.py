@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.demo.arithmetic import Problem
 
 _CHOICES = 4
@@ -54,11 +53,19 @@ def code_questions(
     lines = list(itertools.chain.from_iterable(parts))
     surprises = np.array([surprise(line.ending) for line in lines])
     files = np.array([line.file for line in lines])
-    asked = (
-        _code_question(rng, lines, index, _alike(surprises, files, index))
-        for index in rng.permutation(len(lines))
-    )
-    return list(itertools.islice(filter(None, asked), count))
+    questions: list[Question] = []
+    for index in rng.permutation(len(lines)):
+        if len(questions) == count:
+            break
+        true, distance = lines[index], np.abs(surprises - surprises[index])
+        near = distance <= _SURPRISE_TOLERANCE * surprises[index]
+        alike = np.flatnonzero(near & (files != files[index]))
+        others = sorted({lines[other].ending for other in alike} - {true.ending})
+        if len(others) >= _CHOICES - 1:
+            drawn = rng.choice(len(others), _CHOICES - 1, replace=False)
+            wrong = [others[other] for other in drawn]
+            questions.append(_shuffled(rng, true.prompt, true.ending, wrong))
+    return questions
 
 
 def math_questions(
@@ -67,15 +74,13 @@ def math_questions(
     """Ask which result is right, against three that are near it."""
     distances = range(_NEAREST_WRONG, _FARTHEST_WRONG + 1)
     questions = []
-    for problem in [
-        problems[index] for index in rng.permutation(len(problems))[:count]
-    ]:
-        right = problem.result
+    for index in rng.permutation(len(problems))[:count]:
+        right = problems[index].result
         near = [right + sign * step for step in distances for sign in (-1, 1)]
         possible = [result for result in near if result >= 0]
         drawn = rng.choice(possible, _CHOICES - 1, replace=False)
         wrong = [f" {result}" for result in drawn]
-        questions.append(_shuffled(rng, problem.question, f" {right}", wrong))
+        questions.append(_shuffled(rng, problems[index].question, f" {right}", wrong))
     return questions
 
 
@@ -102,25 +107,6 @@ def _is_code(line: str) -> bool:
     if not shortest <= len(words) <= longest or words.startswith("#"):
         return False
     return bool(set("=([:") & set(words))
-
-
-def _alike(surprises: FloatArray, files: IntArray, index: int) -> list[int]:
-    """Find the endings in other files that are as likely before reading the prompt."""
-    distance = np.abs(surprises - surprises[index])
-    near = distance <= _SURPRISE_TOLERANCE * surprises[index]
-    return [int(other) for other in np.flatnonzero(near & (files != files[index]))]
-
-
-def _code_question(
-    rng: np.random.Generator, lines: Sequence[_Broken], index: int, alike: Sequence[int]
-) -> Question | None:
-    true = lines[index]
-    others = sorted({lines[other].ending for other in alike} - {true.ending})
-    if len(others) < _CHOICES - 1:
-        return None
-    drawn = rng.choice(len(others), _CHOICES - 1, replace=False)
-    wrong = [others[other] for other in drawn]
-    return _shuffled(rng, true.prompt, true.ending, wrong)
 
 
 def _shuffled(
