@@ -165,7 +165,6 @@ def _read_licence(text: str) -> str:
 
 
 def _show(plan: Plan) -> None:
-    """Print what would be uploaded, where to, and who will see it."""
     console = Console()
     table = new_table(texts=["file"], numbers=["size"])
     table.add_column("")
@@ -204,7 +203,7 @@ def _unnamed(plan: Plan) -> list[str]:
 
 def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
     """Put many files of a kind in one folder, such as recipes, into one row."""
-    kinds = Counter(_kind(file) for file in files)
+    kinds = Counter(map(_kind, files))
     groups: dict[str, list[str]] = {}
     for file in files:
         kind = _kind(file)
@@ -229,11 +228,6 @@ def _visibility(plan: Plan) -> Text:
 
 
 def _ask() -> None:
-    """Let the user decide.
-
-    Raises:
-        ConfigError: there is nobody to ask.
-    """
     if not sys.stdin.isatty():
         raise ConfigError(
             "nothing was uploaded: there is no terminal to ask on; look at the list "

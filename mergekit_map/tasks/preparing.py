@@ -54,15 +54,12 @@ def prepare_tasks(
     model.train(mode=False)
 
     @functools.cache  # shared by all lm-eval tasks
-    def opened_backend() -> Any:
-        assert backend is not None
-        return open_backend(Path(str(model.name_or_path)), backend, batch_size)
-
-    @functools.cache
     def harness_model(max_length: int | None) -> Any:
-        if backend is not None:
-            return opened_backend()
-        return make_harness_model(model, tokenizer, batch_size, max_length)
+        if backend is None:
+            return make_harness_model(model, tokenizer, batch_size, max_length)
+        if max_length is not None:  # which is the backend's own matter
+            return harness_model(None)
+        return open_backend(Path(str(model.name_or_path)), backend, batch_size)
 
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
