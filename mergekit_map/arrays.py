@@ -1,4 +1,4 @@
-"""Numbers and arrays of them: types, what is finite, the box that points lie in."""
+"""Numbers and arrays of them: types, what is finite, boxes that points lie in."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
     """Tell which rows of X (k, d) lie in the box with these ends (d, 2); (k,)."""
     found: BoolArray = np.all((bounds[:, 0] <= X) & (bounds[:, 1] >= X), axis=1)
     return found
+
+
+def from_unit(U: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Stretch points (k, d) of the unit box to a box (d, 2), which none leaves."""
+    lower, upper = bounds.T
+    points: FloatArray = np.clip(lower + U * (upper - lower), lower, upper)
+    return points
+
+
+def to_unit(X: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Shrink a box (d, 2) and what lies around it to the unit box; (k, d)."""
+    lower, upper = bounds.T
+    unit: FloatArray = (X - lower) / (upper - lower)
+    return unit

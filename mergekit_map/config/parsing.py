@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from mergekit_map.config.specs import TASK_KINDS, MapBlock, SelectSpec, TaskSpec
 from mergekit_map.config.yaml_file import KeyPath, YamlFile, existing, format_key
@@ -136,7 +135,7 @@ def validated(
         return None, list(found.values())
 
 
-def _explain(model: type[BaseModel], detail: ErrorDetails) -> str:
+def _explain(model: type[BaseModel], detail: Mapping[str, Any]) -> str:
     kind, loc, got = detail["type"], detail["loc"], detail["input"]
     if kind == "extra_forbidden":
         return f"unknown key {loc[-1]!r}; {nearest(str(loc[-1]), _fields(model, loc))}"

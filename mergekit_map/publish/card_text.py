@@ -10,10 +10,9 @@ import importlib.metadata
 import re
 import shlex
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -23,7 +22,7 @@ from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
 from mergekit_map.publish.licences import Licence
-from mergekit_map.publish.public_names import PublicNames, is_local, models_of
+from mergekit_map.publish.public_names import Configs, PublicNames, is_local, models_of
 from mergekit_map.results.front import KINDS, Front, Kind, Merge
 
 PICTURE = "front.png"
@@ -32,8 +31,6 @@ RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a reposito
 
 # Headings of the sections that may change when a card goes to the Hub.
 MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
-
-Configs = Sequence[Mapping[str, Any]]
 
 
 def models_section(configs: Configs, names: PublicNames) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.repocard import metadata_load
 
-from mergekit_map.publish.public_names import PublicNames, parts_of
+from mergekit_map.publish.public_names import Configs, PublicNames, parts_of
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,7 @@ Licences: TypeAlias = Mapping[str, Licence | None]  # by model; None where unkno
 
 
 def parent_licences(
-    configs: Sequence[Mapping[str, Any]],
-    names: PublicNames,
-    lookup: Callable[[str], Licence | None],
+    configs: Configs, names: PublicNames, lookup: Callable[[str], Licence | None]
 ) -> dict[str, Licence | None]:
     """Look up licences by public name: in folders, or by ``lookup`` of Hub ids."""
     found = {}

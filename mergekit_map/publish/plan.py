@@ -41,6 +41,7 @@ from mergekit_map.publish.licences import (
     read_licence,
 )
 from mergekit_map.publish.public_names import (
+    Configs,
     PublicNames,
     models_of,
     parts_of,
@@ -194,7 +195,7 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     return configs
 
 
-def _refuse_another_search(run: Path, configs: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_another_search(run: Path, configs: Configs) -> None:
     open_run(run).read_manifest()
     if not any(_documents(path) == configs for path in run.glob("recipes/*.yml")):
         raise ArtifactError(
@@ -205,7 +206,7 @@ def _refuse_another_search(run: Path, configs: Sequence[Mapping[str, Any]]) -> N
 
 def _public_names(
     run: Path | None,
-    configs: Sequence[Mapping[str, Any]],
+    configs: Configs,
     parents: Mapping[str, str],
     places: Sequence[Path],
 ) -> PublicNames:
@@ -265,7 +266,7 @@ def _is_outdated(path: str, folders: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in _OUTDATED)
 
 
-def _unnamed(configs: Sequence[Mapping[str, Any]], names: PublicNames) -> list[str]:
+def _unnamed(configs: Configs, names: PublicNames) -> list[str]:
     """List parents without a Hub id as --parent takes them, by path where it must."""
     local = [p.partition("@")[0] for p in parts_of(configs) if not names.hub_id(p)]
     paths = list(dict.fromkeys(local))

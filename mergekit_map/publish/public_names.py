@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.models.references import MODEL_KEYS, ModelPart, Reference
@@ -24,6 +24,9 @@ _SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)")
 PATH_START = r"(?:(?<![\w.~-])|(?<=\\[nrt]))"
 PATH_END = r"(?![\w-]|\.\w)"
 _REST_OF_PATH = r"(?:/[^\s\"'`<>|,;:()\[\]{}\\&]*)?"
+
+# A recipe: a merge configuration for each of its stages.
+Configs: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class PublicNames:
             return ModelPart.parse(self.hub_ids[path]).path
         return None if path in self.folders or is_local(path) else path
 
-    def hub_parents(self, configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    def hub_parents(self, configs: Configs) -> list[str]:
         """List the Hub repositories that a recipe takes its models from."""
         found = [self.hub_id(part) for part in parts_of(configs)]
         return list(dict.fromkeys(hub_id for hub_id in found if hub_id))
@@ -167,15 +170,14 @@ def hub_snapshot(path: str) -> str | None:
     return f"{match[1].replace('--', '/')}@{match[2]}" if match else None
 
 
-def models_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+def models_of(configs: Configs) -> list[str]:
     """List the models of a recipe, the base model first, without its own stages."""
-    listed = list(configs)
-    stages = {config.get("name") for config in listed}
-    found = dict.fromkeys(model for config in listed for model in _models(config))
+    stages = {config.get("name") for config in configs}
+    found = dict.fromkeys(model for config in configs for model in _models(config))
     return [model for model in found if model not in stages]
 
 
-def parts_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+def parts_of(configs: Configs) -> list[str]:
     """List the folders and repositories that models and adapters come from."""
     models = map(Reference.parse, models_of(configs))
     return list(dict.fromkeys(str(part) for model in models for part in model.parts))

@@ -24,7 +24,7 @@ from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
 from mergekit_map.publish.surrogate_plots import plot_surrogates
-from mergekit_map.results.finished import read_finished
+from mergekit_map.results.finished import FinishedSearch, read_finished
 
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
@@ -62,11 +62,20 @@ def write_report(run: Path, page: Path | None = None) -> Report:
     surfaces, merges = predict_surfaces(finished), measured_merges(finished)
     content = report_content(finished, surfaces, merges)
     pictures = finished.folder.picture, run / "surrogates.png"
-    plot_front(finished.front, pictures[0])
+    if not _is_drawn(finished):
+        plot_front(finished.front, pictures[0])
     plot_surrogates(finished.front, surfaces, merges, pictures[1])
     page = page or run / "report.html"
     write_atomically(page, report_page(content))
     return Report(page, pictures)
+
+
+def _is_drawn(finished: FinishedSearch) -> bool:
+    """Tell whether the picture was drawn after the front, and of all that is known."""
+    folder = finished.folder
+    if not folder.picture.exists() or finished.front != folder.read_front():
+        return False
+    return folder.picture.stat().st_mtime_ns > folder.front.stat().st_mtime_ns
 
 
 def report_page(content: Mapping[str, object]) -> str:

@@ -119,13 +119,9 @@ def _start(front: Front) -> dict[str, object] | None:
     limits = select.require or {}
     return {
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
-        "limits": [_limit(limits.get(task)) for task in front.tasks],
+        "limits": [str(limits.get(task, "")) for task in front.tasks],
         "scalarization": select.scalarization,
     }
-
-
-def _limit(limit: float | str | None) -> str:
-    return "" if limit is None else str(limit)
 
 
 def _surfaces(surfaces: Surfaces) -> dict[str, object]:

@@ -187,17 +187,14 @@ class Front(Record):
                 f"selected: there are the points 0 to {len(self.points) - 1}, not "
                 f"{self.selected}"
             )
-        for place, merges in self._all_merges().items():
+        every = (self.points, self.anchors, self.merges)
+        for place, merges in zip(("points", "anchors", "merges"), every, strict=True):
             for index, merge in enumerate(merges):
                 self._check(f"{place}.{index}", merge)
         for index, point in enumerate(self.points):
             if point.recipe not in {None, recipe_name(index)}:
                 raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
         return self
-
-    def _all_merges(self) -> dict[str, tuple[Merge, ...]]:
-        names = ("points", "anchors", "merges")
-        return dict(zip(names, (self.points, self.anchors, self.merges), strict=True))
 
     def _check(self, place: str, merge: Merge) -> None:
         known = set(self.coefficients)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.arrays import FloatArray, inside
+from mergekit_map.arrays import FloatArray, from_unit, inside, to_unit
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.search.quadratic import (
     n_quadratic_terms,
@@ -134,7 +134,7 @@ def _d_optimal(
     d = len(bounds)
     engine = qmc.Sobol(d, seed=rng)
     grid = _box_grid(3 if d <= GRID_CANDIDATES_MAX_D else 0, bounds)
-    candidates = np.vstack([grid, _scale(engine.random(SOBOL_CANDIDATES), bounds)])
+    candidates = np.vstack([grid, from_unit(engine.random(SOBOL_CANDIDATES), bounds)])
     candidates = _new_points(candidates, anchors, bounds)
     chosen = anchors[:0]
     while len(chosen) < count:
@@ -144,7 +144,7 @@ def _d_optimal(
             min(room, count - len(chosen)), bounds, known, candidates
         )
         chosen = np.vstack([chosen, more])
-        fresh = _scale(engine.random(SOBOL_CANDIDATES), bounds)
+        fresh = from_unit(engine.random(SOBOL_CANDIDATES), bounds)
         known = np.vstack([anchors, chosen])
         candidates = _new_points(np.vstack([candidates, fresh]), known, bounds)
     return chosen
@@ -203,7 +203,7 @@ def _observations(
 ) -> FloatArray:
     """Return what an evaluation of each row tells: (n, 1 or 1 + d, t)."""
     # D-optimality does not depend on the scale; the rounding does.
-    scaled = 2 * _unscale(X, bounds) - 1
+    scaled = 2 * to_unit(X, bounds) - 1
     values = quadratic_features(scaled)[:, None, :]
     if not derivatives:
         return values
@@ -252,7 +252,7 @@ def _first_new(
     """Draw points of the unit cube until ``count`` are new; keep their order."""
     found = anchors[:0]
     while len(found) < count:
-        points = _scale(draw(count - len(found)), bounds)
+        points = from_unit(draw(count - len(found)), bounds)
         fresh = _new_points(points, np.vstack([anchors, found]), bounds)
         found = np.vstack([found, fresh])
     return found[:count]
@@ -265,7 +265,7 @@ def _new_points(
     digits = -round(np.log10(SAME_POINT))
 
     def keys(rows: FloatArray) -> list[tuple[float, ...]]:
-        rounded = np.round(_unscale(rows, bounds), digits)
+        rounded = np.round(to_unit(rows, bounds), digits)
         return [tuple(row) for row in rounded.tolist()]
 
     seen = set(keys(known))
@@ -275,18 +275,6 @@ def _new_points(
             seen.add(key)
             fresh.append(index)
     return points[fresh]
-
-
-def _scale(unit: FloatArray, bounds: FloatArray) -> FloatArray:
-    lower, upper = bounds.T
-    points: FloatArray = np.clip(lower + unit * (upper - lower), lower, upper)
-    return points
-
-
-def _unscale(X: FloatArray, bounds: FloatArray) -> FloatArray:
-    lower, upper = bounds.T
-    unit: FloatArray = (X - lower) / (upper - lower)
-    return unit
 
 
 DESIGNS: dict[str, Sampler] = {

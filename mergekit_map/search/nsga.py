@@ -26,7 +26,7 @@ from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
-from mergekit_map.arrays import BoolArray, FloatArray
+from mergekit_map.arrays import BoolArray, FloatArray, from_unit
 from mergekit_map.search.polish import maximise, push_to_front
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
@@ -94,9 +94,7 @@ def compute_front(
     found = found[non_dominated(_rounded(rivals))[: len(found)]]
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(found), found])[:, ::-1]
-    lower, upper = bounds.T
-    front = lower + found[np.lexsort(keys.T)] * (upper - lower)
-    return np.asarray(np.clip(front, lower, upper), dtype=np.float64)
+    return from_unit(found[np.lexsort(keys.T)], bounds)
 
 
 def non_dominated(Y: FloatArray) -> BoolArray:
@@ -122,10 +120,8 @@ def _check(bounds: FloatArray, n_tasks: int, n_points: int) -> None:
 
 
 def _on_unit_box(predict: Predict, bounds: FloatArray, n_tasks: int) -> Predict:
-    lower, upper = bounds.T
-
     def predict_unit(U: FloatArray) -> FloatArray:
-        Y = predict(np.clip(lower + U * (upper - lower), lower, upper))
+        Y = predict(from_unit(U, bounds))
         if Y.shape != (len(U), n_tasks):
             raise ValueError(f"predict must return {(len(U), n_tasks)}, got {Y.shape}")
         if not np.isfinite(Y).all():

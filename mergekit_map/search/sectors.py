@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray, IntArray
+from mergekit_map.arrays import FloatArray, IntArray, from_unit, to_unit
 
 DROPPED = 0.2  # share of a bin's points that each bootstrap leaves out: alpha
 N_BOOTSTRAPS = 30  # Q
@@ -53,16 +53,12 @@ def propose_points(
     d = len(bounds)
     scores = bin_scores(bin_of(X, bounds), errors, n_bins(d), rng)
     probabilities = bin_probabilities(scores)
-    lower, upper = bounds.T
     # Point by point, so that rounds of other sizes share their first points.
     points = [
-        lower
-        + _draw_in(int(rng.choice(n_bins(d), p=probabilities)), d, rng)
-        * (upper - lower)
+        _draw_in(int(rng.choice(n_bins(d), p=probabilities)), d, rng)
         for _ in range(count)
     ]
-    clipped: FloatArray = np.clip(np.array(points), lower, upper)  # rounding
-    return clipped
+    return from_unit(np.array(points), bounds)
 
 
 def n_bins(d: int) -> int:
@@ -76,8 +72,7 @@ def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
     -1 for rows outside the box and for its lower corner, which has no direction. An
     angle that the others leave undefined counts as 0.
     """
-    lower, upper = bounds.T
-    U = (X - lower) / (upper - lower)
+    U = to_unit(X, bounds)
     per_angle = BINS_PER_ANGLE[len(bounds)]
     index = np.zeros(len(X), dtype=np.int_)
     for angle in _angles(U).T:

@@ -9,7 +9,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import whole_folder
-from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import save_front
@@ -18,11 +18,11 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
-from mergekit_map.steps.nested import merge_stages
+from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
 from mergekit_map.steps.select import Selection
 from mergekit_map.study.measuring import measure
-from mergekit_map.study.outcome import measured_point
+from mergekit_map.study.outcome import measured_at
 from mergekit_map.study.study import Candidate, Reporter
 
 
@@ -49,15 +49,17 @@ def merge_point(
     project = finished_project(run, options, trust_run=trust_run)
     recipes, place = Recipes(project.space, project.options), RunFolder(run)
     part = project  # that has the coefficients of the point
+    if project.nests_checkpoints:
+        part, recipes, place = finished_pairs(project, place)
+    _refuse_other_recipe(recipes, selection, run)
     with whole_folder(out) as folder:
-        if project.nests_checkpoints:
-            part, recipes, place = merge_stages(
-                project, place, selection.recipe, folder
+        if recipes.folder is not None:
+            write_staged_checkpoint(
+                selection.recipe, recipes.folder, folder, project.options
             )
-            refuse_changes(part, place.read_manifest())
+            refuse_changes(part, place.read_manifest())  # now that the stages are there
         else:
-            _refuse_other_recipe(recipes, selection, run)
-            config = stock_config(project.space, selection.point.coefficients)
+            config = stock_config(part.space, selection.point.coefficients)
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
         point = _measure_checkpoint(part, folder, place, selection, reporter)
@@ -102,4 +104,5 @@ def _measure_checkpoint(
     evaluator = MergeEvaluator(written, run.samples(study.merge))
     with open_log(run.log) as log, evaluator as evaluate:
         measure(study, [candidate], evaluate, log, reporter.progress)
-        return measured_point(study, selection.point, log)
+        readings = measured_at(study, selection.point.coefficients, log)
+    return selection.point.model_copy(update={"measured": readings})

@@ -17,7 +17,7 @@ from mergekit_map.config.parsing import raise_problems
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
 from mergekit_map.files import digest, whole_folder, write_atomically
-from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
+from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
@@ -83,28 +83,35 @@ def search_pairs(
         groups = [*(g for g in groups if g not in pair), group]
 
 
-def merge_stages(
-    project: Project, run: RunFolder, recipe: str, folder: Path
+def finished_pairs(
+    project: Project, run: RunFolder
 ) -> tuple[Project, Recipes, RunFolder]:
-    """Write the checkpoint of a recipe of a nested search into ``folder``.
+    """Read the pairs of a finished search.
 
-    Returns the last pair, whose coefficients the point has, how the recipe is carried
-    out otherwise, and the run folder of that pair.
+    Returns the last one, whose coefficients the points have, how these are written, and
+    the run folder of that pair.
 
     Raises:
-        ConfigError: somebody has changed the merge of that pair, and it is wrong now.
-        MergeError: mergekit refuses the models, or what is merged on the way.
+        ArtifactError: a pair is not finished.
+        ConfigError: somebody has changed the merge of a pair, and it is wrong now.
     """
-    write_staged_checkpoint(recipe, run.merged, folder, project.options)
-    n_pairs = len(project.space.names) - 1
-    last = run.pair(n_pairs)
-    # Only what is merged is read from there: what runs, tasks and backend, is what the
-    # configuration of the whole names.
-    file = read_yaml(last.config)
+    n_pairs, stages = len(project.space.names) - 1, list[MergeConfig]()
+    for number in range(1, n_pairs):
+        pair = run.pair(number)
+        chosen = pair.read_front().chosen.coefficients
+        merge = stock_config(_finished_pair(project, pair).space, chosen)
+        stages.append({"name": pair.path.name, **by_stage_name(merge, run.merged)})
+    part = _finished_pair(project, run.pair(n_pairs))
+    folder = run.merged if stages else None
+    recipes = Recipes(part.space, part.options, stages, folder)
+    return part, recipes, run.pair(n_pairs)
+
+
+def _finished_pair(project: Project, pair: RunFolder) -> Project:
+    """Read what a pair merges; tasks and backend are those of the whole."""
+    file = read_yaml(pair.config)
     raise_problems(file, check_merge(file.merge))
-    part = replace(project, file=file, space=_pair_space(file, file.merge))
-    stages = run.merged if n_pairs > 1 else None
-    return part, Recipes(part.space, part.options, folder=stages), last
+    return replace(project, file=file, space=_pair_space(file, file.merge))
 
 
 def _small_study(

@@ -129,16 +129,9 @@ def pair_study(study: Study, pair: Pair, *, last: bool) -> Study:
     tasks = pair_tasks(study, pair)
     common = study.search.bounds
     shared = (0.0, 1.0) if isinstance(common, dict) else common
-    corners = {
-        **{
-            label: (0.0, 0.0)
-            for label, c in study.anchors.items()
-            if not any(c.values())
-        },
-        one: (1.0, 0.0),
-        other: (0.0, 1.0),
-        SOUP: (0.5, 0.5),
-    }
+    empty = [label for label, merge in study.anchors.items() if not any(merge.values())]
+    corners = dict.fromkeys(empty, (0.0, 0.0))
+    corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
     changes = {
         "strategy": "map",
         "order": None,

@@ -40,7 +40,7 @@ def found_front(
         surrogate=study.search.surrogate,
         selected=result.selected,
         points=tuple(
-            point.model_copy(update={"recipe": None if part else recipe_name(index)})
+            point if part else point.model_copy(update={"recipe": recipe_name(index)})
             for index, point in enumerate(points)
         ),
         anchors=tuple(
@@ -60,12 +60,6 @@ def found_front(
         verdicts=(),
     )
     return chosen_as(front, result.selected, study.select)
-
-
-def measured_point(study: Study, point: Merge, log: Iterable[Evaluation]) -> Merge:
-    """Complete a merge with what the log has measured there."""
-    readings = measured_at(study, point.coefficients, log)
-    return point.model_copy(update={"measured": readings})
 
 
 def measured_at(

@@ -92,11 +92,8 @@ def _refuse_too_few(study: Study, points: FloatArray) -> None:
     missing, outside = _required(study) - inside, len(points) - inside
     if missing <= 0:
         return
-    but = f"but only {len(points)} evaluations were asked for"
-    if outside:
-        but += (
-            f", of which {outside} are anchors outside the bounds that are not fitted"
-        )
+    lost = f", of which {outside} are anchors outside the bounds that are not fitted"
+    but = f"but only {len(points)} evaluations were asked for{lost if outside else ''}"
     advice = ""
     if study.search.surrogate == "quadratic":
         advice = ", search fewer coefficients, or set 'surrogate: regularized'"

@@ -24,6 +24,7 @@ from mergekit_map.publish.hub import open_hub, upload
 from mergekit_map.publish.licences import Licence, Licences
 from mergekit_map.publish.plan import Plan, Wishes, plan_push
 
+DATA = Path(__file__).parents[1] / "data"
 REPO = "me/merged"
 
 
@@ -76,8 +77,9 @@ def run(merged: Path, tmp_path: Path) -> Path:
     shutil.copy(merged / "mergekit_config.yml", run / "recipes" / "000.yml")
     (run / "config.yml").write_text("models: [{model: models/one}, {model: x/two}]\n")
     models = {str(merged.parent / "models" / "one"): "f1", "x/two": "f2"}
-    manifest = {"directory": str(merged.parent), "identity": {"models": models}}
-    (run / "manifest.json").write_text(json.dumps({"version": 1, **manifest}))
+    manifest = json.loads((DATA / "run_v1" / "run" / "manifest.json").read_text())
+    manifest |= {"directory": str(merged.parent), "identity": {"models": models}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
     return run
 
 

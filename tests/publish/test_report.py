@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -57,6 +58,25 @@ def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
     assert new == {"report.html", "surrogates.png"}
     del before["front.png"]
     assert all((run / name).read_bytes() == text for name, text in before.items())
+
+
+def test_the_front_is_drawn_unless_its_picture_is_of_it(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    front, picture = run / "front.json", run / "front.png"
+    written = front.stat().st_mtime_ns
+    drawn = []
+    for after in (1, 0, -1):
+        picture.write_bytes(b"as it was")
+        os.utime(picture, ns=(written, written + after))
+        write_report(run)
+        drawn.append(picture.read_bytes() != b"as it was")
+    picture.unlink()
+    write_report(run)
+
+    assert drawn == [False, True, True]
+    assert picture.exists()
 
 
 def test_the_page_goes_where_it_is_asked_to(finished_run: Make, tmp_path: Path) -> None:

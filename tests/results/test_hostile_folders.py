@@ -39,6 +39,11 @@ def invoke(*arguments: str) -> click.testing.Result:
     return result
 
 
+def sentences(result: click.testing.Result) -> list[str]:
+    """List the lines that were said, but for what is being done."""
+    return [line for line in result.output.splitlines() if not line.endswith(" ...")]
+
+
 def changed(path: str, change: Callable[[Any], None]) -> None:
     content = json.loads(Path(path).read_text())
     change(content)
@@ -188,9 +193,9 @@ def test_a_damaged_file_is_one_sentence(name: str) -> None:
             result = invoke(*command)
             seen.add(result.exit_code)
             if result.exit_code:
-                assert result.output.startswith("error: ")
-                assert result.output.count("\n") == 1
-                assert path.name in result.output
+                (sentence,) = sentences(result)
+                assert sentence.startswith("error: ")
+                assert path.name in sentence
     assert seen == {0, 2}
 
 
@@ -202,7 +207,7 @@ def test_a_damaged_log_is_one_sentence_with_its_line() -> None:
         result = invoke(*REPORT)
         if result.exit_code:
             assert "evaluations.jsonl:4: not an evaluation" in result.output
-            assert result.output.count("\n") == 1
+            assert len(sentences(result)) == 1
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_what_is_no_json_is_one_sentence(name: str, raw: bytes) -> None:
 
     assert result.exit_code == 2
     assert name in result.output
-    assert result.output.count("\n") == 1
+    assert len(sentences(result)) == 1
 
 
 def test_the_names_of_files_are_derived() -> None:

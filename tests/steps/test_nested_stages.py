@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,7 @@ from safetensors.torch import load_file
 from mergekit_map.cli import main
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator
-from mergekit_map.steps.nested import merge_stages
+from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import finished_project
 
 
@@ -222,8 +223,27 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
     assert len(calls) == 39
 
 
+def test_a_recipe_of_stages_that_is_not_of_its_point_is_not_merged(
+    ties_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ties_run)
+    shutil.copytree("out.run", "edited")
+    recipe = Path("edited/recipes/001.yml")
+    text = recipe.read_text()
+    weight = re.search(r"weight: [\d.]+", text)  # of the first stage
+    assert weight is not None
+    recipe.write_text(text.replace(weight[0], "weight: 0.123", 1))
+
+    result = click.testing.CliRunner().invoke(
+        main, ["merge", "edited", "elsewhere", "--index", "1"]
+    )
+
+    assert result.exit_code == 2
+    assert "recipes/001.yml is not the recipe of point 1" in result.output
+
+
 def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
-    ties_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ties_run)
     shutil.copytree("out.run", "stranger")
@@ -236,9 +256,8 @@ def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
                 task["python"] = "strange:code"
             path.write_text(yaml.safe_dump(config))
     project = finished_project(Path("stranger"), MergeOptions())
-    recipe = Path("stranger/recipe.yml").read_text()
 
-    pair, _, _ = merge_stages(project, RunFolder(Path("stranger")), recipe, tmp_path)
+    pair, _, _ = finished_pairs(project, RunFolder(Path("stranger")))
 
     assert pair.space.names == ("pair-1", "pair-2")
     assert (pair.spec.merge, pair.spec.backend) == ("memory", None)
