@@ -113,7 +113,6 @@ def _config(
     base: str | None = None,
     each: Mapping[str, float] | None = None,
 ) -> Config:
-    """Write a configuration of whole models, ``each`` with the same parameters."""
     kept = {k: v for k, v in space.template.items() if k not in _REPLACED}
     config: Config = {"merge_method": method, **copy.deepcopy(kept)}
     _name_base_tokenizer(config, space.template.get("base_model"))
@@ -133,7 +132,6 @@ def _name_base_tokenizer(config: Config, base: str | None) -> None:
 
 
 def _fixed(config: Config) -> MergeSpace:
-    """Make a space of one merge."""
     return MergeSpace(config, (), np.empty((0, 2)))
 
 

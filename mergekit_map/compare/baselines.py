@@ -7,13 +7,17 @@ measurement failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mergekit_map.arrays import FloatArray, IntArray
-from mergekit_map.compare.adamerging import minimise_entropy
+from mergekit_map.compare.adamerging import (
+    entropy_fingerprint,
+    minimise_entropy,
+    prepare_entropy,
+)
 from mergekit_map.compare.baseline_merges import (
     NAMES,
     dare_arithmetic,
@@ -24,22 +28,76 @@ from mergekit_map.compare.baseline_merges import (
     task_arithmetic,
     trimmed_task_vectors,
 )
-from mergekit_map.compare.bench import Bench
-from mergekit_map.compare.contest import ComparisonSpec, Points
-from mergekit_map.compare.entropy import entropy_fingerprint, prepare_entropy
+from mergekit_map.compare.contest import (
+    ComparisonSpec,
+    MeasureMerges,
+    Points,
+    read_utilities,
+)
 from mergekit_map.compare.scores import Scale, best_merges, best_rows, preferred_models
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.measurement import Metric
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace
+from mergekit_map.results.log import EvaluationLog, Role
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.pairing import best_models
-from mergekit_map.steps.evaluate import InMemory
+from mergekit_map.steps.evaluate import (
+    InMemory,
+    MergeEvaluator,
+    Merges,
+    merges_as_asked,
+)
 from mergekit_map.steps.project import Project
+from mergekit_map.study.measuring import measure
+from mergekit_map.study.study import Progress, Study
 from mergekit_map.tasks.perplexity import PerplexityText
 
 _ENTROPY = "next-token entropy"  # no task can have this name
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats")
+
+
+@dataclass(eq=False)
+class Bench:
+    """The log of a run, and how far the measurements for a comparison are."""
+
+    run: RunFolder
+    log: EvaluationLog
+    report: Callable[[Progress], None]
+    total: int  # measurements there will be, those in the log included
+    done: int = 0
+
+    @contextmanager
+    def open(
+        self,
+        project: Project,
+        merges: AbstractContextManager[Merges] | None = None,
+        study: Study | None = None,
+    ) -> Iterator[MeasureMerges]:
+        """Hold the models of a project, from the first merge that must be measured.
+
+        By default they are merged as the project says, and measured on its tasks
+        without derivatives, which only a fit has a use for.
+        """
+        search = project.spec.search.model_copy(update={"gradients": False})
+        spec = project.spec.model_copy(update={"search": search})
+        plain = replace(project, spec=spec)
+        study = study or plain.study()
+        folder = self.run.samples(study.merge)
+        with MergeEvaluator(merges or merges_as_asked(plain), folder) as evaluate:
+
+            def measure_merges(role: Role, points: Points) -> FloatArray:
+                candidates = [(role, point) for point in points]
+                measure(study, candidates, evaluate, self.log, self._report)
+                self.done += len(candidates) * len(study.tasks)
+                return read_utilities(study, self.log, points)
+
+            yield measure_merges
+
+    def _report(self, progress: Progress) -> None:
+        done = self.done + progress.done
+        self.report(replace(progress, done=done, total=max(done, self.total)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +166,7 @@ class _Rivals:
         """Measure a merge without coefficients as stock mergekit writes it; (m,)."""
         on_disk = self.project.spec.model_copy(update={"merge": "disk"})
         stock = replace(self, project=replace(self.project, spec=on_disk))
-        row: FloatArray = stock.measure_all(name, space, [{}])[0]
-        return row
+        return np.asarray(stock.measure_all(name, space, [{}])[0])
 
     def measure_all(self, name: str, space: MergeSpace, points: Points) -> FloatArray:
         """Measure merges of a space; (k, m)."""
@@ -168,8 +225,7 @@ def _adapt(rivals: _Rivals, name: str, space: MergeSpace) -> FloatArray:
     except (MergeError, EvaluationError) as error:
         rivals.notice(f"{name} has no numbers: {error}")
         return np.full(len(project.tasks), np.nan)
-    row: FloatArray = rivals.measure_all(name, space, [merge])[0]
-    return row
+    return np.asarray(rivals.measure_all(name, space, [merge])[0])
 
 
 def _texts(project: Project) -> dict[str, PerplexityText]:

@@ -18,8 +18,12 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.baseline_merges import fine_tuned_models
-from mergekit_map.compare.baselines import Terms, count_baselines, measure_baselines
-from mergekit_map.compare.bench import Bench
+from mergekit_map.compare.baselines import (
+    Bench,
+    Terms,
+    count_baselines,
+    measure_baselines,
+)
 from mergekit_map.compare.contest import (
     OURS,
     ComparisonSpec,
@@ -198,10 +202,7 @@ def _compare(
 
 
 def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray:
-    """Give every preference the point with the best predicted sum, as measured; (P, m).
-
-    Among those that could be measured.
-    """
+    """Give every preference the measured point with the best predicted sum; (P, m)."""
     predicted = search.front.utilities(search.points, "predicted")
     known = np.where(np.isnan(contest.points), np.nan, predicted)
     return contest.points[best_merges(known, terms.preferences, terms.scale)]

@@ -87,25 +87,16 @@ class Contest:
 
 
 def check_opponents(spec: ComparisonSpec) -> None:
-    """Refuse opponents that there are not, or whose package is missing.
-
-    Raises:
-        ConfigError: names them.
-    """
+    """Raise ConfigError for opponents that there are not, or without their package."""
     for name in spec.opponents:
         if name not in OPPONENTS:
-            raise ConfigError(
-                f"there is no opponent {name!r}; {nearest(name, OPPONENTS)}"
-            )
+            known = nearest(name, OPPONENTS)
+            raise ConfigError(f"there is no opponent {name!r}; {known}")
     check_installed(spec.opponents)
 
 
 def check_contest(study: Study, spec: ComparisonSpec) -> None:
-    """Refuse opponents that search a trade-off where there is none.
-
-    Raises:
-        ConfigError: names one, and there is only one task.
-    """
+    """Raise ConfigError for opponents that search a trade-off where there is none."""
     weighing = [name for name in spec.rivals if name in WEIGHING]
     if weighing and len(study.tasks) < 2:
         raise ConfigError(
@@ -123,8 +114,7 @@ def hold_contest(
 ) -> Contest:
     """Measure the points of a front, and let every opponent use its budget.
 
-    Raises:
-        EvaluationError: no point, or no merge of an opponent, could be measured.
+    EvaluationError where no point, or no merge of an opponent, could be measured.
     """
     ours = measure("front", points)
     if np.isnan(ours).any(axis=1).all():
@@ -147,9 +137,8 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
     for name, front in fronts.items():
         rng = _generator(spec, name)
         rates = [win_rate(ours, front, rng, DRAWS) for _ in range(REPEATS)]
-        evaluations = len(contest.rivals[name].X)
-        rate = mean_and_std(rates)
-        scores[name] = score_front(front, *yardsticks, evaluations, rate)
+        spent = len(contest.rivals[name].X)
+        scores[name] = score_front(front, *yardsticks, spent, mean_and_std(rates))
     return scores
 
 
@@ -190,12 +179,12 @@ def read_utilities(study: Study, log: EvaluationLog, merges: Points) -> FloatArr
 def _oppose(
     name: str, study: Study, spec: ComparisonSpec, measure: MeasureMerges
 ) -> Searched:
-    """Let an opponent search the box of the study."""
-
-    def evaluate(X: FloatArray) -> FloatArray:
-        return measure("opponent", [study.named(row) for row in X])
-
-    budget = Budget(evaluate, study.box, len(study.tasks), spec.budget)
+    budget = Budget(
+        lambda X: measure("opponent", [study.named(row) for row in X]),
+        study.box,
+        len(study.tasks),
+        spec.budget,
+    )
     OPPONENTS[name](budget, _generator(spec, name))
     return Searched(budget.X, budget.Y)
 

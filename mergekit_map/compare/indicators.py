@@ -72,11 +72,11 @@ def hypervolume(front: FloatArray, reference: FloatArray) -> float:
     both = np.ptp(np.vstack([front, reference]), axis=0)
     width = np.where(width > 0, width, np.where(both > 0, both, 1.0))
 
-    def volume(Y: FloatArray) -> float:
-        losses = (ideal - Y) / width  # moocore minimises
-        if Y.shape[1] > EXACT_MAX_TASKS:
-            return float(moocore.hv_approx(losses, ref=REFERENCE_POINT))
-        return float(moocore.hypervolume(losses, ref=REFERENCE_POINT))
+    exact = len(width) <= EXACT_MAX_TASKS
+    indicator = moocore.hypervolume if exact else moocore.hv_approx
+
+    def volume(Y: FloatArray) -> float:  # moocore minimises
+        return float(indicator((ideal - Y) / width, ref=REFERENCE_POINT))
 
     return volume(front) / volume(reference)
 
@@ -102,8 +102,7 @@ def draw_preferences(n_tasks: int, rng: np.random.Generator, n: int = 20) -> Flo
     The paper says that its 20 are normalised, not how they are drawn.
     """
     weights = rng.random((n, n_tasks))
-    preferences: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-    return preferences
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def _check_pair(first: FloatArray, second: FloatArray) -> None:

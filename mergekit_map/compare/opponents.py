@@ -16,6 +16,7 @@ evaluations of quadratics in 2, 4 and 8 tasks no other size was better throughou
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -65,9 +66,7 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     Where not even 2 levels fit (8 coefficients, 200 points) all points are uniform.
     """
     d = evaluations.d
-    levels = 1
-    while (levels + 1) ** d <= evaluations.left:
-        levels += 1
+    levels = next(n for n in itertools.count(1) if (n + 1) ** d > evaluations.left)
     if levels > 1:
         axes = [np.linspace(0.0, 1.0, levels)] * d
         grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
@@ -88,9 +87,6 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
         sampling=FloatRandomSampling(),
         crossover=SBX(prob=1.0, eta=20),
         mutation=PM(eta=20),
-        output=None,
-        seed=draw_seed(rng),
-        termination=NoTermination(),
     )
     _run(algorithm, evaluations, rng, scaled=True)
 
@@ -104,10 +100,7 @@ def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
         crossover=SBX(eta=15, prob=0.9),
         mutation=PM(eta=20),
         survival=RankAndCrowding(),
-        output=None,
-        seed=draw_seed(rng),
     )
-    algorithm.termination = NoTermination()  # its constructor takes none
     _run(algorithm, evaluations, rng)
 
 
@@ -119,9 +112,6 @@ def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
         selection=TournamentSelection(func_comp=comp_by_cv_then_random),
         crossover=SBX(eta=30, prob=1.0),
         mutation=PM(eta=20),
-        output=None,
-        seed=draw_seed(rng),
-        termination=NoTermination(),
     )
     _run(algorithm, evaluations, rng)
 
@@ -135,7 +125,8 @@ def _run(
 ) -> None:
     d, m = evaluations.d, evaluations.m
     problem = Problem(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
-    algorithm.setup(problem)
+    seed = draw_seed(rng)
+    algorithm.setup(problem, seed=seed, termination=NoTermination(), output=None)
     unit = None if scaled else np.ones(m)
     while evaluations.left:
         # NSGA-III switches all warnings off for the whole process.

@@ -37,11 +37,7 @@ ALPHA = 1e-2
 
 
 def check_installed(names: Iterable[str]) -> None:
-    """Refuse opponents whose package is missing; others and their order do not matter.
-
-    Raises:
-        ConfigError: naming every opponent and package concerned, and the extra.
-    """
+    """Raise ConfigError, naming every opponent and package that is missing."""
     missing = [n for n in names if n in PACKAGES and find_spec(PACKAGES[n]) is None]
     if missing:
         named = ", ".join(f"{name!r} ({PACKAGES[name]})" for name in missing)

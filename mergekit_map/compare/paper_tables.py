@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from mergekit_map.compare.baseline_merges import NAMES
@@ -24,11 +25,7 @@ _LABELS = {
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
     """Make all tables of a comparison."""
-    return [
-        win_rate_table(comparison),
-        methods_table(comparison),
-        fronts_table(comparison),
-    ]
+    return [make(comparison) for make in (win_rate_table, methods_table, fronts_table)]
 
 
 def win_rate_table(comparison: Comparison) -> Table:
@@ -144,10 +141,9 @@ def fronts_table(comparison: Comparison) -> Table:
 
 def _headings(runs: Sequence[ComparedRun]) -> list[str]:
     """Head columns by the number of models, and by the run where that is not unique."""
-    counts = [run.models for run in runs]
+    counts = Counter(run.models for run in runs)
     return [
-        f"{run.models} models"
-        + (f" ({run.name})" if counts.count(run.models) > 1 else "")
+        f"{run.models} models" + (f" ({run.name})" if counts[run.models] > 1 else "")
         for run in runs
     ]
 

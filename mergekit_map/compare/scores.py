@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -123,11 +123,7 @@ def by_ideal_and_nadir(reference: FloatArray) -> Scale:
 
 
 def front_of(*measured: FloatArray) -> FloatArray:
-    """Find what no other dominates among all that was measured, each once; (k, m).
-
-    Raises:
-        EvaluationError: everything failed.
-    """
+    """Find what no other dominates among all that was measured, each once; (k, m)."""
     Y = np.vstack(measured)
     front = np.unique(Y[non_dominated(Y)], axis=0)
     if len(front) == 0:
@@ -167,8 +163,7 @@ def best_merges(Y: FloatArray, preferences: FloatArray, scale: Scale) -> IntArra
     """
     known = np.flatnonzero(~np.isnan(Y).any(axis=1))
     sums = preferences @ scale.apply(Y[known]).T
-    chosen: IntArray = known[sums.argmax(axis=1)]
-    return chosen
+    return np.asarray(known[sums.argmax(axis=1)])
 
 
 def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArray:
@@ -184,8 +179,7 @@ def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArra
 def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> Sums:
     """Add up what each preference gets (P, m), or all of them do (m,), weighted."""
     sums = (scale.apply(Y) * preferences).sum(axis=1)
-    over = mean_and_std(sums)
-    return Sums(sums.tolist(), over.mean, over.std)
+    return Sums(sums.tolist(), **asdict(mean_and_std(sums)))
 
 
 def preferred_models(
@@ -197,8 +191,7 @@ def preferred_models(
     model these are the preferences themselves, as in the paper.
     """
     owned = owners == np.arange(count)[:, None]  # (count, m)
-    shares: FloatArray = preferences @ owned.T.astype(np.float64)
-    return shares
+    return np.asarray(preferences @ owned.T.astype(np.float64))
 
 
 def mean_and_std(values: Sequence[float] | FloatArray) -> Spread:

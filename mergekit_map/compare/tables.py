@@ -70,11 +70,7 @@ class Table:
 
 
 def write_table(table: Table, folder: Path) -> None:
-    """Write ``name.md`` and ``name.csv``.
-
-    Raises:
-        ArtifactError: the folder cannot be written.
-    """
+    """Write ``name.md`` and ``name.csv``."""
     write_atomically(folder / f"{table.name}.md", markdown(table))
     write_atomically(folder / f"{table.name}.csv", csv_text(table))
 

@@ -12,8 +12,8 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -83,49 +83,39 @@ class PublicFile:
 
 
 def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
-    """List the files of a checkpoint; hidden ones do not belong to it.
-
-    Raises:
-        ArtifactError: a file cannot be read.
-    """
-    return [
-        _public(path, path.relative_to(folder).as_posix(), names, _OF_A_CHECKPOINT)
-        for path in _visible(folder, folder.rglob("*"))
-    ]
+    """List the files of a checkpoint; hidden ones do not belong to it."""
+    return _public_files(folder, folder.rglob("*"), names, _OF_A_CHECKPOINT)
 
 
 def run_files(run: Path, names: PublicNames) -> list[PublicFile]:
-    """List the files of a run folder that make its search known to others.
-
-    Raises:
-        ArtifactError: a file cannot be read.
-    """
+    """List the files of a run folder that make its search known to others."""
     found = {path for pattern in _OF_A_RUN for path in run.glob(pattern)}
     files = [
-        _public(
-            path, f"{RUN_FOLDER}/{path.relative_to(run).as_posix()}", names, _REWRITERS
-        )
-        for path in _visible(run, found)
+        replace(file, path=f"{RUN_FOLDER}/{file.path}")
+        for file in _public_files(run, found, names, _REWRITERS)
     ]
     # What is drawn cannot be rewritten, and names a model as the front does.
-    told = {str(PurePosixPath(f.path).parent) for f in files if _is_renamed_front(f)}
-    return [f for f in files if f.rewritten or not _is_drawn(f, told)]
+    paths = [PurePosixPath(f.path) for f in files if f.rewritten]
+    told = {path.parent for path in paths if path.name == "front.json"}
+    return [
+        file
+        for file, path in ((file, PurePosixPath(file.path)) for file in files)
+        if path.suffix != ".png" or path.parent not in told
+    ]
 
 
-def _visible(folder: Path, paths: Iterable[Path]) -> Iterator[Path]:
-    for path in sorted(paths):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and not any(part.startswith(".") for part in parts):
-            yield path
-
-
-def _is_renamed_front(file: PublicFile) -> bool:
-    return file.rewritten and PurePosixPath(file.path).name == "front.json"
-
-
-def _is_drawn(file: PublicFile, folders: set[str]) -> bool:
-    path = PurePosixPath(file.path)
-    return path.suffix == ".png" and str(path.parent) in folders
+def _public_files(
+    folder: Path,
+    paths: Iterable[Path],
+    names: PublicNames,
+    rewriters: Mapping[str, _Rewrite],
+) -> list[PublicFile]:
+    inside = ((path, path.relative_to(folder)) for path in sorted(paths))
+    return [
+        _public(path, short.as_posix(), names, rewriters)
+        for path, short in inside
+        if path.is_file() and not any(part.startswith(".") for part in short.parts)
+    ]
 
 
 def _public(
@@ -171,9 +161,8 @@ def _json_like(text: str, content: Any, public: Any) -> str:
     if public == content:
         return text
     indent = re.match(r"[\[{]\n( +)", text)
-    ascii_only = text.isascii()
     width = len(indent[1]) if indent else None
-    return json.dumps(public, indent=width, ensure_ascii=ascii_only) + "\n"
+    return json.dumps(public, indent=width, ensure_ascii=text.isascii()) + "\n"
 
 
 def _public_lines(text: str, names: PublicNames, path: Path) -> str:
@@ -183,7 +172,8 @@ def _public_lines(text: str, names: PublicNames, path: Path) -> str:
 
 def _public_yaml(text: str, names: PublicNames, path: Path) -> str:
     """Write a configuration anew where it has to be; then comments on top stay."""
-    comments = list(itertools.takewhile(_is_comment, text.splitlines()))
+    lines = text.splitlines()
+    comments = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
     in_folder = path.parent.name == "recipes"
     recipe = f"recipes/{path.name}" if in_folder else path.name
     lines = [_public_comment(line, names, recipe) for line in comments]
@@ -192,10 +182,6 @@ def _public_yaml(text: str, names: PublicNames, path: Path) -> str:
     if (lines, public, names.text(text)) == (comments, configs, text):
         return text
     return "".join(f"{line}\n" for line in lines) + yaml_text(public)
-
-
-def _is_comment(line: str) -> bool:
-    return line.startswith("#")
 
 
 def _public_comment(line: str, names: PublicNames, recipe: str) -> str:
@@ -219,17 +205,13 @@ def _public_config(config: Any, names: PublicNames) -> Any:
     return public
 
 
-def _public_text(text: str, names: PublicNames, _: Path) -> str:
-    return names.text(text)
-
-
 _REWRITERS: Mapping[str, _Rewrite] = {
     ".json": _public_json,
     ".jsonl": _public_lines,
     ".yml": _public_yaml,
     ".yaml": _public_yaml,
-    ".csv": _public_text,
-    ".html": _public_text,
-    ".md": _public_text,
+    ".csv": lambda text, names, _: names.text(text),
+    ".html": lambda text, names, _: names.text(text),
+    ".md": lambda text, names, _: names.text(text),
 }
 _OF_A_CHECKPOINT: Mapping[str, _Rewrite] = {**_REWRITERS, ".json": _public_origins}

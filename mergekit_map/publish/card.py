@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import yaml
-from huggingface_hub import ModelCardData
+from huggingface_hub import EvalResult, ModelCardData
 
-from mergekit_map.config.specs import TaskSpec
+from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card_text import (
     MODELS,
@@ -29,10 +31,9 @@ from mergekit_map.publish.licences import (
     common_licence,
     parent_licences,
 )
-from mergekit_map.publish.model_index import eval_results
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.public_names import models_of, public_names
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, Readings
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
@@ -60,7 +61,8 @@ def write_card(folder: Path, record: MergeRecord) -> None:
         json.dumps(names.content(record.front.model_dump(mode="json")))
     )
     pipeline_tag = _pipeline_tag(folder)
-    results = eval_results(record.tasks, front.chosen.measured, pipeline_tag)
+    measured = front.chosen.measured
+    results = _eval_results(record.tasks, measured, pipeline_tag or "other")
     licence = common_licence(parent_licences(configs, names, cached_licence))
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
@@ -107,3 +109,52 @@ def _pipeline_tag(folder: Path) -> str | None:
         raise ArtifactError(f"{path} cannot be read: {error}; merge again") from None
     causal = any(str(name).endswith(_CAUSAL) for name in names)
     return "text-generation" if causal else None
+
+
+def _eval_results(
+    tasks: Mapping[str, TaskSpec], measured: Readings, task_type: str
+) -> list[EvalResult]:
+    """List what has a measured value; files of one's own go by their name alone."""
+    results = [
+        _result(task_type, name, spec, value)
+        for name, spec in tasks.items()
+        if name in measured and (value := measured[name].value) is not None
+    ]
+    # What shares a data set is written as metrics of one task. Two tasks are not one.
+    seen = Counter(result.unique_identifier for result in results)
+    return [
+        replace(r, dataset_config=r.task_name) if seen[r.unique_identifier] > 1 else r
+        for r in results
+    ]
+
+
+def _result(task_type: str, name: str, spec: TaskSpec, value: float) -> EvalResult:
+    result = partial(EvalResult, task_type, metric_value=value, task_name=name)
+    match spec:
+        case PerplexityTask(perplexity=text):
+            own = Path(text.file).name if text.file else None
+            return result(
+                dataset_type=text.dataset or "own-text",
+                dataset_name=own or str(text.dataset),
+                dataset_config=text.name,
+                dataset_split=None if own else text.split,
+                dataset_revision=text.revision,
+                dataset_args={"max_tokens": spec.max_tokens},
+                metric_type="loss",
+                metric_name="mean token loss (nats/token)",
+            )
+        case LmEvalTask(metric=metric):
+            path = Path(spec.lm_eval)
+            dataset = path.stem if path.suffix in {".yaml", ".yml"} else spec.lm_eval
+            args = {"num_few_shot": spec.num_fewshot, "limit": spec.limit}
+            return result(
+                dataset_type=dataset,
+                dataset_name=dataset,
+                dataset_args={k: v for k, v in args.items() if v is not None} or None,
+                metric_type=metric,
+                metric_name=f"{metric} ({spec.filter})" if spec.filter else metric,
+            )
+        case PythonTask():
+            return result(
+                dataset_type="python", dataset_name=spec.python, metric_type=name
+            )

@@ -1,4 +1,7 @@
-"""The Hub, through huggingface_hub and the login that it knows; no token is shown."""
+"""The Hub, through huggingface_hub and the login that it knows; no token is shown.
+
+Every function raises HubError where the Hub cannot be reached, or refuses.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +65,7 @@ class Target:
 
 
 def open_hub(endpoint: str | None = None) -> HfApi:
-    """Open the Hub with the token of ``hf auth login`` or ``HF_TOKEN``.
-
-    Raises:
-        HubError: there is no token.
-    """
+    """Open the Hub with the token of ``hf auth login`` or ``HF_TOKEN``."""
     token = get_token()
     if token is None:
         raise HubError(
@@ -77,11 +76,7 @@ def open_hub(endpoint: str | None = None) -> HfApi:
 
 
 def find_target(api: HfApi, repo: str) -> Target:
-    """Look up a repository, by default one of one's own.
-
-    Raises:
-        HubError: the Hub cannot be reached, or does not know the login.
-    """
+    """Look up a repository, by default one of one's own."""
     with told(api, repo):
         me = api.whoami()["name"]
         repo_id = repo if "/" in repo else f"{me}/{repo}"
@@ -95,11 +90,7 @@ def find_target(api: HfApi, repo: str) -> Target:
 
 
 def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
-    """Fetch a small file of a repository; None where it has none.
-
-    Raises:
-        HubError: the Hub cannot be reached or refuses.
-    """
+    """Fetch a small file of a repository; None where it has none."""
     if path not in target.files:
         return None
     url = f"{target.url}/resolve/{target.commit or 'main'}/{path}"
@@ -111,11 +102,7 @@ def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
 
 
 def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
-    """Ask the Hub for the licence of a repository; None where it does not say.
-
-    Raises:
-        HubError: the Hub cannot be reached.
-    """
+    """Ask the Hub for the licence of a repository; None where it does not say."""
     with told(api, hub_id):
         try:
             data = api.model_info(hub_id).card_data
@@ -129,9 +116,7 @@ def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
 def check_card(api: HfApi, card: str) -> list[str]:
     """Let the Hub check the metadata of a card; returns what it warns of.
 
-    Raises:
-        ArtifactError: the Hub would refuse the card.
-        HubError: the Hub cannot be reached.
+    ArtifactError where the Hub would refuse the card.
     """
     with told(api, "the model card"):
         answer = get_session().post(
@@ -165,9 +150,6 @@ def upload(
 
     Files that the Hub has already are not uploaded again, so that an upload which was
     cut off goes on. Returns where the commit can be seen, None if nothing was new.
-
-    Raises:
-        HubError: the Hub refuses, or the network fails.
     """
     with told(api, target.repo_id), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the card were shown before

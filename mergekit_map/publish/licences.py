@@ -35,17 +35,12 @@ class Licence:
 
 
 Licences: TypeAlias = Mapping[str, Licence | None]  # by model; None where unknown
-# Looks up the licence of a Hub repository.
-Lookup: TypeAlias = Callable[[str], Licence | None]
 
 
 def parent_licences(
-    configs: Configs, names: PublicNames, lookup: Lookup
+    configs: Configs, names: PublicNames, lookup: Callable[[str], Licence | None]
 ) -> dict[str, Licence | None]:
-    """Look up what a recipe takes its models from, in folders or on the Hub.
-
-    Returns the licences by public name.
-    """
+    """Look up licences by public name: in folders, or by ``lookup`` of Hub ids."""
     found = {}
     for part in parts_of(configs):
         folder, hub_id = Path(part.partition("@")[0]), names.hub_id(part)

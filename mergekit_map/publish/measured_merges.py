@@ -83,7 +83,6 @@ def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
 
 
 def _find(merges: Iterable[Merge], coefficients: Mapping[str, float]) -> int | None:
-    for index, merge in enumerate(merges):
-        if merge.coefficients == coefficients:
-            return index
-    return None
+    return next(
+        (i for i, m in enumerate(merges) if m.coefficients == coefficients), None
+    )

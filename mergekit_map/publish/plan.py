@@ -18,7 +18,13 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.publish.artefact import PublicFile, checkpoint_files, run_files
-from mergekit_map.publish.card_text import RECIPE_FILE, RUN_FOLDER
+from mergekit_map.publish.card_text import (
+    RECIPE_FILE,
+    RUN_FOLDER,
+    Publication,
+    published_card,
+    read_card,
+)
 from mergekit_map.publish.hub import (
     Target,
     check_card,
@@ -35,12 +41,12 @@ from mergekit_map.publish.licences import (
     read_licence,
 )
 from mergekit_map.publish.public_names import (
+    Configs,
     PublicNames,
     models_of,
     parts_of,
     public_names,
 )
-from mergekit_map.publish.published import Publication, published_card, read_card
 from mergekit_map.results.run_folder import RunFolder, open_run
 
 _CARD = "README.md"
@@ -124,9 +130,16 @@ def plan_push(
     configs, card = _documents(folder / RECIPE_FILE), read_card(folder)
     if run is not None:
         _refuse_another_search(run, configs)
-    names = _public_names(folder, run, configs, wishes.parents)
+    own = [path.resolve() for path in (folder, run) if path is not None]
+    places = [*own, Path.cwd(), Path.home(), Path(HF_HUB_CACHE)]
+    names = _public_names(run, configs, wishes.parents, places)
     files = checkpoint_files(folder, names) + (run_files(run, names) if run else [])
-    private = _private(folder, run, names, api)
+    private = Private(
+        token=api.token if isinstance(api.token, str) else None,
+        models=[*names.folders, *names.hub_ids, *map(str, own)],
+        places=[*map(str, places), names.directory],
+        home=str(Path.home()),
+    )
     refuse_leaks(files, private)
     target = find_target(api, wishes.repo)
     visibility = _visibility(target, wishes)
@@ -182,7 +195,7 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     return configs
 
 
-def _refuse_another_search(run: Path, configs: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_another_search(run: Path, configs: Configs) -> None:
     open_run(run).read_manifest()
     if not any(_documents(path) == configs for path in run.glob("recipes/*.yml")):
         raise ArtifactError(
@@ -192,10 +205,10 @@ def _refuse_another_search(run: Path, configs: Sequence[Mapping[str, Any]]) -> N
 
 
 def _public_names(
-    folder: Path,
     run: Path | None,
-    configs: Sequence[Mapping[str, Any]],
+    configs: Configs,
     parents: Mapping[str, str],
+    places: Sequence[Path],
 ) -> PublicNames:
     models, directory = models_of(configs), "/"
     if run is not None:
@@ -204,42 +217,22 @@ def _public_names(
         models += [model for known in found for model in known.models]
         directory = found[0].directory
     # Texts of errors name temporary files.
-    places: list[str | Path] = [*_places(folder, run), directory, tempfile.gettempdir()]
-    return public_names(models, parents, places, directory)
-
-
-def _places(folder: Path, run: Path | None) -> list[Path]:
-    return [*_own(folder, run), Path.cwd(), Path.home(), Path(HF_HUB_CACHE)]
-
-
-def _own(folder: Path, run: Path | None) -> list[Path]:
-    return [folder.resolve()] if run is None else [folder.resolve(), run.resolve()]
-
-
-def _private(folder: Path, run: Path | None, names: PublicNames, api: HfApi) -> Private:
-    return Private(
-        token=api.token if isinstance(api.token, str) else None,
-        models=[*names.folders, *names.hub_ids, *map(str, _own(folder, run))],
-        places=[*map(str, _places(folder, run)), names.directory],
-        home=str(Path.home()),
-    )
+    mentioned: list[str | Path] = [*places, directory, tempfile.gettempdir()]
+    return public_names(models, parents, mentioned, directory)
 
 
 def _visibility(target: Target, wishes: Wishes) -> bool:
     """Settle whether the repository is private; it is never changed."""
     if target.private is None:
         return wishes.private is not False
-    if target.private is False and wishes.private:
-        raise ConfigError(
-            f"{target.url} is there already and everybody can see it, but a private "
-            "one was asked for; make it private in its settings, or name another one"
-        )
-    if target.private and wishes.private is False:
-        raise ConfigError(
-            f"{target.url} is there already and only its owners see it, but a public "
-            "one was asked for; make it public in its settings, or name another one"
-        )
-    return target.private
+    if wishes.private in {None, target.private}:
+        return target.private
+    seen = "only its owners see it" if target.private else "everybody can see it"
+    asked = "private" if wishes.private else "public"
+    raise ConfigError(
+        f"{target.url} is there already and {seen}, but a {asked} one was asked for; "
+        f"make it {asked} in its settings, or name another one"
+    )
 
 
 def _licence(
@@ -259,13 +252,11 @@ def _is_same_merge(api: HfApi, target: Target, files: Sequence[PublicFile]) -> b
     new = recipe if isinstance(recipe, bytes) else recipe.read_bytes()
     old = hub_file(api, target, RECIPE_FILE)
     try:
-        return old is not None and _parsed(old) == _parsed(new)
+        return old is not None and [*yaml.safe_load_all(old)] == [
+            *yaml.safe_load_all(new)
+        ]
     except (ValueError, yaml.YAMLError):
         return False
-
-
-def _parsed(recipe: bytes) -> list[Any]:
-    return list(yaml.safe_load_all(recipe.decode()))
 
 
 def _is_outdated(path: str, folders: Sequence[str]) -> bool:
@@ -275,7 +266,7 @@ def _is_outdated(path: str, folders: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in _OUTDATED)
 
 
-def _unnamed(configs: Sequence[Mapping[str, Any]], names: PublicNames) -> list[str]:
+def _unnamed(configs: Configs, names: PublicNames) -> list[str]:
     """List parents without a Hub id as --parent takes them, by path where it must."""
     local = [p.partition("@")[0] for p in parts_of(configs) if not names.hub_id(p)]
     paths = list(dict.fromkeys(local))

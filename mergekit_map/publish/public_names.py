@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import os
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,23 +56,19 @@ class PublicNames:
 
     def config(self, part: Any) -> Any:
         """Name all models of a merge configuration, and replace other paths in it."""
+        return self.content(part, MODEL_KEYS)
+
+    def content(self, part: Any, models: Container[str] = ()) -> Any:
+        """Replace the paths in all texts of JSON or YAML; name what ``models`` hold."""
         if isinstance(part, Mapping):
             return {
-                self.text(key): self.reference(value)
-                if key in MODEL_KEYS and isinstance(value, str)
-                else self.config(value)
+                self.content(key): self.reference(value)
+                if key in models and isinstance(value, str)
+                else self.content(value, models)
                 for key, value in part.items()
             }
-        if isinstance(part, list):
-            return [self.config(item) for item in part]
-        return self.content(part)
-
-    def content(self, part: Any) -> Any:
-        """Replace the paths in all texts, keys included, that JSON or YAML hold."""
-        if isinstance(part, Mapping):
-            return {self.content(k): self.content(v) for k, v in part.items()}
         if isinstance(part, list | tuple):
-            return [self.content(item) for item in part]
+            return [self.content(item, models) for item in part]
         return self.text(part) if isinstance(part, str) else part
 
     def text(self, text: str) -> str:
@@ -157,12 +154,9 @@ def _answers(local: Sequence[str], parents: Mapping[str, str]) -> dict[str, str]
     return answers
 
 
-def _unused(name: str, taken: Iterable[str]) -> str:
-    known, number, free = set(taken), 1, name
-    while free in known:
-        number += 1
-        free = f"{name}-{number}"
-    return free
+def _unused(name: str, taken: Collection[str]) -> str:
+    others = (f"{name}-{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], others) if free not in taken)
 
 
 def is_local(reference: str) -> bool:

@@ -19,8 +19,7 @@ import yaml
 from mergekit_map.cli import main
 from mergekit_map.compare import contest
 from mergekit_map.compare.baseline_merges import NAMES
-from mergekit_map.compare.baselines import count_baselines, why_not_adapt
-from mergekit_map.compare.bench import Bench
+from mergekit_map.compare.baselines import Bench, count_baselines, why_not_adapt
 from mergekit_map.compare.contest import ComparisonSpec
 from mergekit_map.steps.project import load_project
 

@@ -19,9 +19,9 @@ from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, Ta
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card import MergeRecord, write_card
+from mergekit_map.publish.card_text import Publication, published_card, read_card
 from mergekit_map.publish.licences import Licence
 from mergekit_map.publish.public_names import models_of, public_names
-from mergekit_map.publish.published import Publication, published_card, read_card
 
 HUB_RECIPE = {
     "base_model": "x/base",
