@@ -103,20 +103,15 @@ def _compare_shapes(
 ) -> Iterator[Finding]:
     other = []
     for name in names:
-        ours, theirs = base.headers[name].shape, mine.headers[name].shape
+        ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs and not (name in free_rows and ours[1:] == theirs[1:]):
-            other.append(name)
-    if not other:
-        return
-    first = other[0]
-    cause = (
-        f"{first} has shape {list(mine.headers[first].shape)} here and "
-        f"{list(base.headers[first].shape)} in {base.name}"
-    )
-    if len(other) > 1:
-        cause = f"{len(other)} of its tensors have another shape: {cause}"
-    advice = "these are not fine-tunes of one model"
-    yield Finding("tensor-shapes", "error", cause, advice)
+            text = f"{name} has shape {list(ours)} here and {list(theirs)} in"
+            other.append(f"{text} {base.name}")
+    if other:
+        many = f"{len(other)} of its tensors have another shape: "
+        cause = f"{many if len(other) > 1 else ''}{other[0]}"
+        advice = "these are not fine-tunes of one model"
+        yield Finding("tensor-shapes", "error", cause, advice)
 
 
 def _left_out(names: Collection[str]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import SOUP
-from mergekit_map.merging.footprint import Need, disk_needs, memory_needs, shortages
+from mergekit_map.merging.footprint import Need, needs, shortages
 from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
@@ -245,8 +245,7 @@ def _weights(family: Family) -> WeightsRead:
 def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
-    memory = memory_needs(space, spec, options, models)
-    disk = disk_needs(space, spec, options, models)
+    memory, disk = needs(space, spec, options, models)
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -255,5 +254,5 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
         memory=memory,
         disk=disk,
-        shortages=[need for needs in (memory, disk) for need in shortages(needs)],
+        shortages=[*shortages(memory), *shortages(disk)],
     )
