@@ -26,7 +26,7 @@ from mergekit_map.models.lora import (
     check_adapter,
     read_adapter,
 )
-from mergekit_map.models.references import ModelPart, Reference, referenced_models
+from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_model, weights_fingerprint
 from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
 from mergekit_map.models.vocabularies import same_rows
@@ -223,12 +223,11 @@ def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
 def _names(references: Sequence[str]) -> dict[str, str]:
     """Call folders by their last part, unless two have the same."""
     short = {
-        reference: "+".join(map(_short, Reference.parse(reference).parts))
+        reference: "+".join(
+            Path(str(part)).name if part.is_folder else str(part)
+            for part in Reference.parse(reference).parts
+        )
         for reference in references
     }
     names = list(short.values())
     return {r: name if names.count(name) == 1 else r for r, name in short.items()}
-
-
-def _short(part: ModelPart) -> str:
-    return Path(str(part)).name if part.is_folder else str(part)

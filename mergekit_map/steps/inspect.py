@@ -136,6 +136,8 @@ def inspect_config(
     if draft.merge is not None:
         family = inspect_models(draft.merge, draft.options, download=False)
     models = family.models
+    names = {model.reference: model.name for model in models}
+    pairs = family.figures.pairs.items() if family.figures else ()
     sound = not any(has_errors(model.findings) for model in models)
     here = all(m.facts is not None and m.facts.files.fetched is None for m in models)
     project, problems = finish_draft(draft, plan=sound and here)
@@ -144,7 +146,10 @@ def inspect_config(
         mergeable=sound and not problems,
         problems=[Place(draft.file.locate(p.key), p.message) for p in problems],
         models=[_model(model, draft, family.figures) for model in models],
-        pairs=_pairs(family),
+        pairs=[
+            Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)
+            for (one, other), pair in pairs
+        ],
         weights=_weights(family),
         plan=None if project is None else _plan(project, models),
     )
@@ -218,15 +223,6 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         compared=figure.n_parameters if figure else 0,
         findings=model.findings,
     )
-
-
-def _pairs(family: Family) -> list[Pair]:
-    names = {model.reference: model.name for model in family.models}
-    pairs = family.figures.pairs.items() if family.figures else ()
-    return [
-        Pair((names[one], names[other]), figures.cosine, figures.sign_conflicts)
-        for (one, other), figures in pairs
-    ]
 
 
 def _weights(family: Family) -> WeightsRead:
