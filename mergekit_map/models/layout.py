@@ -41,7 +41,9 @@ def check_left_out(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors of a base model that mergekit does not know."""
     if model.weights is None or any(n not in model.headers for n in model.weights):
         return  # its names are inferred, or converted
-    yield from _left_out(_tensors(model) - _known(model))
+    weights = model.weights.values()
+    known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
+    yield from _left_out(_tensors(model) - known)
 
 
 def compare_layouts(
@@ -124,11 +126,6 @@ def _left_out(names: Collection[str]) -> Iterator[Finding]:
 
 def _tensors(model: ModelFacts) -> set[str]:
     return {name for name in model.headers if not _CONSTANTS.search(name)}
-
-
-def _known(model: ModelFacts) -> set[str]:
-    weights = (model.weights or {}).values()
-    return {name for w in weights for name in (w.name, *(w.aliases or ()))}
 
 
 def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:

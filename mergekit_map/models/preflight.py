@@ -185,16 +185,15 @@ def _measure(
     known = {key: value for key, value in weights.items() if value is not None}
     if facts is None or base.reference not in known or len(known) < 2:
         return None, {}
-    others = {model.reference: model.facts for model in models[1:]}
     vocabulary = facts.vocabulary_tensors
     figures = measure_vectors(
         known[base.reference],
         {key: value for key, value in known.items() if key != base.reference},
         vocabulary,
         {
-            reference: vocabulary
-            for reference, other in others.items()
-            if other is not None and not same_rows(other.tokenizer, facts.tokenizer)
+            m.reference: vocabulary
+            for m in models[1:]
+            if m.facts is not None and not same_rows(m.facts.tokenizer, facts.tokenizer)
         },
     )
     names = {model.reference: model.name for model in models}
