@@ -23,6 +23,7 @@ import torch
 import transformers
 from quick_fronts import (
     blank_pictures,
+    configurations_read_once,
     drawn_pictures,
     fronts_of_few_points,
     whole_fronts,
@@ -72,7 +73,7 @@ def make_tokenizer(extra: list[str]) -> transformers.PreTrainedTokenizerFast:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_searches() -> Iterator[None]:
-    with fronts_of_few_points(), blank_pictures():
+    with fronts_of_few_points(), blank_pictures(), configurations_read_once():
         yield
 
 

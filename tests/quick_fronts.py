@@ -1,16 +1,19 @@
-"""Searches that are quick where neither the front nor its picture is what is tested."""
+"""Searches that are quick where what takes their time is not what is tested."""
 
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from mergekit.common import ModelReference
 
 from mergekit_map.search.nsga import N_GENERATIONS, N_SAMPLES, compute_front
 
@@ -46,6 +49,29 @@ def blank_pictures() -> Iterator[None]:
 def drawn_pictures() -> Iterator[None]:
     """Draw pictures, within a suite that leaves them blank."""
     with _drawing(FigureCanvasAgg):
+        yield
+
+
+@contextmanager
+def configurations_read_once() -> Iterator[None]:
+    """Let mergekit read ``config.json`` once for each state of the file.
+
+    It asks dozens of times per merge, which takes longer than to merge tiny models.
+    """
+    read, known = ModelReference.config, {}
+
+    def config(self: ModelReference, trust_remote_code: bool = False) -> Any:
+        file = Path(self.model.path, "config.json")
+        if not file.is_file():  # of the Hub
+            return read(self, trust_remote_code)
+        state = file.stat()
+        key = (self, trust_remote_code, state.st_mtime_ns, state.st_ino)
+        if key not in known:
+            known[key] = read(self, trust_remote_code)
+        return copy.deepcopy(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelReference, "config", config)
         yield
 
 
