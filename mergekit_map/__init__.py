@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 from mergekit_map.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from mergekit_map.compare.comparing import compare_runs
-    from mergekit_map.errors import MapError
-    from mergekit_map.measurement import Measurement, Metric
-    from mergekit_map.migrating.evolve import migrate_evolve
-    from mergekit_map.publish.report import write_report
-    from mergekit_map.steps.inspect import inspect_config, probe_config
-    from mergekit_map.steps.merge import merge_point
-    from mergekit_map.steps.project import Project, load_project
-    from mergekit_map.steps.schema import config_schema
-    from mergekit_map.steps.search import search_front
-    from mergekit_map.steps.select import Selection, select_point
-    from mergekit_map.study.import_csv import read_imported
+    from mergekit_map.compare.comparing import compare_runs as compare_runs
+    from mergekit_map.errors import MapError as MapError
+    from mergekit_map.measurement import Measurement as Measurement
+    from mergekit_map.measurement import Metric as Metric
+    from mergekit_map.migrating.evolve import migrate_evolve as migrate_evolve
+    from mergekit_map.publish.report import write_report as write_report
+    from mergekit_map.steps.inspect import inspect_config as inspect_config
+    from mergekit_map.steps.inspect import probe_config as probe_config
+    from mergekit_map.steps.merge import merge_point as merge_point
+    from mergekit_map.steps.project import Project as Project
+    from mergekit_map.steps.project import load_project as load_project
+    from mergekit_map.steps.schema import config_schema as config_schema
+    from mergekit_map.steps.search import search_front as search_front
+    from mergekit_map.steps.select import Selection as Selection
+    from mergekit_map.steps.select import select_point as select_point
+    from mergekit_map.study.import_csv import read_imported as read_imported
 
 # name -> module that holds it
 _HOMES = {
@@ -43,25 +47,7 @@ _HOMES = {
     "select_point": "steps.select",
     "write_report": "publish.report",
 }
-
-__all__ = [
-    "MapError",
-    "Measurement",
-    "Metric",
-    "Project",
-    "Selection",
-    "compare_runs",
-    "config_schema",
-    "inspect_config",
-    "load_project",
-    "merge_point",
-    "migrate_evolve",
-    "probe_config",
-    "read_imported",
-    "search_front",
-    "select_point",
-    "write_report",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -53,10 +53,7 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except MapError as error:
-            click.echo(f"error: {printable(str(error))}", err=True)
-            ctx.exit(error.exit_code)
-        except OSError as error:  # a full disk, a folder that may not be written
+        except (MapError, OSError) as error:  # the latter: a full disk and the like
             click.echo(f"error: {printable(str(error))}", err=True)
             ctx.exit(MapError.exit_code)
 

@@ -16,6 +16,20 @@ class ConfigError(MapError):
     """The YAML or a command-line option asks for something that cannot be done."""
 
 
+class InvalidTask(ConfigError):
+    """One task asks for something that is not there; ``load_tasks`` collects these.
+
+    Its key is inside the task: ``("perplexity", "file")``, or ``()``.
+    """
+
+    def __init__(
+        self, key: tuple[str | int, ...], messages: str | Iterable[str]
+    ) -> None:
+        self.key = key
+        self.messages = (messages,) if isinstance(messages, str) else tuple(messages)
+        super().__init__("\n".join(self.messages))
+
+
 class DesignError(MapError):
     """The evaluated merges cannot identify the requested surrogate."""
 

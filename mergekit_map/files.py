@@ -36,7 +36,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.unlink(partial)
             raise
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
             prefix=f".{target.name}.", suffix=".partial", dir=target.parent
         )
     except OSError as error:
-        raise _unwritable(target, error) from None
+        raise unwritable(target, error) from None
     partial = Path(place)
     try:
         yield partial
@@ -105,7 +105,8 @@ def digest(content: Any) -> str:
     return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
 
 
-def _unwritable(path: Path, error: OSError) -> ArtifactError:
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """Say that something cannot be written, and what to do."""
     return ArtifactError(
         f"{path} cannot be written: {error}; name a folder you may write to"
     )

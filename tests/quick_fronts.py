@@ -12,7 +12,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mergekit_map.search.nsga import N_GENERATIONS, compute_front
+from mergekit_map.search.nsga import N_GENERATIONS, N_SAMPLES, compute_front
 
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJ"
@@ -23,14 +23,15 @@ ONE_PIXEL = base64.b64decode(
 @contextmanager
 def fronts_of_few_points(n_points: int = 10) -> Iterator[None]:
     """Find fronts of few points, which takes less long, and only meanwhile."""
-    with _fronts(functools.partial(compute_front, n_points=n_points), 5):
+    few = functools.partial(compute_front, n_points=n_points)
+    with _fronts(few, n_generations=5, n_samples=256):
         yield
 
 
 @contextmanager
 def whole_fronts() -> Iterator[None]:
     """Find the fronts that a user gets, within a suite that finds them quickly."""
-    with _fronts(compute_front, N_GENERATIONS):
+    with _fronts(compute_front, N_GENERATIONS, N_SAMPLES):
         yield
 
 
@@ -49,9 +50,10 @@ def drawn_pictures() -> Iterator[None]:
 
 
 @contextmanager
-def _fronts(compute: object, n_generations: int) -> Iterator[None]:
+def _fronts(compute: object, n_generations: int, n_samples: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mergekit_map.search.nsga.N_GENERATIONS", n_generations)
+        patch.setattr("mergekit_map.search.nsga.N_SAMPLES", n_samples)
         patch.setattr("mergekit_map.study.fitting.compute_front", compute)
         yield
 

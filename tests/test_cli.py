@@ -190,6 +190,7 @@ def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_more_evaluations_and_another_task_reuse_what_there_is(
     config: dict[str, Any],
 ) -> None:
@@ -212,6 +213,7 @@ def test_more_evaluations_and_another_task_reuse_what_there_is(
     assert [line["task"] for line in designed] == ["spread"] * 9
 
 
+@pytest.mark.slow
 def test_changes_are_named_and_never_mixed(
     config: dict[str, Any], family: dict[str, Path]
 ) -> None:
@@ -258,6 +260,7 @@ def test_parameters_shared_by_an_anchor_get_weights_of_their_own(
     assert weights == list(front["points"][0]["coefficients"].values())
 
 
+@pytest.mark.slow
 def test_a_task_that_changed_is_named_by_merge(config: dict[str, Any]) -> None:
     keep(config, "greeting", "spread")
     write(config)
@@ -286,6 +289,7 @@ def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -
     assert {p: p.read_bytes() for p in before} == before
 
 
+@pytest.mark.slow
 def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     write(config)
     invoke("search", "config.yml", "memory")
@@ -299,6 +303,7 @@ def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     assert memory == disk
 
 
+@pytest.mark.slow
 def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) -> None:
     keep(config, "questions")
     write(config)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 import mergekit_map
 
 PACKAGE = Path(mergekit_map.__file__).parent
@@ -26,6 +28,7 @@ def normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
+@pytest.mark.slow
 def test_every_import_is_declared() -> None:
     project = (PACKAGE.parent / "pyproject.toml").read_text().partition("\ntest = [")[0]
     declared = set(map(normal, re.findall(r'^    "([\w.-]+)[<>=]', project, re.M)))

@@ -22,6 +22,7 @@ WEIGHTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
 def test_layer_groups_and_filters_are_searched_in_the_same_fit(
     family: dict[str, Path],

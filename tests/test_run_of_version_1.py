@@ -109,6 +109,7 @@ def test_the_report_has_all_that_was_measured() -> None:
     assert shown.issuperset(measured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("evaluations", "measured_anew"), [(7, 0), (9, 2)])
 def test_a_search_goes_on_and_measures_nothing_again(
     evaluations: int, measured_anew: int

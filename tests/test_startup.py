@@ -114,6 +114,7 @@ def test_a_report_predicts_without_what_fits(run: Path) -> None:
     assert not packages(loaded) & (MODELS | NUMERIC - {"scipy"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -175,6 +176,7 @@ def test_options_mean_what_they_mean_to_mergekit(arguments: str) -> None:
     assert given[0] == given[1]
 
 
+@pytest.mark.slow
 def test_options_of_another_mergekit_may_need_what_is_heavy(tmp_path: Path) -> None:
     package = tmp_path / "mergekit"
     package.mkdir()

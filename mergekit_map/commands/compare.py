@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -11,13 +10,9 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as Grid
 from rich.text import Text
 
-from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, trust_option
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.options import FOLDER, starting, trust_option
 from mergekit_map.compare.tables import Table
-
-if TYPE_CHECKING:
-    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)

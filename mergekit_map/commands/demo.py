@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER
-from mergekit_map.commands.starting import starting
-from mergekit_map.files import refuse_existing
-
-if TYPE_CHECKING:
-    from mergekit.options import MergeOptions
-
+from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.options import FOLDER, starting
 from mergekit_map.commands.shared import merge_and_show, search_and_show
+from mergekit_map.files import refuse_existing
 
 
 @click.command(cls=PrettyPrintHelp)

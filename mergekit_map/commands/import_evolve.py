@@ -7,16 +7,15 @@ from pathlib import Path
 
 import click
 
+from mergekit_map.commands.options import FOLDER
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import write_atomically
 from mergekit_map.migrating.evolve import migrate_evolve
 
-_FILE = click.Path(path_type=Path)
-
 
 @click.command("import-evolve")
-@click.argument("genome", type=_FILE)
-@click.argument("config", type=_FILE, required=False)
+@click.argument("genome", type=FOLDER)
+@click.argument("config", type=FOLDER, required=False)
 @click.option(
     "--task-search-path",
     "task_folders",

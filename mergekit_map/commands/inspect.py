@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, trust_option
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.options import FOLDER, starting, trust_option
+from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import bytes_in_words, count_in_words
 
 if TYPE_CHECKING:
-    from mergekit.options import MergeOptions
-
     from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan, Probe
 
 # Of severities, the worst first.
@@ -129,7 +126,7 @@ def show_verdict(inspection: Inspection) -> None:
 def _models(inspection: Inspection) -> Table:
     title = f"Models, against {inspection.weights.against}"
     headings = ["parameters", "stored", "norm ratio", "changed", "found"]
-    table = _table(title, ["model"], headings)
+    table = new_table(title, ["model"], headings)
     for model in inspection.models:
         found = [finding.severity for finding in model.findings]
         worst = min(found, key=list(_STYLES).index, default="")
@@ -172,7 +169,7 @@ def _pairs(pairs: Sequence[Pair]) -> Table:
     title = "Task vectors"
     if len(shown) < len(pairs):
         title += f": {len(shown)} of {len(pairs)} pairs, the most alike first"
-    table = _table(title, ["pair"], ["cosine", "sign conflicts"])
+    table = new_table(title, ["pair"], ["cosine", "sign conflicts"])
     for pair in shown:
         conflicts = pair.sign_conflicts
         cells = (
@@ -205,7 +202,7 @@ def _show_plan(console: Console, plan: Plan) -> None:
         f"{_count(m, 'task')}: {plan.searched} merges and up to {plan.front} "
         f"points of the front, {about}{plan.expected} measurements{most}.",
     )
-    table = _table("", ["for", "where"], ["needs", "free now"])
+    table = new_table("", ["for", "where"], ["needs", "free now"])
     for need in (*plan.memory, *plan.disk):
         free = "-" if need.free is None else bytes_in_words(need.free)
         where = _WHERE.get(need.where, need.where)
@@ -220,17 +217,6 @@ def _show_plan(console: Console, plan: Plan) -> None:
             f"{bytes_in_words(need.n_bytes)} are needed for {need.what}.\n",
             "warning",
         )
-
-
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(
-        title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for heading in texts:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

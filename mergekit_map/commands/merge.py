@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
+from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, selection_options, trust_option
 from mergekit_map.commands.shared import merge_and_show
 from mergekit_map.files import refuse_existing
-
-if TYPE_CHECKING:
-    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)

@@ -12,15 +12,17 @@ import builtins
 import functools
 import importlib
 import importlib.util
+import logging
+import os
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.options import starting
 
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
@@ -35,18 +37,36 @@ def merging(doing: str) -> Callable[[Callable[..., None]], Any]:
     def add_options(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
         def begin(**arguments: Any) -> None:
-            names = _OPTIONS.MergeOptions.model_fields
-            given = {name: arguments.pop(name) for name in names}
+            given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
             text = f"{doing.format(**arguments)} and loading mergekit"
             with starting(None if given["quiet"] else text):
-                from mergekit_map.commands.mergekit_quiet import quiet_options
-            command(quiet_options(given), **arguments)
+                from mergekit import common, options
+
+            given["out_shard_size"] = common.parse_kmb(given["out_shard_size"])
+            merge_options = options.MergeOptions(**given)
+            merge_options.apply_global_options()
+            if merge_options.verbosity <= 0:
+                _silence_libraries()
+                merge_options = merge_options.model_copy(update={"quiet": True})
+            command(merge_options, **arguments)
 
         with_options = _OPTIONS.add_merge_options(begin)
         vars(begin)["__click_params__"] = with_options.__click_params__
         return begin
 
     return add_options
+
+
+def _silence_libraries() -> None:
+    """Let warnings through from this program only, and bars from nobody else."""
+    import transformers
+
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger("mergekit_map").setLevel(logging.WARNING)
 
 
 class _Later(ModuleType):
@@ -78,3 +98,7 @@ def _run_options() -> Any:
 
 _OPTIONS = _run_options()
 PrettyPrintHelp: type[click.Command] = _OPTIONS.PrettyPrintHelp
+if TYPE_CHECKING:
+    from mergekit.options import MergeOptions as MergeOptions
+else:
+    MergeOptions = _OPTIONS.MergeOptions  # says which there are; commands get the real

@@ -1,9 +1,12 @@
-"""Options that several commands have; imports nothing heavy."""
+"""What most commands have: options, and how they start; imports nothing heavy."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,31 @@ import click
 
 FOLDER = click.Path(path_type=Path)
 
-
 trust_option = click.option(
     "--trust-run",
     is_flag=True,
     help="Run the code that a run folder of another machine names: python tasks, files "
     "of lm-eval tasks, backends.",
 )
+
+
+@contextmanager
+def starting(doing: str | None = None) -> Iterator[None]:
+    """Import inside, after saying on standard error what is being done.
+
+    Imports make no garbage, yet to look for it among all that they make takes a third
+    of their time, and again as long when the program ends.
+    """
+    if doing:
+        click.echo(f"{doing} ...", err=True)
+    modules = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > modules:
+            gc.freeze()
+        gc.enable()
 
 
 def selection_options(command: Callable[..., None]) -> Any:

@@ -11,12 +11,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.options import FOLDER, starting
+from mergekit_map.commands.terminal import new_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.words import bytes_in_words
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from mergekit_map.publish.licences import Licence, Licences
     from mergekit_map.publish.plan import Plan
 
-_FOLDER = click.Path(path_type=Path)
 _MOST_ROWS = 8  # for files of one kind in one folder
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
@@ -52,14 +50,14 @@ def _licence(
 
 
 @click.command()
-@click.argument("out", type=_FOLDER)
+@click.argument("out", type=FOLDER)
 @click.argument("repo")
 @click.option(
     "--private/--public",
     default=None,
     help="Who can see a new repository  [default: private]",
 )
-@click.option("--run", type=_FOLDER, help="The folder of the search goes along, too.")
+@click.option("--run", type=FOLDER, help="The folder of the search goes along, too.")
 @click.option(
     "--license",
     "licence",
@@ -167,11 +165,8 @@ def _read_licence(text: str) -> str:
 
 
 def _show(plan: Plan) -> None:
-    """Print what would be uploaded, where to, and who will see it."""
     console = Console()
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("file", overflow="fold")
-    table.add_column("size", justify="right", no_wrap=True)
+    table = new_table(texts=["file"], numbers=["size"])
     table.add_column("")
     by_path = {file.path: file for file in plan.files}
     for name, paths in _grouped(list(by_path)).items():
@@ -208,7 +203,7 @@ def _unnamed(plan: Plan) -> list[str]:
 
 def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
     """Put many files of a kind in one folder, such as recipes, into one row."""
-    kinds = Counter(_kind(file) for file in files)
+    kinds = Counter(map(_kind, files))
     groups: dict[str, list[str]] = {}
     for file in files:
         kind = _kind(file)
@@ -233,11 +228,6 @@ def _visibility(plan: Plan) -> Text:
 
 
 def _ask() -> None:
-    """Let the user decide.
-
-    Raises:
-        ConfigError: there is nobody to ask.
-    """
     if not sys.stdin.isatty():
         raise ConfigError(
             "nothing was uploaded: there is no terminal to ask on; look at the list "

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.commands.options import FOLDER
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.options import FOLDER, starting
 from mergekit_map.words import bytes_in_words
 
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.options import starting
 
 
 @click.command()

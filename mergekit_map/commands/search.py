@@ -1,22 +1,15 @@
-"""Commands that search and merge.
-
-What is heavy is imported inside the commands, after they have said what they do.
-"""
+"""The command that searches."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from mergekit_map.commands.merge_options import PrettyPrintHelp, merging
+from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, trust_option
 from mergekit_map.commands.shared import search_and_show
-
-if TYPE_CHECKING:
-    from mergekit.options import MergeOptions
 
 
 @click.command(cls=PrettyPrintHelp)

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.commands.options import FOLDER, selection_options
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.options import FOLDER, selection_options, starting
 
 
 @click.command()

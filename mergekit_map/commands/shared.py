@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mergekit_map.commands.starting import starting
+from mergekit_map.commands.merge_options import MergeOptions
+from mergekit_map.commands.options import starting
 
 if TYPE_CHECKING:
-    from mergekit.options import MergeOptions
-
     from mergekit_map.steps.select import Selection
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,9 +20,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.results.front import Front, Merge, Order, Reading
-from mergekit_map.study.study import Progress as Measuring
 from mergekit_map.words import printable
+
+if TYPE_CHECKING:
+    from mergekit_map.results.front import Front, Merge, Order, Reading
+    from mergekit_map.study.study import Progress as Measuring
 
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
 
@@ -81,16 +85,25 @@ class TerminalReporter:
             self._last_line = now
 
 
+def new_table(
+    title: str = "", texts: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Table:
+    """Make a table with columns of texts, then of numbers, by their headings."""
+    table = Table(
+        title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
 def show_front(front: Front) -> None:
     """Print the measured points of a front, the anchors, the fits and the verdicts."""
     console = Console()
     count = len(front.points)
-    table = Table(
-        title=f"Measured merges: anchors, and some of the front's {count}",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
+    table = new_table(f"Measured merges: anchors, and some of the front's {count}")
     table.add_column("merge", no_wrap=True)
     for name in front.coefficients:
         table.add_column(Text(name), justify="right")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
-}
+ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _SENTENCES = {
     "+": "Add {right} to {left} and you get {result}.",
     "-": "Take {right} from {left} and {result} are left.",
@@ -31,7 +28,8 @@ class Problem:
     @property
     def result(self) -> int:
         """The right answer."""
-        return ARITHMETIC[self.operation](self.left, self.right)
+        answer: int = ARITHMETIC[self.operation](self.left, self.right)
+        return answer
 
     @property
     def question(self) -> str:
@@ -75,14 +73,11 @@ def write_pages(
     rng: np.random.Generator, problems: Sequence[Problem], pages: int, lines: int
 ) -> list[str]:
     """Draw pages of solved problems, one per line, a few of them as sentences."""
-    return [_page(rng, problems, lines) for _ in range(pages)]
-
-
-def _page(rng: np.random.Generator, problems: Sequence[Problem], lines: int) -> str:
-    drawn = rng.integers(len(problems), size=lines)
-    in_words = rng.random(lines) < _SENTENCE_SHARE
-    solved = (
-        problems[index].sentence if words else problems[index].equation
-        for index, words in zip(drawn, in_words, strict=True)
-    )
-    return "\n".join(solved) + "\n"
+    written = []
+    for _ in range(pages):
+        drawn = [problems[index] for index in rng.integers(len(problems), size=lines)]
+        in_words = rng.random(lines) < _SENTENCE_SHARE
+        solved = zip(drawn, in_words, strict=True)
+        text = (p.sentence if words else p.equation for p, words in solved)
+        written.append("\n".join(text) + "\n")
+    return written

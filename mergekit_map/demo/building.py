@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
+import functools
 import json
 import platform
 import time
@@ -38,6 +38,7 @@ from mergekit_map.demo.training import (
     train_model,
     train_tokenizer,
 )
+from mergekit_map.files import sha256
 
 _RECIPE_VERSION = 1  # raise it when a change of code changes what is trained
 _SEED = 0
@@ -64,7 +65,7 @@ class FamilySizes:
     def recipe(self) -> str:
         """A short name of these sizes and this version of the code."""
         written = json.dumps([_RECIPE_VERSION, _SEED, dataclasses.asdict(self)])
-        return hashlib.sha256(written.encode()).hexdigest()[:10]
+        return sha256(written)[:10]
 
 
 def build_family(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
@@ -73,24 +74,19 @@ def build_family(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
     with one_thread():
         progress("text", 0.0)
         corpus = read_corpus(_generator("corpus"), sizes.corpus)
-        tokenizer = _tokenizer(corpus, sizes)
+        domains = {"english": corpus.english, "code": corpus.code, "math": corpus.math}
+        first = slice(sizes.tokenizer_documents)
+        documents = [text for part in domains.values() for text in part.train[first]]
+        tokenizer = train_tokenizer(documents, sizes.model)
         streams = {
-            "english": join_documents(tokenizer, corpus.english.train),
-            "code": join_documents(tokenizer, corpus.code.train),
-            "math": join_documents(tokenizer, corpus.math.train),
+            name: join_documents(tokenizer, part.train)
+            for name, part in domains.items()
         }
         frequencies = np.bincount(streams["code"], minlength=len(tokenizer))
         _write_evaluation(folder, corpus, tokenizer, frequencies, sizes)
         progress("text", 1.0)
         _train_models(folder, tokenizer, streams, sizes, progress)
     _write_manifest(folder, sizes, time.monotonic() - started)
-
-
-def _tokenizer(corpus: Corpus, sizes: FamilySizes) -> PreTrainedTokenizerFast:
-    count = sizes.tokenizer_documents
-    domains = (corpus.english, corpus.code, corpus.math)
-    documents = [text for domain in domains for text in domain.train[:count]]
-    return train_tokenizer(documents, sizes.model)
 
 
 def _write_evaluation(
@@ -132,10 +128,7 @@ def _train_models(
         model: LlamaForCausalLM = base if name == "base" else copy.deepcopy(base)
         drawn = shares if name == "base" else {name: 1.0}
         sources = {domain: (streams[domain], share) for domain, share in drawn.items()}
-
-        def report(share: float, stage: str = name) -> None:
-            progress(stage, share)
-
+        report = functools.partial(progress, name)
         report(0.0)
         train_model(_generator(name), model, sources, schedule, report)
         report(1.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -49,38 +49,39 @@ def code_questions(
     (``surprise``, in any unit), so that only the prompt tells them apart. Fewer than
     ``count`` questions come back where the documents do not hold more.
     """
-    lines = [
-        line
-        for file, text in enumerate(documents)
-        for line in _broken_lines(file, text)
-    ]
+    parts = itertools.starmap(_broken_lines, enumerate(documents))
+    lines = list(itertools.chain.from_iterable(parts))
     surprises = np.array([surprise(line.ending) for line in lines])
     files = np.array([line.file for line in lines])
-    asked = (
-        _code_question(rng, lines, index, _alike(surprises, files, index))
-        for index in rng.permutation(len(lines))
-    )
-    return list(islice((question for question in asked if question), count))
+    questions: list[Question] = []
+    for index in rng.permutation(len(lines)):
+        if len(questions) == count:
+            break
+        true, distance = lines[index], np.abs(surprises - surprises[index])
+        near = distance <= _SURPRISE_TOLERANCE * surprises[index]
+        alike = np.flatnonzero(near & (files != files[index]))
+        others = sorted({lines[other].ending for other in alike} - {true.ending})
+        if len(others) >= _CHOICES - 1:
+            drawn = rng.choice(len(others), _CHOICES - 1, replace=False)
+            wrong = [others[other] for other in drawn]
+            questions.append(_shuffled(rng, true.prompt, true.ending, wrong))
+    return questions
 
 
 def math_questions(
     rng: np.random.Generator, problems: Sequence[Problem], count: int
 ) -> list[Question]:
     """Ask which result is right, against three that are near it."""
-    return [
-        _math_question(rng, problems[index])
-        for index in rng.permutation(len(problems))[:count]
-    ]
-
-
-def _math_question(rng: np.random.Generator, problem: Problem) -> Question:
     distances = range(_NEAREST_WRONG, _FARTHEST_WRONG + 1)
-    near = [problem.result + sign * step for step in distances for sign in (-1, 1)]
-    possible = [result for result in near if result >= 0]
-    wrong = rng.choice(possible, _CHOICES - 1, replace=False)
-    return _shuffled(
-        rng, problem.question, f" {problem.result}", [f" {result}" for result in wrong]
-    )
+    questions = []
+    for index in rng.permutation(len(problems))[:count]:
+        right = problems[index].result
+        near = [right + sign * step for step in distances for sign in (-1, 1)]
+        possible = [result for result in near if result >= 0]
+        drawn = rng.choice(possible, _CHOICES - 1, replace=False)
+        wrong = [f" {result}" for result in drawn]
+        questions.append(_shuffled(rng, problems[index].question, f" {right}", wrong))
+    return questions
 
 
 def _broken_lines(file: int, text: str) -> list[_Broken]:
@@ -106,29 +107,6 @@ def _is_code(line: str) -> bool:
     if not shortest <= len(words) <= longest or words.startswith("#"):
         return False
     return bool(set("=([:") & set(words))
-
-
-def _alike(
-    surprises: np.ndarray[tuple[int], np.dtype[np.float64]],
-    files: np.ndarray[tuple[int], np.dtype[np.int64]],
-    index: int,
-) -> list[int]:
-    """Find the endings in other files that are as likely before reading the prompt."""
-    distance = np.abs(surprises - surprises[index])
-    near = distance <= _SURPRISE_TOLERANCE * surprises[index]
-    return [int(other) for other in np.flatnonzero(near & (files != files[index]))]
-
-
-def _code_question(
-    rng: np.random.Generator, lines: Sequence[_Broken], index: int, alike: Sequence[int]
-) -> Question | None:
-    true = lines[index]
-    others = sorted({lines[other].ending for other in alike} - {true.ending})
-    if len(others) < _CHOICES - 1:
-        return None
-    drawn = rng.choice(len(others), _CHOICES - 1, replace=False)
-    wrong = [others[other] for other in drawn]
-    return _shuffled(rng, true.prompt, true.ending, wrong)
 
 
 def _shuffled(

@@ -32,13 +32,9 @@ map:
 def demo_config(family: Family) -> str:
     """Write the configuration for a family, with its paths in full."""
     paths = {
-        "base": family.model("base"),
-        "code": family.model("code"),
-        "math": family.model("math"),
-        "code_text": family.text("code"),
-        "math_text": family.text("math"),
-        "code_choice": family.choice_task("code_choice"),
-        "math_choice": family.choice_task("math_choice"),
+        **{name: family.model(name) for name in ("base", "code", "math")},
+        **{f"{name}_text": family.text(name) for name in ("code", "math")},
+        **{name: family.choice_task(name) for name in ("code_choice", "math_choice")},
     }
     # JSON quotes whatever a path may hold, and YAML reads JSON.
     return _TEMPLATE.format(

@@ -73,7 +73,11 @@ def train_family(
             built = Path(beside) / "family"
             built.mkdir()
             build_family(built, sizes, progress)
-            _replace(folder, built, sizes)
+            # Another process may have finished the same one first, and be using it.
+            if not _is_complete(folder, sizes):
+                if folder.exists():
+                    shutil.rmtree(folder)
+                built.rename(folder)
     family = Family(folder)
     # After the rename, and on every use: the tasks name their data by full path, and
     # a cache may have been moved since.
@@ -88,15 +92,6 @@ def _is_complete(folder: Path, sizes: FamilySizes) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("recipe") == sizes.recipe
-
-
-def _replace(folder: Path, built: Path, sizes: FamilySizes) -> None:
-    # Another process may have finished the same family first, and be using it.
-    if _is_complete(folder, sizes):
-        return
-    if folder.exists():
-        shutil.rmtree(folder)
-    built.rename(folder)
 
 
 def _refuse_foreign(folder: Path) -> None:

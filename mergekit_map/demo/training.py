@@ -126,9 +126,7 @@ def train_model(
     ``streams`` maps a domain to its tokens and the share of windows drawn from it.
     """
     parameters = list(model.parameters())
-    matrices = [
-        weight for weight in model.model.layers.parameters() if weight.ndim == 2
-    ]
+    matrices = [w for w in model.model.layers.parameters() if w.ndim == 2]
     inner = {id(weight) for weight in matrices}
     others = [weight for weight in parameters if id(weight) not in inner]
     muon = Muon(matrices)

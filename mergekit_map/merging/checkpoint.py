@@ -6,7 +6,7 @@ import ctypes
 import gc
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +172,5 @@ def release_memory() -> None:
     """
     gc.collect()
     if sys.platform.startswith("linux"):
-        libc = ctypes.CDLL(None)
-        try:
-            libc.malloc_trim(0)
-        except AttributeError:
-            return  # another C library, which has no such call
+        with suppress(AttributeError):  # another C library, which has no such call
+            ctypes.CDLL(None).malloc_trim(0)

@@ -84,18 +84,11 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
     return problems or _bad_base(merge)
 
 
-_CHILDREN: dict[type[BaseModel], dict[str, tuple[type[BaseModel], bool]]] = {
-    # key -> (model of the value, whether the value is a list of them)
-    MergeConfiguration: {
-        "models": (InputModelDefinition, True),
-        "slices": (OutputSliceDefinition, True),
-        "tokenizer": (TokenizerConfig, False),
-    },
-    OutputSliceDefinition: {"sources": (InputSliceDefinition, True)},
-    OutputModuleDefinition: {
-        "models": (InputModelDefinition, True),
-        "slices": (OutputSliceDefinition, True),
-    },
+_PARTS = {"models": InputModelDefinition, "slices": OutputSliceDefinition}
+_LISTS: dict[type[BaseModel], dict[str, type[BaseModel]]] = {  # by the key of each
+    MergeConfiguration: _PARTS,
+    OutputModuleDefinition: _PARTS,
+    OutputSliceDefinition: {"sources": InputSliceDefinition},
 }
 
 
@@ -104,22 +97,23 @@ def _unknown_keys(
 ) -> list[Problem]:
     if not isinstance(part, dict):
         return []  # of the wrong type, which mergekit's own validation reports
+    fields = [*model.model_fields, *(["map"] if key == () else [])]
     problems = [
         Problem((*key, name), f"unknown key {name!r}; {nearest(str(name), fields)}")
-        for fields in [[*model.model_fields, *(["map"] if key == () else [])]]
         for name in part
-        if name not in fields and not (key == () and name == "map")
+        if name not in fields
     ]
     if spec is not None:
         problems += _unknown_parameters(part.get("parameters"), key, spec)
-    for name, (child, is_list) in _CHILDREN.get(model, {}).items():
+    for name, child in _LISTS.get(model, {}).items():
         values = part.get(name)
         for index, value in enumerate(values if isinstance(values, list) else ()):
             problems += _unknown_keys(value, child, (*key, name, index), spec)
-        if not is_list:
-            problems += _unknown_keys(values, child, (*key, name), spec)
-    if model is MergeConfiguration and isinstance(part.get("modules"), dict):
-        for name, value in part["modules"].items():
+    if model is MergeConfiguration:
+        place: KeyPath = (*key, "tokenizer")
+        problems += _unknown_keys(part.get("tokenizer"), TokenizerConfig, place, spec)
+        modules = part.get("modules")
+        for name, value in modules.items() if isinstance(modules, dict) else ():
             place = (*key, "modules", name)
             problems += _unknown_keys(value, OutputModuleDefinition, place, spec)
     return problems
@@ -130,8 +124,7 @@ def _unknown_parameters(
 ) -> list[Problem]:
     if not isinstance(parameters, dict):
         return []
-    known = [p.name for p in spec.parameters]
-    problems = []
+    known, problems = [p.name for p in spec.parameters], []
     for name, setting in parameters.items():
         place = (*key, "parameters", name)
         if name not in known:
@@ -170,13 +163,9 @@ def _bad_references(merge: MergeConfig) -> list[Problem]:
         if model is None:
             continue
         if not isinstance(model, str):
-            text = (
-                "a model is written as text (path, path@revision or path+lora), "
-                f"got {model!r}"
-            )
-            problems.append(Problem(key, text))
-            continue
-        if model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
+            text = "a model is written as text (path, path@revision or path+lora), got "
+            problems.append(Problem(key, f"{text}{model!r}"))
+        elif model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
             text = (
                 f"mergekit reads '+' as base+lora and '@' as a revision, so {model!r} "
                 "cannot be a path; rename the folder or use a symbolic link"

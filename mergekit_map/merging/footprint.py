@@ -6,9 +6,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
@@ -23,6 +23,9 @@ from mergekit_map.merging.staged import nests_checkpoints
 from mergekit_map.models.facts import ModelFacts
 from mergekit_map.models.preflight import InspectedModel
 
+# What is read, what is written for a while, and what is written to stay.
+_Role: TypeAlias = Literal["source", "scratch", "result"]
+
 
 @dataclass(frozen=True)
 class Need:
@@ -32,26 +35,35 @@ class Need:
     where: str  # a device, or a folder
     n_bytes: int
     free: int | None  # None where it is not known
-    # What is read, what is written for a while, and what is written to stay.
-    role: Literal["source", "scratch", "result"] = "result"
+    role: _Role = "result"
 
 
-def memory_needs(
+def needs(
     space: MergeSpace,
     spec: MapBlock,
     options: MergeOptions,
     models: Sequence[InspectedModel],
-) -> list[Need]:
-    """Add up what merging and measuring hold at a time, activations aside."""
+) -> tuple[list[Need], list[Need]]:
+    """List what merging and measuring want of memory, activations aside, and of disks.
+
+    What is written anew each time counts once.
+    """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
-        return []
+        return [], []
+    memory = _memory_needs(space, spec, options, facts, len(models))
+    size = _shipped_bytes(facts, space)
+    return memory, [*_sources(options, models), *_disk_needs(space, spec, size)]
+
+
+def _memory_needs(
+    space: MergeSpace, spec: MapBlock, options: MergeOptions, facts: ModelFacts, n: int
+) -> list[Need]:
     merged = _copy_bytes(facts, space.template.get("dtype"))
     shipped = _shipped_bytes(facts, space)
     device = torch.device(str(options.device))
     what, size = "the model under evaluation", shipped
     if spec.merge == "memory":
-        n = len(models)
         held = f"{n - 1} task vector{'s' * (n > 2)}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
@@ -66,34 +78,18 @@ def memory_needs(
     return needs
 
 
-def disk_needs(
-    space: MergeSpace,
-    spec: MapBlock,
-    options: MergeOptions,
-    models: Sequence[InspectedModel],
-) -> list[Need]:
-    """List what is written, by folder; what is written anew each time counts once."""
-    facts = next((model.facts for model in models if model.facts is not None), None)
-    if facts is None:
-        return []
-    size = _shipped_bytes(facts, space)
+def _disk_needs(space: MergeSpace, spec: MapBlock, size: int) -> Iterator[Need]:
     often = "each merge" if spec.merge == "disk" else "a merge, at the start"
-    scratch = _disk_need(often, Path(tempfile.gettempdir()), size)
-    sources = (_disk_need(*source) for source in _sources(options, models))
-    needs = [
-        *(replace(source, role="source") for source in sources),
-        replace(scratch, role="scratch"),
-        _disk_need("the checkpoint that is chosen", Path.cwd(), size),
-    ]
+    yield _disk_need(often, Path(tempfile.gettempdir()), size, "scratch")
+    yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
     pairs = len(space.names) - 2
     if nests_checkpoints(space, spec.search) and pairs > 0:
-        needs.append(_disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size))
-    return needs
+        yield _disk_need(f"{pairs} merges on the way", Path.cwd(), pairs * size)
 
 
-def _disk_need(what: str, folder: Path, n_bytes: int) -> Need:
+def _disk_need(what: str, folder: Path, n_bytes: int, role: _Role = "result") -> Need:
     free = shutil.disk_usage(_existing(folder.absolute())).free
-    return Need(what, str(folder.absolute()), n_bytes, free)
+    return Need(what, str(folder.absolute()), n_bytes, free, role)
 
 
 def shortages(needs: Sequence[Need]) -> Iterator[Need]:
@@ -113,9 +109,7 @@ def shortages(needs: Sequence[Need]) -> Iterator[Need]:
             yield Need(what, same[0].where, total, free)
 
 
-def _sources(
-    options: MergeOptions, models: Sequence[InspectedModel]
-) -> Iterator[tuple[str, Path, int]]:
+def _sources(options: MergeOptions, models: Sequence[InspectedModel]) -> Iterator[Need]:
     fetched = set()
     for model in models:
         if model.facts is None:
@@ -125,10 +119,10 @@ def _sources(
         if files.fetched is not None and files.folder not in fetched:
             fetched.add(files.folder)
             cache = options.transformers_cache or HF_HUB_CACHE
-            yield f"download of {model.name}", Path(cache), size
+            yield _disk_need(f"download of {model.name}", Path(cache), size, "source")
         if model.adapter is not None:
             merged = options.lora_merge_cache or cache_home() / "adapters"
-            yield f"{model.name}, merged", Path(merged), size
+            yield _disk_need(f"{model.name}, merged", Path(merged), size, "source")
 
 
 def _shipped_bytes(facts: ModelFacts, space: MergeSpace) -> int:

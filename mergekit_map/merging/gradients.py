@@ -22,7 +22,6 @@ import torch
 from mergekit import merge_methods
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mergekit_map.config.parsing import Problem
@@ -101,18 +100,14 @@ def differentiation(
                 "not known; set 'gradients: false' in the search"
             )
         replays[name] = replay
-    layers = _layers(merge.model) if checkpoint_activations else []
-    return partial(_derivatives, merge, replays, space, layers)
-
-
-def _layers(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
-    found = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    if not found:
+    parts = merge.model.modules() if checkpoint_activations else ()
+    layers = [part for part in parts if isinstance(part, GradientCheckpointingLayer)]
+    if checkpoint_activations and not layers:
         raise MergeError(
-            f"{type(model).__name__} has no layers that transformers can checkpoint; "
-            "set 'checkpoint_activations: false' in the search"
+            f"{type(merge.model).__name__} has no layers that transformers can "
+            "checkpoint; set 'checkpoint_activations: false' in the search"
         )
-    return found
+    return partial(_derivatives, merge, replays, space, layers)
 
 
 @contextmanager

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from mergekit import merge_methods
 from mergekit.merge_methods.base import (
     GroupMergeMethod,
-    MergeMethod,
     MergeMethodSpec,
     TensorGroup,
 )
@@ -108,13 +108,10 @@ def recordable_method(name: str) -> str | None:
     builtin = registered[name]
     if "weight" not in {p.name for p in builtin.spec.input_parameters}:
         return None
-    if isinstance(builtin, GeneralizedTaskArithmeticMerge):
-        prepare = _task_vector_preparation(builtin)
-    else:
-        prepare = _method_preparation(builtin)
-    spec = replace(
-        builtin.spec, name=twin, pretty_name=f"MAP {builtin.spec.pretty_name or name}"
-    )
+    sums = isinstance(builtin, GeneralizedTaskArithmeticMerge)
+    prepare = partial(_task_vectors if sums else MethodReplay, builtin)
+    title = f"MAP {builtin.spec.pretty_name or name}"
+    spec = replace(builtin.spec, name=twin, pretty_name=title)
     merge_methods.register(MapMethod(spec, prepare))
     return twin
 
@@ -132,28 +129,27 @@ def builtin_method(name: str) -> str:
     return name.removeprefix(PREFIX)
 
 
-def _task_vector_preparation(builtin: GeneralizedTaskArithmeticMerge) -> Prepare:
-    def prepare(group: TensorGroup, parameters: Parameters) -> Replay:
-        base = group.base.tensor
-        deltas = base.new_empty((len(group.non_base), *base.shape))
-        for index, entry in enumerate(group.non_base):
-            delta = entry.tensor - base
-            if builtin.sparsification_method:
-                delta = _sparsified(builtin, delta, entry.id, parameters)
-            deltas[index] = delta
-        usual = not parameters["normalize"] and parameters["lambda"] == 1
-        return TaskVectorReplay(
-            models=tuple(entry.id for entry in group.non_base),
-            base=base.clone(),  # not a view of a file that is mapped into memory
-            deltas=deltas,
-            elect_signs=builtin.consensus_method,
-            mask_dtype=torch.int8 if parameters["int8_mask"] else base.dtype,
-            normalize=parameters["normalize"],
-            scale=parameters["lambda"],
-            plain=usual and allows_shortcuts(base, deltas),
-        )
-
-    return prepare
+def _task_vectors(
+    builtin: GeneralizedTaskArithmeticMerge, group: TensorGroup, parameters: Parameters
+) -> Replay:
+    base = group.base.tensor
+    deltas = base.new_empty((len(group.non_base), *base.shape))
+    for index, entry in enumerate(group.non_base):
+        delta = entry.tensor - base
+        if builtin.sparsification_method:
+            delta = _sparsified(builtin, delta, entry.id, parameters)
+        deltas[index] = delta
+    usual = not parameters["normalize"] and parameters["lambda"] == 1
+    return TaskVectorReplay(
+        models=tuple(entry.id for entry in group.non_base),
+        base=base.clone(),  # not a view of a file that is mapped into memory
+        deltas=deltas,
+        elect_signs=builtin.consensus_method,
+        mask_dtype=torch.int8 if parameters["int8_mask"] else base.dtype,
+        normalize=parameters["normalize"],
+        scale=parameters["lambda"],
+        plain=usual and allows_shortcuts(base, deltas),
+    )
 
 
 def _sparsified(
@@ -171,10 +167,3 @@ def _sparsified(
         **extra,
     )
     return result
-
-
-def _method_preparation(builtin: MergeMethod) -> Prepare:
-    def prepare(group: TensorGroup, parameters: Parameters) -> Replay:
-        return MethodReplay(builtin, group, parameters)
-
-    return prepare

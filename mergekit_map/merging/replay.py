@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from mergekit.merge_methods.base import MergeMethod, TensorGroup
@@ -22,27 +22,6 @@ _SLICE = 1 << 17
 _SEQUENTIAL_ROWS = 4
 # Below this size torch may take a reduction for one along a row.
 _SMALL = 256
-
-
-class Replay(Protocol):
-    """One output tensor of a merge, ready to be merged again with other weights.
-
-    ``plain`` ones work on small slices and gain nothing from torch's own threads.
-    """
-
-    @property
-    def plain(self) -> bool:
-        """Tell whether tensors are better written side by side than each by threads."""
-        ...
-
-    @property
-    def models(self) -> Sequence[Any]:
-        """Give the models whose weights are wanted, in this order."""
-        ...
-
-    def write(self, weights: Sequence[float], target: Tensor) -> None:
-        """Merge with one weight per model and write into ``target``, casting."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +105,11 @@ class TaskVectorReplay:
         if self.scale != 1:
             merged *= self.scale
         return merged
+
+
+# An output tensor of a merge, ready to be merged again with one weight for each of its
+# ``models``. ``plain`` ones work on small slices and gain nothing from torch's threads.
+Replay: TypeAlias = TaskVectorReplay | MethodReplay
 
 
 def allows_shortcuts(base: Tensor, deltas: Tensor) -> bool:

@@ -90,9 +90,16 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
             its tensors otherwise than the model in memory does.
     """
     generic = space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
+    config = space.config(generic)
+    twin = {"merge_method": recordable_method(config["merge_method"])}
+    # Threads of mergekit's multi-GPU executor would not see the recording.
+    # Small shards leave memory early.
+    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
     with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
         folder = Path(scratch) / "model"
-        replays = _record(space, generic, folder, options)
+        with recording() as replays:
+            recorded = options.model_copy(update=changes)
+            write_checkpoint({**config, **twin}, folder, recorded)
         model, tokenizer = load_checkpoint(folder, options)
         weights = weight_table(space, model.config, options)
     missing = [name for name in replays if name not in model.state_dict()]
@@ -103,20 +110,3 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
             "so it cannot be merged in memory; set 'merge: disk' in the map block"
         )
     yield ResidentMerge(model, tokenizer, replays, weights, generic)
-
-
-def _record(
-    space: MergeSpace,
-    coefficients: Mapping[str, float],
-    folder: Path,
-    options: MergeOptions,
-) -> dict[str, Replay]:
-    config = space.config(coefficients)
-    twin = {"merge_method": recordable_method(config["merge_method"])}
-    # Threads of mergekit's multi-GPU executor would not see the recording.
-    # Small shards leave memory early.
-    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
-    options = options.model_copy(update=changes)
-    with recording() as replays:
-        write_checkpoint({**config, **twin}, folder, options)
-    return dict(replays)

@@ -168,8 +168,7 @@ def _short_names(models: list[str]) -> dict[str, str]:
     """
     names = {}
     paths = {model: Reference.parse(model).parts[-1].names for model in models}
-    for model in paths:
-        parts = paths[model]
+    for model, parts in paths.items():
         others = [path for other, path in paths.items() if other != model]
         depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
         while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
@@ -195,38 +194,29 @@ def _identifiable(
     parameters = template.get("parameters") or {}
     switch = _RATIO_METHODS.get(method, "normalize")
     shares = method in _RATIO_METHODS
-    asked = True if switch is None else parameters.get(switch, shares)
-    defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
-    if switch is not None and switch not in parameters and not shares:
-        if defaults.get(switch):
-            template["parameters"] = {**parameters, switch: False}
+    if not shares and switch not in parameters:
+        defaults = {p.name: p.default for p in method_spec(template).shared_parameters}
+        if defaults.get("normalize"):
+            template["parameters"] = {**parameters, "normalize": False}
         return coefficients, None, None
-    fixed = any(
-        e.weighted and e.weight is not None and not _searched(e) for e in entries
-    )
-    if not asked or fixed:
+    asked = switch is None or parameters.get(switch, shares)
+    weights = [e.weight for e in entries if e.weighted and e.weight is not None]
+    if not asked or any(not [*_named_leaves(weight, ())] for weight in weights):
         return coefficients, None, None
     models = list(dict.fromkeys(c.model for c in coefficients))
     whole = all(c.name == c.model for c in coefficients)
     if len(models) > 1 and whole and (shares or len(models) == 2):
         return coefficients[:-1], coefficients[-1], None
-    key: KeyPath = ("merge_method",)
-    if switch is not None and switch in parameters:
-        key = ("parameters", switch)
     text = (
         f"with normalised weights {method!r} depends only on their ratio, so "
         f"{len(coefficients)} coefficients cannot be told apart; "
-        + (
-            "set normalize: false, or give one model a number as its weight"
-            if switch
-            else "give one model a number as its weight"
-        )
+        f"{'set normalize: false, or ' if switch else ''}give one model a number as "
+        "its weight"
     )
+    key: KeyPath = ("merge_method",)
+    if switch is not None and switch in parameters:
+        key = ("parameters", switch)
     return coefficients, None, Problem(key, text)
-
-
-def _searched(entry: ModelEntry) -> bool:
-    return entry.weight is None or any(_named_leaves(entry.weight, ()))
 
 
 def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:

@@ -70,13 +70,11 @@ def staging_problems(space: MergeSpace) -> list[Problem]:
         if not base and (coefficient is None or not whole[coefficient.name]):
             needed = "one searched weight for each model, without names of one's own"
             return problem(("models", index), needed)
+    shared = (None, "base", "union", {"source": "base"}, {"source": "union"})
     for key in ("tokenizer", "tokenizer_source"):
-        if template.get(key) not in (None, "base", "union", *_SHARED_TOKENIZERS):
+        if template.get(key) not in shared:
             return problem((key,), "the tokenizer of the base model, or the union")
     return []
-
-
-_SHARED_TOKENIZERS = ({"source": "base"}, {"source": "union"})
 
 
 def pair_merge(space: MergeSpace, labels: Sequence[str], merged: Path) -> MergeConfig:

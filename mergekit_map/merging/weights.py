@@ -35,14 +35,23 @@ _Weights = dict[tuple[str, ModelReference], float]  # tensor name and model to w
 class WeightTable:
     """``weight(tensor, model) = constant + sum of slope * coefficient``."""
 
-    constant: Mapping[tuple[str, ModelReference], float]
-    slopes: Mapping[str, Mapping[tuple[str, ModelReference], float]]
+    constant: _Weights
+    slopes: Mapping[str, _Weights]
 
     def of(
         self, tensor: str, models: Sequence[Any], coefficients: Mapping[str, float]
     ) -> list[float]:
         """Give the weight of each of ``models`` in one tensor."""
-        return [self._weight((tensor, model), coefficients) for model in models]
+        weights = []
+        for key in ((tensor, model) for model in models):
+            weight = self.constant[key]
+            # In the order in which mergekit's interpolation and MergeSpace.config add,
+            # so that the sum is the same to the last bit.
+            for name, slopes in self.slopes.items():
+                if slope := slopes.get(key):
+                    weight += slope * coefficients[name]
+            weights.append(weight)
+        return weights
 
     def slopes_of(self, tensor: str, models: Sequence[Any]) -> dict[str, list[float]]:
         """Give the derivatives of the weight of each of ``models`` in one tensor.
@@ -54,17 +63,6 @@ class WeightTable:
             for name, table in self.slopes.items()
         }
         return {name: values for name, values in slopes.items() if any(values)}
-
-    def _weight(
-        self, key: tuple[str, ModelReference], coefficients: Mapping[str, float]
-    ) -> float:
-        # In the order in which mergekit's interpolation and MergeSpace.config add, so
-        # that the sum is the same to the last bit.
-        weight = self.constant[key]
-        for name, slopes in self.slopes.items():
-            if slope := slopes.get(key):
-                weight += slope * coefficients[name]
-        return weight
 
 
 def weight_table(

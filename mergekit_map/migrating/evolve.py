@@ -76,11 +76,7 @@ def _task_names(tasks: Sequence[EvolveTask]) -> dict[str, EvolveTask]:
 def _task_files(
     tasks: Sequence[EvolveTask], folders: Sequence[Path]
 ) -> dict[str, Path]:
-    """Find the YAML files of tasks and groups by the names they give themselves.
-
-    Raises:
-        ConfigError: a task has several files.
-    """
+    """Find the YAML files of tasks and groups by the names they give themselves."""
     files: dict[str, Path] = {}
     wanted = {task.name for task in tasks}
     for folder in folders:

@@ -29,7 +29,7 @@ class Space:
 
 def build_evolve_space(genome: Genome) -> Space:
     """Say what is merged and searched, as far as it can be here."""
-    method = genome.merge_method
+    method: str = genome.merge_method
     models = genome.merged
     filters = list(dict.fromkeys(genome.filters or ()))
     if genome.task_vectors:
@@ -39,12 +39,14 @@ def build_evolve_space(genome: Genome) -> Space:
         ratio = method == "slerp" or genome.normalize is not False
     if ratio:
         filters = []
+    if method == "slerp":
+        method = "nuslerp" if len(genome.models) == 2 else "multislerp"
     parameters = {"normalize": ratio} if genome.task_vectors or not ratio else {}
     tokenizer = genome.tokenizer_source
     if tokenizer == "base" and not genome.task_vectors and genome.base_model:
         tokenizer = genome.base_model
     merge = {
-        "merge_method": _method(genome),
+        "merge_method": method,
         "base_model": genome.base_model if genome.task_vectors else None,
         "models": _entries(models, filters, sparse=method in SPARSE),
         "parameters": parameters | ({"int8_mask": True} if method in SPARSE else {}),
@@ -54,12 +56,6 @@ def build_evolve_space(genome: Genome) -> Space:
     merge = {key: value for key, value in merge.items() if value}
     count = len(models) * (1 + len(filters)) - ratio
     return Space(merge, count, ratio, bool(filters))
-
-
-def _method(genome: Genome) -> str:
-    if genome.merge_method != "slerp":
-        return genome.merge_method
-    return "nuslerp" if len(genome.models) == 2 else "multislerp"
 
 
 def _entries(

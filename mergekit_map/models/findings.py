@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mergekit_map.words import listed
+
 # An error makes the merge impossible or meaningless. A warning may make it worse than
 # expected. A note is good to know.
 Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -31,9 +33,5 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 def some(names: Sequence[str], shown: int = 3) -> str:
     """List the first of many names: ``'a', 'b' and 5 more``."""
-    listed = [repr(name) for name in names[:shown]]
-    if len(names) > shown:
-        listed.append(f"{len(names) - shown} more")
-    if len(listed) == 1:
-        return listed[0]
-    return f"{', '.join(listed[:-1])} and {listed[-1]}"
+    more = [f"{len(names) - shown} more"] if len(names) > shown else []
+    return listed([*map(repr, names[:shown]), *more])

@@ -60,11 +60,6 @@ class TensorHeader:
         return _FLOATS[self.dtype]
 
     @property
-    def itemsize(self) -> int:
-        """Count the bytes of an element of a floating-point tensor."""
-        return self.torch_dtype.itemsize
-
-    @property
     def width(self) -> int:
         """Count the elements of a row; every vector is a column."""
         return self.shape[-1] if len(self.shape) > 1 else 1
@@ -78,7 +73,7 @@ class TensorHeader:
         """Read rows of a floating-point tensor, as float32; (stop - start, width)."""
         if self.file is None:
             raise ValueError("the weights are not here")
-        row = self.width * self.itemsize
+        row = self.width * self.torch_dtype.itemsize
         with self.file.open("rb") as file:
             file.seek(self.start + start * row)
             data = bytearray(file.read((stop - start) * row))
@@ -126,12 +121,13 @@ def parse_headers(
             start, stop = (offset + int(o) for o in entry["data_offsets"])
             shape = tuple(int(n) for n in entry["shape"])
             file = path if here else None
-            headers[name] = TensorHeader(entry["dtype"], shape, start, stop, file)
+            header = TensorHeader(entry["dtype"], shape, start, stop, file)
+            count = header.n_elements
+            if header.is_float and stop - start != count * header.torch_dtype.itemsize:
+                raise _damaged(path, f"the size of {name} is not that of its shape")
+            headers[name] = header
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _damaged(path, "its header does not describe tensors") from None
-    for name, header in headers.items():
-        if header.is_float and header.n_bytes != header.n_elements * header.itemsize:
-            raise _damaged(path, f"the size of {name} is not that of its shape")
     return headers
 
 

@@ -41,7 +41,9 @@ def check_left_out(model: ModelFacts) -> Iterator[Finding]:
     """List the tensors of a base model that mergekit does not know."""
     if model.weights is None or any(n not in model.headers for n in model.weights):
         return  # its names are inferred, or converted
-    yield from _left_out(_tensors(model) - _known(model))
+    weights = model.weights.values()
+    known = {name for w in weights for name in (w.name, *(w.aliases or ()))}
+    yield from _left_out(_tensors(model) - known)
 
 
 def compare_layouts(
@@ -103,20 +105,15 @@ def _compare_shapes(
 ) -> Iterator[Finding]:
     other = []
     for name in names:
-        ours, theirs = base.headers[name].shape, mine.headers[name].shape
+        ours, theirs = mine.headers[name].shape, base.headers[name].shape
         if ours != theirs and not (name in free_rows and ours[1:] == theirs[1:]):
-            other.append(name)
-    if not other:
-        return
-    first = other[0]
-    cause = (
-        f"{first} has shape {list(mine.headers[first].shape)} here and "
-        f"{list(base.headers[first].shape)} in {base.name}"
-    )
-    if len(other) > 1:
-        cause = f"{len(other)} of its tensors have another shape: {cause}"
-    advice = "these are not fine-tunes of one model"
-    yield Finding("tensor-shapes", "error", cause, advice)
+            text = f"{name} has shape {list(ours)} here and {list(theirs)} in"
+            other.append(f"{text} {base.name}")
+    if other:
+        many = f"{len(other)} of its tensors have another shape: "
+        cause = f"{many if len(other) > 1 else ''}{other[0]}"
+        advice = "these are not fine-tunes of one model"
+        yield Finding("tensor-shapes", "error", cause, advice)
 
 
 def _left_out(names: Collection[str]) -> Iterator[Finding]:
@@ -129,11 +126,6 @@ def _left_out(names: Collection[str]) -> Iterator[Finding]:
 
 def _tensors(model: ModelFacts) -> set[str]:
     return {name for name in model.headers if not _CONSTANTS.search(name)}
-
-
-def _known(model: ModelFacts) -> set[str]:
-    weights = (model.weights or {}).values()
-    return {name for w in weights for name in (w.name, *(w.aliases or ()))}
 
 
 def _is_there(weight: WeightInfo, model: ModelFacts) -> bool:

@@ -26,7 +26,7 @@ from mergekit_map.models.lora import (
     check_adapter,
     read_adapter,
 )
-from mergekit_map.models.references import ModelPart, Reference, referenced_models
+from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_model, weights_fingerprint
 from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
 from mergekit_map.models.vocabularies import same_rows
@@ -109,21 +109,19 @@ def inspect_models(
 def _look_at(
     reference: str, name: str, key: KeyPath, options: MergeOptions, *, download: bool
 ) -> InspectedModel:
-    parsed = Reference.parse(reference)
+    parsed, facts = Reference.parse(reference), None
     front = str(parsed.model)
-    model = InspectedModel(reference, name, key, None, None, ())
     try:
         files = find_model(front, weights=download)
-    except MergeError as error:
-        model = _with(model, [Finding("model", "error", str(error))])
-    else:
         if files.is_adapter:
             cause = f"{front} is a LoRA adapter"
             advice = "write the model it was trained on in front: 'model: base+adapter'"
-            model = _with(model, [Finding("adapter-alone", "error", cause, advice)])
+            found = [Finding("adapter-alone", "error", cause, advice)]
         else:
             facts, found = read_facts(files, name, options)
-            model = _with(replace(model, facts=facts), found)
+    except MergeError as error:
+        found = [Finding("model", "error", str(error))]
+    model = InspectedModel(reference, name, key, facts, None, tuple(found))
     if parsed.adapter is None:
         return model
     return _look_at_adapter(model, front, str(parsed.adapter))
@@ -187,39 +185,34 @@ def _measure(
     known = {key: value for key, value in weights.items() if value is not None}
     if facts is None or base.reference not in known or len(known) < 2:
         return None, {}
-    others = {model.reference: model.facts for model in models[1:]}
     vocabulary = facts.vocabulary_tensors
     figures = measure_vectors(
         known[base.reference],
         {key: value for key, value in known.items() if key != base.reference},
         vocabulary,
         {
-            reference: vocabulary
-            for reference, other in others.items()
-            if other is not None and not same_rows(other.tokenizer, facts.tokenizer)
+            m.reference: vocabulary
+            for m in models[1:]
+            if m.facts is not None and not same_rows(m.facts.tokenizer, facts.tokenizer)
         },
     )
     names = {model.reference: model.name for model in models}
     judged = judge_weights(known, figures, names, _have_same_files, has_base=has_base)
-    return figures if has_base else _without_vectors(figures), judged
+    if not has_base:  # nor are there task vectors
+        models_alone = {
+            model: replace(figure, norm_ratio=None)
+            for model, figure in figures.models.items()
+        }
+        figures = replace(figures, models=models_alone, pairs={})
+    return figures, judged
 
 
-def _without_vectors(figures: Figures) -> Figures:
-    """Leave out what is said of task vectors, where there is no base model."""
-    models = {
-        model: replace(figure, norm_ratio=None)
-        for model, figure in figures.models.items()
-    }
-    return replace(figures, models=models, pairs={})
-
-
-def _have_same_files(one: str, other: str) -> bool:
-    return _all_weights(one) == _all_weights(other)
-
-
-def _all_weights(reference: str) -> list[list[str]]:
-    parts = Reference.parse(reference).parts
-    return [weights_fingerprint(find_model(str(part))) for part in parts]
+def _have_same_files(*references: str) -> bool:
+    one, other = (
+        [weights_fingerprint(find_model(str(p))) for p in Reference.parse(r).parts]
+        for r in references
+    )
+    return one == other
 
 
 def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
@@ -229,12 +222,11 @@ def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
 def _names(references: Sequence[str]) -> dict[str, str]:
     """Call folders by their last part, unless two have the same."""
     short = {
-        reference: "+".join(map(_short, Reference.parse(reference).parts))
+        reference: "+".join(
+            Path(str(part)).name if part.is_folder else str(part)
+            for part in Reference.parse(reference).parts
+        )
         for reference in references
     }
     names = list(short.values())
     return {r: name if names.count(name) == 1 else r for r, name in short.items()}
-
-
-def _short(part: ModelPart) -> str:
-    return Path(str(part)).name if part.is_folder else str(part)

@@ -46,8 +46,6 @@ class _Vocabulary(BaseModel):
 
 
 class _TokenizerFile(BaseModel):
-    """What is read of a tokenizer.json."""
-
     model: _Vocabulary | None = None
     added_tokens: list[_AddedToken] | None = None
     normalizer: Any = None

@@ -12,31 +12,19 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.lora import AdaptedWeights
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
 _BLOCK = 1 << 16  # elements read in one piece
 _CHUNK = 1 << 20  # elements of a model in memory at a time
 _GOLDEN = 0.6180339887498949  # spreads the pieces of one tensor after the other
-
-
-class Weights(Protocol):
-    """Tensors of which single rows can be read."""
-
-    @property
-    def headers(self) -> Mapping[str, TensorHeader]:
-        """Say what is known of every tensor."""
-        ...
-
-    def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Read rows as float32; (stop - start, width)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +36,9 @@ class StoredWeights:
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """Read rows as float32; (stop - start, width)."""
         return self.headers[name].read(start, stop)
+
+
+Weights: TypeAlias = StoredWeights | AdaptedWeights
 
 
 @dataclass(frozen=True)
@@ -116,17 +107,15 @@ def measure_vectors(
             if name not in (incomparable or {}).get(reference, ())
             and _is_like(weights.headers.get(name), header)
         }
-        is_matrix = len(header.shape) > 1 and name not in vocabulary
-        sums = _TensorSums(name, header, tuple(compared), is_matrix=is_matrix)
+        sums = _TensorSums(name, header, tuple(compared))
         for start, stop in _rows(header, share, index * _GOLDEN % 1):
             theta = base.read(name, start, stop).view(-1)
             others = [w.read(name, start, stop).view(-1) for w in compared.values()]
             sums.add(theta, others)
         tensors.append(sums)
-    pairs = combinations(models, 2)
     return Figures(
-        models={model: _of_model(model, tensors) for model in models},
-        pairs={pair: _of_pair(pair, tensors) for pair in pairs},
+        models={model: _of_model(model, tensors, vocabulary) for model in models},
+        pairs={pair: _of_pair(pair, tensors) for pair in combinations(models, 2)},
         base_not_finite=tuple(t.name for t in tensors if t.base["bad"]),
         n_read=sum(t.n_read for t in tensors),
         n_parameters=total,
@@ -155,7 +144,6 @@ def _rows(
         yield start, start + piece
 
 
-_OF_BASE = ("l1", "square", "filled", "bad")
 _OF_MODELS = ("l1", "square", "changed", "filled", "bad")
 _OF_PAIRS = ("products", "agreeing", "shared", "different")
 
@@ -163,28 +151,20 @@ _OF_PAIRS = ("products", "agreeing", "shared", "different")
 class _TensorSums:
     """Sums over what was read of one tensor, of which n models have one like it."""
 
-    def __init__(
-        self,
-        name: str,
-        header: TensorHeader,
-        compared: tuple[str, ...],
-        *,
-        is_matrix: bool,
-    ):
+    def __init__(self, name: str, header: TensorHeader, compared: Sequence[str]):
         n = len(compared)
         self.name, self.header, self.compared = name, header, compared
-        self.is_matrix = is_matrix
         self.n_read = 0
-        self.base = dict.fromkeys(_OF_BASE, 0.0)
-        self.models = {key: np.zeros(n) for key in _OF_MODELS}
-        self.pairs = {key: np.zeros((n, n)) for key in _OF_PAIRS}
+        self.base = dict.fromkeys(("l1", "square", "filled", "bad"), 0.0)
+        self.sums = {key: np.zeros(n) for key in _OF_MODELS}
+        self.sums |= {key: np.zeros((n, n)) for key in _OF_PAIRS}
 
     @property
     def factor(self) -> float:
         """Say how often what was read counts, to stand for the whole."""
         return self.header.n_elements / self.n_read
 
-    def add(self, theta: Tensor, others: Sequence[Tensor]) -> None:
+    def add(self, theta: Tensor, others: list[Tensor]) -> None:
         """Add what some elements say: ``theta`` (k,) of the base, others (k,) each."""
         self.n_read += len(theta)
         bad = ~torch.isfinite(theta)
@@ -194,7 +174,7 @@ class _TensorSums:
         self.base["filled"] += int(theta.count_nonzero())
         self.base["bad"] += int(bad.sum())
         if others:
-            self._add_models(theta, torch.stack(list(others)), bad)
+            self._add_models(theta, torch.stack(others), bad)
 
     def _add_models(self, theta: Tensor, weights: Tensor, bad: Tensor) -> None:
         """Add what elements (n, k) of the models say."""
@@ -202,52 +182,47 @@ class _TensorSums:
         vectors = (weights - theta).masked_fill_(wrong | bad, 0.0)
         signs = vectors.sign()
         filled = signs.abs()
-        of_models = {
+        new = {
             "l1": vectors.abs().sum(dim=1),
             "square": vectors.square().sum(dim=1),
             "changed": filled.sum(dim=1),
             "filled": weights.count_nonzero(dim=1),
             "bad": wrong.sum(dim=1),
-        }
-        of_pairs = {
             "products": vectors @ vectors.T,
             "agreeing": signs @ signs.T,  # equal signs less opposite ones
             "shared": filled @ filled.T,
         }
-        for key, value in of_models.items():
-            self.models[key] += value.double().numpy()
-        for key, value in of_pairs.items():
-            self.pairs[key] += value.double().numpy()
-        different = self.pairs["different"]
+        for key, value in new.items():
+            self.sums[key] += value.double().numpy()
+        different = self.sums["different"]
         for i, j in combinations(range(len(weights)), 2):
             if not different[i, j]:
                 different[i, j] = not torch.equal(vectors[i], vectors[j])
 
 
-def _of_model(model: str, tensors: Sequence[_TensorSums]) -> VectorFigures:
+def _of_model(
+    model: str, tensors: Sequence[_TensorSums], vocabulary: Collection[str]
+) -> VectorFigures:
     own = [(t, t.compared.index(model)) for t in tensors if model in t.compared]
     elements = sum(t.header.n_elements for t, _ in own)
     base = sum(t.factor * t.base["l1"] for t, _ in own)
     l1, changed = (
-        sum(t.factor * float(t.models[key][i]) for t, i in own)
+        sum(t.factor * float(t.sums[key][i]) for t, i in own)
         for key in ("l1", "changed")
     )
-    far = [
-        t
-        for t, i in own
-        if len(t.header.shape) > 1 and t.models["square"][i] > t.base["square"] > 0
-    ]
-    matrices, distant = (
-        sum(t.header.n_elements for t in group if t.is_matrix)
-        for group in ([t for t, _ in own], far)
+    matrices = [(t, i) for t, i in own if len(t.header.shape) > 1]
+    far = [t for t, i in matrices if t.sums["square"][i] > t.base["square"] > 0]
+    compared, distant = (
+        sum(t.header.n_elements for t in group if t.name not in vocabulary)
+        for group in ([t for t, _ in matrices], far)
     )
-    zeroed = [t for t, i in own if t.base["filled"] and not t.models["filled"][i]]
+    zeroed = [t for t, i in own if t.base["filled"] and not t.sums["filled"][i]]
     return VectorFigures(
         norm_ratio=l1 / base if base else None,
         changed=changed / elements if elements else None,
         estranged=tuple(t.name for t in far),
-        estranged_share=distant / matrices if matrices else 0.0,
-        not_finite=tuple(t.name for t, i in own if t.models["bad"][i]),
+        estranged_share=distant / compared if compared else 0.0,
+        not_finite=tuple(t.name for t, i in own if t.sums["bad"][i]),
         zeroed=tuple(t.name for t in zeroed),
         n_read=sum(t.n_read for t, _ in own),
         n_parameters=elements,
@@ -256,14 +231,12 @@ def _of_model(model: str, tensors: Sequence[_TensorSums]) -> VectorFigures:
 
 def _of_pair(pair: tuple[str, str], tensors: Sequence[_TensorSums]) -> PairFigures:
     total = dict.fromkeys(("one", "other", *_OF_PAIRS), 0.0)
-    for tensor in tensors:
-        if not set(pair) <= set(tensor.compared):
-            continue
+    for tensor in [t for t in tensors if set(pair) <= set(t.compared)]:
         i, j = (tensor.compared.index(model) for model in pair)
         for key in _OF_PAIRS:
-            total[key] += tensor.factor * float(tensor.pairs[key][i, j])
+            total[key] += tensor.factor * float(tensor.sums[key][i, j])
         for key, k in (("one", i), ("other", j)):
-            total[key] += tensor.factor * float(tensor.models["square"][k])
+            total[key] += tensor.factor * float(tensor.sums["square"][k])
     norms = math.sqrt(total["one"] * total["other"])
     shared = total["shared"]
     return PairFigures(

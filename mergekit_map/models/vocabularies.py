@@ -34,15 +34,15 @@ def compare_tokenizers(
 
     ``rows`` are those of the embeddings of each, which mergekit may be asked to align.
     """
+    if aligned:
+        rows = (rows[1], rows[1])
     if base is None:
-        return _compare_rows(name, rows) if not aligned else []
+        return _compare_rows(name, rows)
     if mine is None:
         cause = f"it holds no tokenizer, so its token ids are taken for those of {name}"
-        advice = (
-            "copy the tokenizer of the model that it was tuned from into its folder"
-        )
-        missing = Finding("tokenizer-missing", "warning", cause, advice)
-        return [missing, *([] if aligned else _compare_rows(name, rows))]
+        advice = "copy the tokenizer of the model that it was tuned from into its "
+        missing = Finding("tokenizer-missing", "warning", cause, f"{advice}folder")
+        return [missing, *_compare_rows(name, rows)]
     findings = list(_compare_tokens(mine, base, name, rows, aligned=aligned))
     if any(finding.code == "vocabulary" for finding in findings):
         return findings  # other differences follow from this one
@@ -67,14 +67,21 @@ def _compare_tokens(
 ) -> Iterator[Finding]:
     if mine.ids is None or base.ids is None:
         yield from _compare_models(mine, base, name)
-        yield from _compare_rows(name, rows) if not aligned else ()
+        yield from _compare_rows(name, rows)
         return
     here = {index: token for token, index in mine.ids.items()}
     there = {index: token for token, index in base.ids.items()}
     other = sorted(i for i in there.keys() & here.keys() if here[i] != there[i])
     grave = [i for i in other if there[i] not in base.added or here[i] in base.ids]
     if other and aligned:
-        yield from _compare_aligned(mine.ids, base.ids, name)
+        common = len(mine.ids.keys() & base.ids.keys()) / len(base.ids)
+        if common < _LITTLE_IN_COMMON:
+            cause = (
+                f"its tokenizer shares only {common:.0%} of the tokens of {name}, so "
+                "most rows of the aligned embeddings come from one model alone"
+            )
+            advice = "merge models of one family"
+            yield Finding("vocabulary-overlap", "warning", cause, advice)
     elif grave:
         index = grave[0]
         cause = (
@@ -120,24 +127,8 @@ def _compare_counts(
 def _compare_rows(name: str, rows: tuple[Any, Any]) -> list[Finding]:
     if rows[0] == rows[1]:
         return []
-    cause = (
-        f"its embeddings have {rows[0]} rows (vocab_size), those of {name} {rows[1]}"
-    )
-    return [Finding("vocabulary-size", "error", cause, _ALIGN)]
-
-
-def _compare_aligned(
-    mine: Mapping[str, int], base: Mapping[str, int], name: str
-) -> list[Finding]:
-    common = len(mine.keys() & base.keys()) / len(base)
-    if common >= _LITTLE_IN_COMMON:
-        return []
-    cause = (
-        f"its tokenizer shares only {common:.0%} of the tokens of {name}, so most rows "
-        "of the aligned embeddings come from one model alone"
-    )
-    advice = "merge models of one family"
-    return [Finding("vocabulary-overlap", "warning", cause, advice)]
+    cause = f"its embeddings have {rows[0]} rows (vocab_size), those of {name} "
+    return [Finding("vocabulary-size", "error", f"{cause}{rows[1]}", _ALIGN)]
 
 
 def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> list[Finding]:

@@ -45,7 +45,8 @@ def refuse_foreign_code(
     folder = RunFolder(config.parent)
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
     code += ["the backend"] if backend is not None else []
-    if code and _is_run(folder) and not _is_sealed(folder, text):
+    is_run = folder.manifest.exists() or (folder.path / LOCK_NAME).exists()
+    if code and is_run and not _is_sealed(folder, text):
         raise ArtifactError(
             f"{folder.path} was not written on this machine, and its configuration "
             f"names code that would run here: {', '.join(code)}; look at {config}, and "
@@ -57,10 +58,6 @@ def _names_code(task: TaskSpec) -> bool:
     if isinstance(task, LmEvalTask):  # a file of tasks may name functions
         return Path(task.lm_eval).suffix in {".yaml", ".yml"}
     return isinstance(task, PythonTask)
-
-
-def _is_run(folder: RunFolder) -> bool:
-    return folder.manifest.exists() or (folder.path / LOCK_NAME).exists()
 
 
 def _is_sealed(folder: RunFolder, text: str) -> bool:

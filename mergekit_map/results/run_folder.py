@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import Field, JsonValue
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.files import unwritable
 from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import Line, Record, one_line, read_record
@@ -145,10 +145,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ArtifactError(
-                f"{self.path} cannot be written: {error}; name a folder you may write "
-                "to"
-            ) from None
+            raise unwritable(self.path, error) from None
         open_run(self.path)
 
 
@@ -158,29 +155,18 @@ def open_run(path: Path) -> RunFolder:
     Raises:
         ArtifactError: it holds a link, or something that is neither file nor folder.
     """
-    for found in _entries(path):
-        if not (found.is_dir(follow_symlinks=False) or _is_plain_file(found)):
-            kind = "a symbolic link" if found.is_symlink() else "no ordinary file"
-            raise ArtifactError(
-                f"{found.path} is {kind}, and a run folder holds files and folders "
-                "alone; put the file itself there, or remove it"
-            )
+    for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
+        for found in (Path(folder, name) for name in sorted([*folders, *files])):
+            mode = found.lstat().st_mode
+            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                kind = "a symbolic link" if found.is_symlink() else "no ordinary file"
+                raise ArtifactError(
+                    f"{found} is {kind}, and a run folder holds files and folders "
+                    "alone; put the file itself there, or remove it"
+                )
     return RunFolder(path)
 
 
-def _entries(folder: str | Path) -> Iterable[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise ArtifactError(f"{folder} cannot be read: {error}") from None
-    for entry in found:
-        yield entry
-        if entry.is_dir(follow_symlinks=False):
-            yield from _entries(entry.path)
-
-
-def _is_plain_file(entry: os.DirEntry[str]) -> bool:
-    return stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)
+def _refuse_unreadable(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise ArtifactError(f"{error.filename} cannot be read: {error}") from None

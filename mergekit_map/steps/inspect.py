@@ -13,7 +13,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import SOUP
-from mergekit_map.merging.footprint import Need, disk_needs, memory_needs, shortages
+from mergekit_map.merging.footprint import Need, needs, shortages
 from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
@@ -136,6 +136,8 @@ def inspect_config(
     if draft.merge is not None:
         family = inspect_models(draft.merge, draft.options, download=False)
     models = family.models
+    names = {model.reference: model.name for model in models}
+    pairs = family.figures.pairs.items() if family.figures else ()
     sound = not any(has_errors(model.findings) for model in models)
     here = all(m.facts is not None and m.facts.files.fetched is None for m in models)
     project, problems = finish_draft(draft, plan=sound and here)
@@ -144,7 +146,10 @@ def inspect_config(
         mergeable=sound and not problems,
         problems=[Place(draft.file.locate(p.key), p.message) for p in problems],
         models=[_model(model, draft, family.figures) for model in models],
-        pairs=_pairs(family),
+        pairs=[
+            Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)
+            for (one, other), pair in pairs
+        ],
         weights=_weights(family),
         plan=None if project is None else _plan(project, models),
     )
@@ -220,15 +225,6 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
     )
 
 
-def _pairs(family: Family) -> list[Pair]:
-    names = {model.reference: model.name for model in family.models}
-    pairs = family.figures.pairs.items() if family.figures else ()
-    return [
-        Pair((names[one], names[other]), figures.cosine, figures.sign_conflicts)
-        for (one, other), figures in pairs
-    ]
-
-
 def _weights(family: Family) -> WeightsRead:
     figures, models = family.figures, family.models
     return WeightsRead(
@@ -245,8 +241,7 @@ def _weights(family: Family) -> WeightsRead:
 def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
-    memory = memory_needs(space, spec, options, models)
-    disk = disk_needs(space, spec, options, models)
+    memory, disk = needs(space, spec, options, models)
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -255,5 +250,5 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
         memory=memory,
         disk=disk,
-        shortages=[need for needs in (memory, disk) for need in shortages(needs)],
+        shortages=[*shortages(memory), *shortages(disk)],
     )

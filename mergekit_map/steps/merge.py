@@ -14,7 +14,7 @@ from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.choosing import chosen_as
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front import Merge
 from mergekit_map.results.log import open_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
@@ -63,7 +63,8 @@ def merge_point(
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
         point = _measure_checkpoint(part, folder, place, selection, reporter)
-        front = _front_with(point, selection, run)
+        front = RunFolder(run).read_front().with_point(selection.index, point)
+        front = chosen_as(front, selection.index, selection.front.select)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
         record = MergeRecord(out.name, selection.recipe, command, front, tasks)
@@ -82,12 +83,6 @@ def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> N
             f"{selection.index}: its coefficients give another one; search again, or "
             "merge the recipe itself with mergekit-yaml if it is what you want"
         )
-
-
-def _front_with(point: Merge, selection: Selection, run: Path) -> Front:
-    """Give the front as it is known now that a point of it is merged and measured."""
-    front = RunFolder(run).read_front().with_point(selection.index, point)
-    return chosen_as(front, selection.index, selection.front.select)
 
 
 def _measure_checkpoint(

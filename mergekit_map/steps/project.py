@@ -149,8 +149,7 @@ def read_draft(
     if not trust_run:
         refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
     tasks, wrong = load_tasks(specs, directory)
-    problems += more
-    problems += [Problem(("map", "tasks", p.task, *p.key), p.message) for p in wrong]
+    problems += [*more, *wrong]
     problems += check_gradients(file.merge, spec) if spec is not None else []
     options = options or MergeOptions()
     return Draft(file, directory, options, spec, tasks, merge, problems)

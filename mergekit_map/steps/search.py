@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from mergekit_map.files import digest, write_atomically
@@ -61,11 +62,10 @@ def _search_nested(
         measure(study, anchors, evaluate, log, reporter.progress)
         evaluations = matching(study, log)
 
-    def search(pair: Project, folder: Path) -> Front:
-        return search_front(pair, folder, reporter)
-
-    folder = RunFolder(run)
-    front, surrogates, recipes = search_pairs(project, evaluations, folder, search)
+    search = partial(search_front, reporter=reporter)
+    front, surrogates, recipes = search_pairs(
+        project, evaluations, RunFolder(run), search
+    )
     _write_results(project, front, surrogates, recipes, run)
     return front
 

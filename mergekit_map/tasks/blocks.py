@@ -36,20 +36,12 @@ def make_blocks(
     length = min(length, len(inputs))
     if length == 0:
         return Blocks(inputs.reshape(0, 1), targets.reshape(0, 1))
-    n_full = len(inputs) // length
-    parts = [(0, n_full * length, 0)]  # start, stop, positions already scored
-    if n_full * length < len(inputs):
-        start = len(inputs) - length
-        parts.append((start, len(inputs), n_full * length - start))
-    rows, goals = [], []
-    for start, stop, repeated in parts:
-        goal = targets[start:stop].clone()
-        goal[:repeated] = NOT_SCORED
-        rows.append(inputs[start:stop].view(-1, length))
-        goals.append(goal.view(-1, length))
-    blocks = Blocks(torch.cat(rows), torch.cat(goals))
-    keep = (blocks.targets != NOT_SCORED).any(dim=1)
-    return Blocks(blocks.inputs[keep], blocks.targets[keep])
+    starts = torch.arange(0, len(inputs), length).clamp(max=len(inputs) - length)
+    positions = starts[:, None] + torch.arange(length)  # (n, length)
+    goals = targets[positions]
+    goals[-1, : -len(inputs) % length] = NOT_SCORED
+    keep = (goals != NOT_SCORED).any(dim=1)
+    return Blocks(inputs[positions[keep]], goals[keep])
 
 
 def _make_stream(

@@ -46,13 +46,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return [_plain(value.func), _plain(value.args), _plain(value.keywords)]
     if callable(value):
-        return [_name(value), _source_hash(value)]
+        # Not its module: lm-eval names those of local tasks by absolute path.
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        return [str(name), _source_hash(value)]
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-
-
-def _name(function: Any) -> str:
-    # Not the module: lm-eval names the modules of local tasks by absolute path.
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _source_hash(function: Any) -> str | None:

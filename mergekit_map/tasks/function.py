@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -19,10 +18,9 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.specs import PythonTask
-from mergekit_map.errors import EvaluationError, nearest
+from mergekit_map.errors import EvaluationError, InvalidTask, nearest
 from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.fingerprint import fingerprint
-from mergekit_map.tasks.problem import InvalidTask
 from mergekit_map.tasks.surroundings import separate_randomness
 
 _KEY = ("python",)
@@ -76,29 +74,22 @@ def prepare_function(
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:
-    with _first_on_path(directory):
-        importlib.invalidate_caches()
-        try:
-            module = sys.modules.get(module_name)
-            if module is None:
-                return importlib.import_module(module_name)
-            # Its file may have been edited, or another folder have one of that name.
-            return importlib.reload(module)
-        except Exception as error:
-            raise InvalidTask(
-                _KEY,
-                f"module {module_name!r} cannot be imported: "
-                f"{type(error).__name__}: {error}; it is looked for in the working "
-                "directory and among the installed packages",
-            ) from error
-
-
-@contextlib.contextmanager
-def _first_on_path(directory: Path) -> Iterator[None]:
     entry = str(directory.resolve())
     sys.path.insert(0, entry)
+    importlib.invalidate_caches()
     try:
-        yield
+        module = sys.modules.get(module_name)
+        if module is None:
+            return importlib.import_module(module_name)
+        # Its file may have been edited, or another folder have one of that name.
+        return importlib.reload(module)
+    except Exception as error:
+        raise InvalidTask(
+            _KEY,
+            f"module {module_name!r} cannot be imported: {type(error).__name__}: "
+            f"{error}; it is looked for in the working directory and among the "
+            "installed packages",
+        ) from error
     finally:
         sys.path.remove(entry)
 

@@ -19,12 +19,11 @@ import lm_eval
 from lm_eval.models.dummy import DummyLM
 
 from mergekit_map.config.specs import LmEvalTask
-from mergekit_map.errors import nearest
+from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.measurement import Metric
 from mergekit_map.tasks.fingerprint import fingerprint
-from mergekit_map.tasks.harness_files import find_tasks, load_problem
+from mergekit_map.tasks.harness_files import find_tasks, setting_up
 from mergekit_map.tasks.lm_eval_patches import build_requests, cached_templates
-from mergekit_map.tasks.problem import InvalidTask
 from mergekit_map.tasks.surroundings import quiet, separate_randomness
 
 # By name, for aggregations of this module; a task's own may be on another scale.
@@ -66,13 +65,14 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         loaded = find_tasks(spec.lm_eval, directory)
         subject = _choose_subject(loaded, spec)
         _set_shots(loaded, spec)
-        results = _rehearse(loaded)
+        with setting_up(), separate_randomness():
+            results: Mapping[str, Any] = lm_eval.evaluate(
+                lm=DummyLM(), task_dict=loaded, limit=2, bootstrap_iters=0
+            )
         reading = _choose_reading(results, subject, loaded, spec)
         metric = _describe_metric(results, loaded, spec)
-        try:
+        with setting_up():
             build_requests(loaded, spec.limit)
-        except Exception as error:
-            raise load_problem(error) from error
     identity = _fingerprint(loaded, subject, reading, spec)
     limit, chat = spec.limit, spec.apply_chat_template
     return HarnessTask(name, metric, identity, loaded, subject, reading, limit, chat)
@@ -102,17 +102,6 @@ def _set_shots(loaded: Mapping[str, Any], spec: LmEvalTask) -> None:
             )
         shots = own if spec.num_fewshot is None else spec.num_fewshot
         task.set_config("num_fewshot", shots or 0)
-
-
-def _rehearse(loaded: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        with separate_randomness():
-            results: Mapping[str, Any] = lm_eval.evaluate(
-                lm=DummyLM(), task_dict=loaded, limit=2, bootstrap_iters=0
-            )
-    except Exception as error:
-        raise load_problem(error) from error
-    return results
 
 
 def _choose_reading(

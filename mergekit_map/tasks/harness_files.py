@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ import yaml
 from datasets.exceptions import DatasetNotFoundError
 from lm_eval.tasks import TaskManager
 
-from mergekit_map.errors import nearest
-from mergekit_map.tasks.problem import InvalidTask
+from mergekit_map.errors import InvalidTask, nearest
 
 _KEY = ("lm_eval",)
 
@@ -39,17 +39,23 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
     return _load(manager, name)
 
 
-def load_problem(error: Exception) -> InvalidTask:
-    """Phrase what lm-eval or the code of a task raised, with what to do."""
-    text = f"lm-eval cannot set this task up: {type(error).__name__}: {error}"
-    if isinstance(error, ConnectionError | DatasetNotFoundError):
-        text += "; check the name of its dataset and, offline, that it is in the cache"
-    elif isinstance(error, FileNotFoundError):
-        text += (
-            "; relative data_files of a task YAML start at the working directory "
-            f"{Path.cwd()}, not at the YAML's folder: write absolute paths"
-        )
-    return InvalidTask(_KEY, text)
+@contextlib.contextmanager
+def setting_up() -> Iterator[None]:
+    """Phrase what lm-eval or the code of a task raises inside, with what to do."""
+    try:
+        yield
+    except Exception as error:
+        text = f"lm-eval cannot set this task up: {type(error).__name__}: {error}"
+        if isinstance(error, ConnectionError | DatasetNotFoundError):
+            text += (
+                "; check the name of its dataset and, offline, that it is in the cache"
+            )
+        elif isinstance(error, FileNotFoundError):
+            text += (
+                "; relative data_files of a task YAML start at the working directory "
+                f"{Path.cwd()}, not at the YAML's folder: write absolute paths"
+            )
+        raise InvalidTask(_KEY, text) from error
 
 
 @functools.cache
@@ -90,10 +96,8 @@ def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str
 
 
 def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
-    try:
+    with setting_up():
         loaded: Mapping[str, Any] = manager.load([name])
-    except Exception as error:
-        raise load_problem(error) from error
     return loaded
 
 

@@ -164,21 +164,17 @@ def _measure(task: HarnessTask, lm: HFLM) -> Measurement:
         value=float(readings[task.reading]),
         stderr=_standard_error(task, metric, samples),
         n=sum(len(found) for found in samples.values()),
-        details=_other_readings(readings, task.reading),
+        details={
+            key: float(value)
+            for key, value in readings.items()
+            if "," in key and key != task.reading and isinstance(value, Real)
+        },
         samples=tuple(
             _record(sample, leaf, metric, task.loaded["tasks"][leaf].OUTPUT_TYPE)
             for leaf, found in samples.items()
             for sample in found
         ),
     )
-
-
-def _other_readings(readings: Mapping[str, Any], chosen: str) -> dict[str, float]:
-    return {
-        key: float(value)
-        for key, value in readings.items()
-        if "," in key and key != chosen and isinstance(value, Real)
-    }
 
 
 def _record(
@@ -208,18 +204,15 @@ def _plain(value: Any) -> Any:
 def _standard_error(
     task: HarnessTask, metric: str, samples: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> float | None:
-    sizes = [len(found) for found in samples.values() if found]
-    errors = [
-        _leaf_standard_error(
-            task.loaded["tasks"][leaf].aggregation().get(metric, metrics.mean),
-            [sample[metric] for sample in found],
-        )
-        for leaf, found in samples.items()
-        if found
-    ]
-    known = [error for error in errors if error is not None]
-    if len(known) < len(errors):
-        return None
+    sizes, known = [], []
+    for leaf, found in samples.items():
+        if found:
+            mean = task.loaded["tasks"][leaf].aggregation().get(metric, metrics.mean)
+            error = _leaf_standard_error(mean, [sample[metric] for sample in found])
+            if error is None:
+                return None
+            sizes.append(len(found))
+            known.append(error)
     group = task.loaded["groups"].get(task.subject)
     if group is None:
         return known[0]

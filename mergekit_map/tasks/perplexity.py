@@ -9,7 +9,7 @@ total equals its ``loglikelihood_rolling`` with ``add_bos_token=False``.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,29 +89,19 @@ def prepare_perplexity(
     blocks = make_blocks(
         task.documents, tokenizer, length=length, max_tokens=task.max_tokens
     )
-    vocabulary = _vocabulary(model)
+    embeddings = model.get_input_embeddings().weight
+    assert isinstance(embeddings, torch.Tensor)
+    vocabulary = len(embeddings)
     _check(blocks, vocabulary)
     on_cpu = model.device.type == "cpu"
     max_bytes = _MAX_LOGIT_BYTES_CPU if on_cpu else _MAX_LOGIT_BYTES
     rows = max(1, max_bytes // (4 * vocabulary * blocks.inputs.shape[1]))
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
+    measure = functools.partial(_measure, model, on_device, rows)
     if differentiate is None:
-        return functools.partial(_measure, model, on_device, rows)
+        return measure
     keeps_bits = _keeps_bits(model, on_device, rows, differentiate)
-    return functools.partial(
-        _measure_with_gradient,
-        model,
-        on_device,
-        rows,
-        differentiate,
-        keeps_bits=keeps_bits,
-    )
-
-
-def _vocabulary(model: PreTrainedModel) -> int:
-    embeddings = model.get_input_embeddings().weight
-    assert isinstance(embeddings, torch.Tensor)
-    return len(embeddings)
+    return functools.partial(measure, differentiate, keeps_bits=keeps_bits)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:
@@ -128,34 +118,40 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
         )
 
 
-def _measure(model: PreTrainedModel, blocks: Blocks, rows: int) -> Measurement:
-    with torch.inference_mode():
-        losses = _block_losses(model, blocks, rows)
-    return _measurement(blocks, losses.tolist())
-
-
-def _measure_with_gradient(
+def _measure(
     model: PreTrainedModel,
     blocks: Blocks,
     rows: int,
-    differentiate: Differentiate,
+    differentiate: Differentiate | None = None,
     *,
-    keeps_bits: bool,
+    keeps_bits: bool = False,
 ) -> Measurement:
-    """Measure, going back through the model after each batch of rows.
+    """Measure; with ``differentiate`` going back through the model after each batch.
 
-    The value is that of ``_measure``, by a pass of its own where it has to be.
+    The value is the same, by a pass of its own unless that way ``keeps_bits``.
     """
-    with differentiate() as derivatives:
-        losses = _block_losses(model, blocks, rows, backward=True)
-    measured = (
-        _measurement(blocks, losses.tolist())
-        if keeps_bits
-        else _measure(model, blocks, rows)
+    tokens = (blocks.targets != NOT_SCORED).sum(dim=1).tolist()
+    gradient = None
+    if differentiate is not None:
+        with differentiate() as derivatives:
+            losses = _block_losses(model, blocks, rows, backward=True).tolist()
+        gradient = {name: value / sum(tokens) for name, value in derivatives.items()}
+    if not keeps_bits:
+        with torch.inference_mode():
+            losses = _block_losses(model, blocks, rows).tolist()
+    value = sum(losses) / sum(tokens)
+    return Measurement(
+        value=value,
+        stderr=ratio_standard_error(losses, tokens),
+        n=len(tokens),
+        # torch's exp: infinity where the loss is too large, not an exception.
+        details={"perplexity": torch.tensor(value, dtype=torch.float64).exp().item()},
+        samples=tuple(
+            {"block": i, "loss": loss / count, "tokens": count}
+            for i, (loss, count) in enumerate(zip(losses, tokens, strict=True))
+        ),
+        gradient=gradient,
     )
-    tokens = int((blocks.targets != NOT_SCORED).sum())
-    gradient = {name: value / tokens for name, value in derivatives.items()}
-    return replace(measured, gradient=gradient)
 
 
 def _keeps_bits(
@@ -171,22 +167,6 @@ def _keeps_bits(
     with differentiate():
         kept = _block_losses(model, batch, rows)
     return torch.equal(plain, kept)
-
-
-def _measurement(blocks: Blocks, losses: list[float]) -> Measurement:
-    tokens = (blocks.targets != NOT_SCORED).sum(dim=1).tolist()
-    value = sum(losses) / sum(tokens)
-    return Measurement(
-        value=value,
-        stderr=ratio_standard_error(losses, tokens),
-        n=len(losses),
-        # torch's exp: infinity where the loss is too large, not an exception.
-        details={"perplexity": torch.tensor(value, dtype=torch.float64).exp().item()},
-        samples=tuple(
-            {"block": i, "loss": loss / count, "tokens": count}
-            for i, (loss, count) in enumerate(zip(losses, tokens, strict=True))
-        ),
-    )
 
 
 def _block_losses(

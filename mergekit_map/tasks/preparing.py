@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -28,8 +29,6 @@ _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
     "checkpoint_activations"
 )
-
-T = TypeVar("T")
 
 
 def prepare_tasks(
@@ -55,22 +54,17 @@ def prepare_tasks(
     model.train(mode=False)
 
     @functools.cache  # shared by all lm-eval tasks
-    def opened_backend() -> Any:
-        assert backend is not None
-        return open_backend(Path(str(model.name_or_path)), backend, batch_size)
-
-    @functools.cache
     def harness_model(max_length: int | None) -> Any:
-        if backend is not None:
-            return opened_backend()
-        return make_harness_model(model, tokenizer, batch_size, max_length)
+        if backend is None:
+            return make_harness_model(model, tokenizer, batch_size, max_length)
+        if max_length is not None:  # which is the backend's own matter
+            return harness_model(None)
+        return open_backend(Path(str(model.name_or_path)), backend, batch_size)
 
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
-        prepare = functools.partial(
-            _prepare, task, model, tokenizer, harness_model, differentiate
-        )
-        measure = _locate(name, model, prepare)
+        with _located(name, model):
+            measure = _prepare(task, model, tokenizer, harness_model, differentiate)
         measures[name] = functools.partial(_measure, name, model, task.metric, measure)
     return measures
 
@@ -99,32 +93,28 @@ def _prepare(
 def _measure(
     name: str, model: PreTrainedModel, metric: Metric, measure: Measure
 ) -> Measurement:
-    return _locate(name, model, lambda: _check_range(measure(), metric))
-
-
-def _check_range(measurement: Measurement, metric: Metric) -> Measurement:
     """Refuse a value that cannot be; NaN and infinity are for the caller to judge."""
-    value = measurement.value
-    below = metric.lower is not None and value < metric.lower
-    above = metric.upper is not None and value > metric.upper
-    if math.isfinite(value) and (below or above):
-        raise EvaluationError(
-            f"values must lie in [{metric.lower}, {metric.upper}], got {value}; state "
-            "the range of the metric with 'range:'"
-        )
+    with _located(name, model):
+        measurement = measure()
+        value, (lower, upper) = measurement.value, metric.ends
+        if math.isfinite(value) and not lower <= value <= upper:
+            raise EvaluationError(
+                f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
+                "state the range of the metric with 'range:'"
+            )
     return measurement
 
 
-def _locate(name: str, model: PreTrainedModel, step: Callable[[], T]) -> T:
-    """Run a step and say of which task and model its failure is."""
+@contextlib.contextmanager
+def _located(name: str, model: PreTrainedModel) -> Iterator[None]:
+    """Say of which task and model a failure inside is."""
     place = f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"
     try:
-        return step()
+        yield
     except EvaluationError as error:
         raise EvaluationError(f"{place}: {error}") from error
     except Exception as error:
-        out_of_memory = isinstance(error, torch.OutOfMemoryError)
-        hint = _OUT_OF_MEMORY if out_of_memory else ""
+        hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""
         raise EvaluationError(
             f"{place}: could not be measured: {type(error).__name__}: {error}{hint}"
         ) from error

@@ -10,8 +10,7 @@ from typing import Any
 import datasets
 
 from mergekit_map.config.specs import TextSource
-from mergekit_map.errors import nearest
-from mergekit_map.tasks.problem import InvalidTask
+from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.tasks.surroundings import quiet
 
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted
@@ -61,38 +60,36 @@ def _parse_lines(text: str, field: str) -> list[str]:
         if not line.strip():
             continue
         try:
-            documents.append(_take_field(json.loads(line), field))
+            record = json.loads(line)
         except json.JSONDecodeError as error:
             problems.append(f"line {number} is not JSON: {error.msg}")
-        except _BadRecord as error:
-            problems.append(f"line {number}: {error}")
-    if problems:
-        raise InvalidTask(("perplexity", "file"), _shortened(problems))
+            continue
+        if wrong := _problem(record, field):
+            problems.append(f"line {number}: {wrong}")
+        else:
+            documents.append(record[field])
+    _refuse("file", problems)
     return documents
 
 
-class _BadRecord(Exception):
-    """A record without the text."""
-
-
-def _take_field(record: Any, field: str) -> str:
+def _problem(record: Any, field: str) -> str | None:
     if not isinstance(record, dict):
-        raise _BadRecord(f"a JSON object was expected, got {type(record).__name__}")
+        return f"a JSON object was expected, got {type(record).__name__}"
     if field not in record:
-        raise _BadRecord(f"there is no field {field!r}; {nearest(field, record)}")
-    value = record[field]
-    if not isinstance(value, str):
-        raise _BadRecord(
-            f"field {field!r} must be a string, got {type(value).__name__}; name a "
-            "field that holds text with 'field:'"
-        )
-    return value
+        return f"there is no field {field!r}; {nearest(field, record)}"
+    if isinstance(record[field], str):
+        return None
+    return (
+        f"field {field!r} must be a string, got {type(record[field]).__name__}; name a "
+        "field that holds text with 'field:'"
+    )
 
 
-def _shortened(problems: Sequence[str]) -> list[str]:
-    rest = len(problems) - _SHOWN_PROBLEMS
-    shown = list(problems[:_SHOWN_PROBLEMS])
-    return [*shown, f"and {rest} more lines like these"] if rest > 0 else shown
+def _refuse(key: str, problems: Sequence[str]) -> None:
+    if problems:
+        rest = len(problems) - _SHOWN_PROBLEMS
+        more = [f"and {rest} more lines like these"] if rest > 0 else []
+        raise InvalidTask(("perplexity", key), [*problems[:_SHOWN_PROBLEMS], *more])
 
 
 def _read_dataset(source: TextSource, directory: Path) -> list[str]:
@@ -117,16 +114,7 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
         text = f"{source.dataset!r} has no field {source.field!r}; "
         hint = nearest(source.field, rows.column_names)
         raise InvalidTask(("perplexity", "field"), text + hint)
-    return _strings(list(rows[source.field]), source.field)
-
-
-def _strings(column: list[Any], field: str) -> list[str]:
-    problems = []
-    for number, value in enumerate(column):
-        try:
-            _take_field({field: value}, field)
-        except _BadRecord as error:
-            problems.append(f"row {number}: {error}")
-    if problems:
-        raise InvalidTask(("perplexity", "field"), _shortened(problems))
+    column: list[str] = list(rows[source.field])
+    wrong = (_problem({source.field: value}, source.field) for value in column)
+    _refuse("field", [f"row {n}: {text}" for n, text in enumerate(wrong) if text])
     return column

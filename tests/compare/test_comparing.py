@@ -53,9 +53,10 @@ def compared(
         invoke("search", str(write_config(folder, family)), str(run))
         front = json.loads((run / "front.json").read_text())
         searched = len(lines(run))
-        for stop in (38, 50):  # within MOEA/D, then within AdaMerging
+        # Within MOEA/D, after random merges on both tasks, then within AdaMerging.
+        for stop, kind in ((2 * BUDGET + 6, "opponent"), (3, "next-token entropy")):
             with pytest.MonkeyPatch.context() as stopping:
-                stop_after(stopping, stop)
+                stop_after(stopping, stop, kind)
                 assert "stopped; all finished" in compare(run, code=130)
         assert not (run / "compare").exists()
         yield Compared(run, front, searched, compare(run))
@@ -101,13 +102,14 @@ def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
     return invoke("compare", *map(str, runs), *numbers, *more, code=code)
 
 
-def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
-    """Let a number of measurements pass, then press Ctrl-C."""
+def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:
+    """Let a number of measurements of a role or task pass, then press Ctrl-C."""
     original: Callable[..., Any] = Bench._report
     passed = iter(range(count))
 
     def report(bench: Any, progress: Any) -> None:
-        if next(passed, None) is None:
+        of_kind = kind in {"", progress.role, progress.task}
+        if of_kind and next(passed, None) is None:
             raise KeyboardInterrupt("stopped")
         original(bench, progress)
 

@@ -48,6 +48,7 @@ def lines_of(pages: tuple[str, ...]) -> list[str]:
     return [line for page in pages for line in page.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", ["english", "code", "math"])
 def test_no_document_is_both_trained_on_and_held_out(
     corpus: Corpus, domain: str

@@ -58,6 +58,7 @@ def test_linear_merges_have_the_derivatives_of_their_loss(added: Opened) -> None
         assert min(map(abs, found.values())) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "parameters"),
     [
@@ -127,6 +128,7 @@ def test_tied_embeddings_count_at_both_ends(make_model: Callable[..., Path]) -> 
     assert found == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "dtype", "tolerance"),
     [

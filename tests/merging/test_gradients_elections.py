@@ -71,6 +71,7 @@ def with_elections_fixed(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ties", "della"])
 def test_in_a_box_without_an_election_that_turns_the_elected_signs_are_fixed(
     method: str, distant: dict[str, Path]
@@ -86,6 +87,7 @@ def test_in_a_box_without_an_election_that_turns_the_elected_signs_are_fixed(
         assert found == pytest.approx(differences(merge, coefficients, 1e-7), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("ties", {}), ("dare_ties", {"normalize": True, "lambda": 0.5})],

@@ -115,6 +115,7 @@ def merge_with_stock_mergekit(recipes: list[Path]) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["linear", "multislerp", "nuslerp"])
 def test_other_methods_with_a_weight_per_model(
     method: str, family: dict[str, Path], tmp_path: Path
@@ -144,6 +145,7 @@ def test_map_methods_merge_as_the_built_in_ones(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -161,6 +163,7 @@ def test_shared_parameters(
     assert_ships_what_it_measures(space, tmp_path)
 
 
+@pytest.mark.slow
 def test_many_models_add_up_in_mergekits_order(
     make_model: Callable[..., Path], family_bf16: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ def test_sharded_checkpoints(make_model: Callable[..., Path], tmp_path: Path) ->
     assert_ships_what_it_measures(space, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["union", "base"])
 def test_tokenizers_of_different_size(
     source: str, make_model: Callable[..., Path], tmp_path: Path
@@ -269,6 +273,7 @@ def test_fixed_weights_filters_gradients_and_a_listed_base(
     assert weights[2:] == [[0.0, 0.7], 0.3]
 
 
+@pytest.mark.slow
 def test_a_gradient_between_a_number_and_a_coefficient_is_exact(
     make_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -281,6 +286,7 @@ def test_a_gradient_between_a_number_and_a_coefficient_is_exact(
     assert_ships_what_it_measures(space_of(merge), tmp_path)
 
 
+@pytest.mark.slow
 def test_adapters(family: dict[str, Path], tmp_path: Path) -> None:
     import peft
 

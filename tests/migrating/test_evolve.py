@@ -87,6 +87,7 @@ def invoke(*arguments: str) -> click.testing.Result:
     return result
 
 
+@pytest.mark.slow
 def test_what_mergekit_evolve_searched_is_searched_and_merged(
     evolve: dict[str, Any],
 ) -> None:
@@ -180,6 +181,7 @@ GENOMES: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GENOMES)
 def test_every_kind_of_genome_is_taken(
     name: str, evolve: dict[str, Any], family: dict[str, Path]

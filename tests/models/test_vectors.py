@@ -280,6 +280,7 @@ def adapted(
     return read, load_file(folder / "merged" / "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_adapter_is_merged_as_peft_merges_it(

@@ -24,6 +24,7 @@ def front(tasks: list[str], n_points: int = 5) -> Front:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.picture
 @pytest.mark.parametrize("n_tasks", [1, 2, 3, 5])
 def test_draws_a_panel_for_each_pair_of_tasks(n_tasks: int, tmp_path: Path) -> None:

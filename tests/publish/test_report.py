@@ -44,6 +44,7 @@ def changed(path: Path, change: Callable[[Any], None]) -> None:
     path.write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
     finished_run: Make, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_names_with_markup_stay_within_the_data(finished_run: Make) -> None:
     assert page.count("alert(1)") == data.count("alert(1)")
 
 
+@pytest.mark.slow
 def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
     finished_run: Make,
 ) -> None:
@@ -208,6 +210,7 @@ def test_slices_meet_in_their_point(finished_run: Make) -> None:
             np.testing.assert_allclose(at, predicted, rtol=0, atol=0.01)
 
 
+@pytest.mark.slow
 def test_merges_of_groups_lie_in_their_plane_and_others_nowhere(
     finished_run: Make,
 ) -> None:
@@ -229,6 +232,7 @@ def test_a_merge_outside_the_box_lies_nowhere(finished_run: Make) -> None:
     np.testing.assert_array_equal(places, [[1.0, 0.0], [np.nan, np.nan]])
 
 
+@pytest.mark.slow
 def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     finished_run: Make,
 ) -> None:
@@ -326,6 +330,7 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     assert content["points"][0]["recipe"].count("merge_method") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.picture
 @pytest.mark.parametrize(
     ("name", "panels"), [("one", (1, 1)), ("failing", (4, 1)), ("three", (3, 3))]

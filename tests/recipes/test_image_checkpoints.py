@@ -75,6 +75,7 @@ def test_a_classifier_keeps_its_head_and_what_is_measured_is_shipped(
         assert torch.equal(measured[name], tensor), name
 
 
+@pytest.mark.slow
 def test_a_classifier_runs_through_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

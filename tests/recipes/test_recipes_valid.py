@@ -90,6 +90,7 @@ def test_all_recipes_are_looked_at_and_listed() -> None:
     assert all(script.name in used for script in scripts)
 
 
+@pytest.mark.slow
 @ALL
 def test_a_recipe_is_accepted(path: Path) -> None:
     _, spec, space = load(path)
@@ -230,6 +231,7 @@ def test_a_wrong_command_is_noticed() -> None:
         parse(["mergekit-map", "run", "french_arabic.yml", "out", "--cdua"])
 
 
+@pytest.mark.slow
 @ALL
 def test_the_header_states_the_planned_evaluations(path: Path, tmp_path: Path) -> None:
     _, spec, space = load(path)

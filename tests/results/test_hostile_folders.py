@@ -181,6 +181,7 @@ def mutations(content: Any, rng: random.Random, count: int) -> Iterator[Any]:
         yield copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["front.json", "manifest.json", "surrogates.json"])
 def test_a_damaged_file_is_one_sentence(name: str) -> None:
     path = Path("run") / name
@@ -199,6 +200,7 @@ def test_a_damaged_file_is_one_sentence(name: str) -> None:
     assert seen == {0, 2}
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_one_sentence_with_its_line() -> None:
     lines = Path("run/evaluations.jsonl").read_text().splitlines()
     for content in mutations(json.loads(lines[3]), random.Random(1), 40):

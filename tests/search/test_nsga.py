@@ -61,6 +61,7 @@ def test_the_front_of_two_bowls_is_the_segment_between_their_centres(d: int) -> 
     assert (np.diff(along) < 0).all()  # increasing in the first task
 
 
+@pytest.mark.slow
 @pytest.mark.whole_front
 def test_the_front_of_three_bowls_is_their_triangle() -> None:
     centres = np.array([[0.1, 0.2], [0.9, 0.3], [0.4, 0.8]])
@@ -77,6 +78,7 @@ def test_the_front_of_three_bowls_is_their_triangle() -> None:
     assert distance.max() < 0.12
 
 
+@pytest.mark.slow
 @pytest.mark.whole_front
 def test_the_non_convex_front_of_dtlz2_is_an_eighth_of_the_unit_sphere() -> None:
     problem = get_problem("dtlz2", n_var=7, n_obj=3)
@@ -115,6 +117,7 @@ def test_one_task_has_one_best_point(d: int) -> None:
     np.testing.assert_allclose(front, np.minimum(centre, 1), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "m"), [(1, 2), (2, 4), (3, 5), (8, 8), (10, 2), (2, 12)])
 def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> None:
     tasks = random_tasks(d, m, seed=d + m)
@@ -261,6 +264,7 @@ def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.whole_front
 @pytest.mark.parametrize(
     ("bounds", "n_tasks", "value", "message"),
     [

@@ -12,6 +12,7 @@ from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS)
 def test_loo_r2_is_that_of_explicit_refits(link: Link) -> None:
     X, y = noisy_data(link)

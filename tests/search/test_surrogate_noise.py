@@ -62,6 +62,7 @@ def test_a_fit_through_every_point_is_as_uncertain_as_they_are(link: Link) -> No
     np.testing.assert_allclose(fitted.stderr(X), noise, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
 @pytest.mark.parametrize("n", [6, 12])
 def test_standard_errors_match_the_scatter_of_repeated_studies(

@@ -46,6 +46,7 @@ def measured(
         return {task: measure() for task, measure in merges.at(coefficients).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_gradients_come_with_perplexity_and_change_nothing_else(
     config: dict[str, Any], checkpoint: bool

@@ -36,6 +36,8 @@ from mergekit_map.steps.evaluate import MergeEvaluator
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import finished_project
 
+pytestmark = pytest.mark.slow  # nothing else depends on this strategy
+
 
 @pytest.fixture(scope="module")
 def models(family: dict[str, Path], make_model: Callable[..., Path]) -> dict[str, Path]:

@@ -92,6 +92,7 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     assert np.mean(shares) > 0.45
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     study = two_tasks(make_study(evaluations=15))
     whole = Recorder(losses)

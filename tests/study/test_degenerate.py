@@ -97,6 +97,7 @@ def test_tasks_that_agree_completely_leave_one_merge(tmp_path: Path) -> None:
     assert front.mean(axis=0) == pytest.approx([0.3, 0.6], abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surrogate", ["quadratic", "regularized", "residual_gp"])
 def test_a_constant_task_has_no_say(tmp_path: Path, surrogate: str) -> None:
     tasks = {"flat": (ACCURACY, lambda _: 0.25), "bowl": (LOSS, bowl(0.3, 0.6))}
@@ -160,6 +161,7 @@ def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None
     assert front[:, 3:] == pytest.approx(0.4, abs=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.whole_front
 def test_more_tasks_than_models_are_no_obstacle(tmp_path: Path) -> None:
     centres = np.random.default_rng(0).uniform(0.2, 0.8, size=(5, 2))

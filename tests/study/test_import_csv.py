@@ -97,6 +97,7 @@ def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
     return [{**m, **{task: bowl(m, task) for task in IDEAL}} for m in merges]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["sobol", "grid"])
 def test_a_search_that_imports_all_finds_the_same_front(
     design: str, tmp_path: Path
@@ -208,6 +209,7 @@ def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
     assert silence == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
     share: float, tmp_path: Path
@@ -497,6 +499,7 @@ def search(*arguments: str) -> click.testing.Result:
     return click.testing.CliRunner().invoke(main, ["search", "config.yml", *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_imports_and_measures_the_front_alone(
     config: dict[str, Any],
 ) -> None:

@@ -131,6 +131,7 @@ def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     study = make_study("abc", evaluations=7, remeasure=2)
     whole = measuring(own_corner)
@@ -284,6 +285,7 @@ def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
                     assert value == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_group_of_several_models_takes_the_bounds_that_all_share(
     tmp_path: Path,
 ) -> None:

@@ -63,6 +63,7 @@ def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None
     assert len(roles(tmp_path)) < 2 * 20
 
 
+@pytest.mark.slow
 def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None:
     study = study_of(evaluations=18, refine=True)
 
@@ -80,6 +81,7 @@ def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None
     assert np.median(across) < 0.15
 
 
+@pytest.mark.slow
 def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> None:
     study = study_of(evaluations=16, refine=True, surrogate="regularized")
     whole = landscape(ripple=0.05)
@@ -93,6 +95,7 @@ def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> N
         assert evaluate.calls == whole.calls
 
 
+@pytest.mark.slow
 def test_refinement_is_fitted(tmp_path: Path) -> None:
     study = study_of(evaluations=16, refine=True)
 

@@ -62,6 +62,7 @@ def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) 
     assert 3 * 2 <= roles.count("front") <= 4 * 2
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was_stopped(study: Study, tmp_path: Path) -> None:
     whole = Recorder(bowls)
     run(study, tmp_path / "whole", whole)

@@ -9,12 +9,11 @@ import torch
 from transformers import LlamaForCausalLM
 
 from mergekit_map.config.specs import PythonTask
-from mergekit_map.errors import EvaluationError
+from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.function import PythonFunction, load_function
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.tasks.problem import InvalidTask
 
 numbers = count()
 

@@ -70,6 +70,7 @@ def assert_equal_samples(mine: Measurement, theirs: list[dict[str, Any]]) -> Non
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"num_fewshot": 2}, {"limit": 7}, {"limit": 0.2}], ids=str
 )
@@ -106,6 +107,7 @@ def test_bfloat16_models_are_scored_as_by_the_command(
     assert_equal_samples(result, expected["samples"]["choices"])
 
 
+@pytest.mark.slow
 def test_chat_templates_are_applied_as_by_the_command(
     folder: Path, model: LlamaForCausalLM
 ) -> None:
@@ -148,6 +150,7 @@ def test_rolling_tasks_are_scored_as_by_the_command(
     assert words.stderr is not None
 
 
+@pytest.mark.slow
 def test_rolling_tasks_of_long_models_see_2048_tokens(
     folder: Path, tokenizer: Any, documents: list[str]
 ) -> None:
@@ -166,6 +169,7 @@ def test_rolling_tasks_of_long_models_see_2048_tokens(
     assert result.value == theirs["results"]["rolling"]["bits_per_byte,none"]
 
 
+@pytest.mark.slow
 def test_groups_have_the_value_and_error_of_lm_eval(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:
@@ -241,6 +245,7 @@ def test_values_follow_weights_overwritten_in_place(
     assert first.samples != expected.samples
 
 
+@pytest.mark.slow
 def test_tasks_do_not_change_each_other(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:

@@ -57,11 +57,11 @@ def test_all_problems_of_all_tasks_are_found_together(folder: Path) -> None:
     tasks, problems = load_tasks(specs, folder)
 
     assert list(tasks) == ["choices", "text", "own"]
-    assert [(p.task, p.key) for p in problems] == [
-        ("bad text", ("perplexity", "file")),
-        ("bad text", ("perplexity", "file")),
-        ("bad metric", ("metric",)),
-        ("bad code", ("python",)),
+    assert [p.key for p in problems] == [
+        ("map", "tasks", "bad text", "perplexity", "file"),
+        ("map", "tasks", "bad text", "perplexity", "file"),
+        ("map", "tasks", "bad metric", "metric"),
+        ("map", "tasks", "bad code", "python"),
     ]
     assert "did you mean 'score'" in problems[-1].message
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from mergekit_map.config.specs import PerplexityTask, TextSource
+from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.loading import load_tasks
-from mergekit_map.tasks.problem import InvalidTask
 from mergekit_map.tasks.text import read_documents
 
 

@@ -30,6 +30,7 @@ from inspect_seeds import (
 from safetensors.torch import load_file
 
 
+@pytest.mark.slow
 def test_one_run_names_the_cause_of_every_incompatibility(
     base: Path, make_model: MakeModel, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_models_whose_weights_are_not_here_are_named(
     assert "Weights that are not here were not read (me/a)" in text
 
 
+@pytest.mark.slow
 def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
     config = configure(base, models)
