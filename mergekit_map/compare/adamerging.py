@@ -53,9 +53,6 @@ def minimise_entropy(
 
     ``measure`` leaves a measurement with its gradient in the log, unless it is there.
     Coefficients stay in [0, 1], as in the authors' program.
-
-    Raises:
-        EvaluationError: a measurement failed or has no gradient.
     """
     (task,) = study.tasks
     c = np.full(len(study.bounds), START)

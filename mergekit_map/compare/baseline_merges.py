@@ -115,20 +115,16 @@ def _config(
 ) -> Config:
     kept = {k: v for k, v in space.template.items() if k not in _REPLACED}
     config: Config = {"merge_method": method, **copy.deepcopy(kept)}
-    _name_base_tokenizer(config, space.template.get("base_model"))
+    # The tokenizer stays that of the searched base: a baseline may have another.
+    searched, tokenizer = space.template.get("base_model"), config.get("tokenizer")
+    for place, key in ((config, "tokenizer_source"), (tokenizer or {}, "source")):
+        if searched is not None and place.get(key) == "base":
+            place[key] = searched
     if base is not None:
         config["base_model"] = base
     parameters = {"parameters": dict(each)} if each else {}
     config["models"] = [{"model": m, **copy.deepcopy(parameters)} for m in models]
     return config
-
-
-def _name_base_tokenizer(config: Config, base: str | None) -> None:
-    """Say which tokenizer is that of the base: a baseline may have another base."""
-    tokenizer: Config = config.get("tokenizer") or {}
-    for place, key in ((config, "tokenizer_source"), (tokenizer, "source")):
-        if base is not None and place.get(key) == "base":
-            place[key] = base
 
 
 def _fixed(config: Config) -> MergeSpace:

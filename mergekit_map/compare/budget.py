@@ -47,11 +47,7 @@ class Budget:
         self.Y = np.empty((0, self.m))  # what that gave
 
     def spend(self, U: FloatArray) -> FloatArray:
-        """Evaluate the rows of U (k, d), or the first ``left`` of them.
-
-        Returns:
-            The metrics of the rows evaluated; fewer than k where the budget ended.
-        """
+        """Evaluate the rows of U (k, d), or the first ``left``; returns metrics."""
         asked = np.clip(U[: self.left], 0.0, 1.0)
         if len(asked) == 0:
             return np.empty((0, self.m))

@@ -95,16 +95,18 @@ def compare_runs(
         MergeError: models or tasks have changed since a search.
     """
     check_opponents(spec)
-    projects = [_comparable(run, options, spec) for run in runs]
-    for project in projects:
-        check_contest(project.study(), spec)
     searches = [
-        _search(run, name, project, spec)
-        for run, name, project in zip(runs, _names(runs), projects, strict=True)
+        _search(run, name, options, spec)
+        for run, name in zip(runs, _names(runs), strict=True)
     ]
     for search in searches:
         reporter.notice(_cost_in_words(search))
-    percent = all(_is_of_shares(search.front) for search in searches)
+    # Metrics that can be added up as they are, as the paper's can.
+    percent = all(
+        (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
+        for search in searches
+        for metric in search.front.metrics.values()
+    )
     comparison = Comparison(
         budget=spec.budget,
         preferences=spec.preferences,
@@ -123,7 +125,9 @@ def compare_runs(
     return tables
 
 
-def _comparable(run: Path, options: MergeOptions, spec: ComparisonSpec) -> Project:
+def _search(
+    run: Path, name: str, options: MergeOptions, spec: ComparisonSpec
+) -> _Search:
     project = finished_project(run, options, trust_run=spec.trust_run)
     if project.nests_checkpoints:
         raise ConfigError(
@@ -131,10 +135,7 @@ def _comparable(run: Path, options: MergeOptions, spec: ComparisonSpec) -> Proje
             "that others can search; compare a search with another strategy, or with a "
             "method that elects no signs, such as dare_linear"
         )
-    return project
-
-
-def _search(run: Path, name: str, project: Project, spec: ComparisonSpec) -> _Search:
+    check_contest(project.study(), spec)
     front = RunFolder(run).read_front()
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
@@ -223,11 +224,3 @@ def _names(runs: Sequence[Path]) -> list[str]:
         name if names.count(name) == 1 else f"{run.resolve().parent.name}/{name}"
         for name, run in zip(names, runs, strict=True)
     ]
-
-
-def _is_of_shares(front: Front) -> bool:
-    """Tell whether all metrics can be added up as they are, as the paper's can."""
-    return all(
-        (m.higher_is_better, m.lower, m.upper) == (True, 0, 1)
-        for m in front.metrics.values()
-    )

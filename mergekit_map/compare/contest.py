@@ -112,10 +112,7 @@ def hold_contest(
     log: EvaluationLog,
     measure: MeasureMerges,
 ) -> Contest:
-    """Measure the points of a front, and let every opponent use its budget.
-
-    EvaluationError where no point, or no merge of an opponent, could be measured.
-    """
+    """Measure the points of a front, and let every opponent use its budget."""
     ours = measure("front", points)
     if np.isnan(ours).any(axis=1).all():
         raise EvaluationError(

@@ -26,15 +26,10 @@ def win_rate(
 ) -> float:
     """Compare k points of each front, every pair in every task (section 4.1).
 
-    Returns the share of comparisons that ours wins, in [0, 1]. The paper counts ties
-    as lost; we count them half, so that a front ties with itself and the rates of the
-    two sides sum to 1.
-
-    Args:
-        ours: (n, m) metrics.
-        theirs: (n', m) metrics.
-        rng: Draws k points of each, with replacement from a front of fewer than k.
-        k: Points per front, at least 1.
+    Returns the share of comparisons that ours (n, m) wins over theirs (n', m), in
+    [0, 1]. The paper counts ties as lost; we count them half, so that a front ties with
+    itself and the rates of the two sides sum to 1. Points are drawn with replacement
+    from a front of fewer than k.
     """
     _check_pair(ours, theirs)
     if k < 1:

@@ -4,7 +4,7 @@ Notation: ``m`` tasks, ``Y`` (k, m) measured metrics, larger is better; ``P``
 preferences (P, m), each adds up to 1. Measurements that failed are NaN in what comes
 in, and rows with one count for nothing.
 
-The paper's section 4 and its appendix, on the measures of ``search.indicators``.
+The paper's section 4 and its appendix, on the measures of ``indicators.py``.
 """
 
 from __future__ import annotations

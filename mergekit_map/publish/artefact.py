@@ -14,6 +14,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -90,17 +91,14 @@ def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
 def run_files(run: Path, names: PublicNames) -> list[PublicFile]:
     """List the files of a run folder that make its search known to others."""
     found = {path for pattern in _OF_A_RUN for path in run.glob(pattern)}
-    files = [
-        replace(file, path=f"{RUN_FOLDER}/{file.path}")
-        for file in _public_files(run, found, names, _REWRITERS)
-    ]
+    files = _public_files(run, found, names, _REWRITERS)
     # What is drawn cannot be rewritten, and names a model as the front does.
-    paths = [PurePosixPath(f.path) for f in files if f.rewritten]
+    paths = [PurePosixPath(file.path) for file in files if file.rewritten]
     told = {path.parent for path in paths if path.name == "front.json"}
     return [
-        file
-        for file, path in ((file, PurePosixPath(file.path)) for file in files)
-        if path.suffix != ".png" or path.parent not in told
+        replace(file, path=f"{RUN_FOLDER}/{file.path}")
+        for file in files
+        if not (file.path.endswith(".png") and PurePosixPath(file.path).parent in told)
     ]
 
 
@@ -135,29 +133,21 @@ def _public(
     return PublicFile(target, path if rewritten == text else rewritten.encode())
 
 
-def _public_json(text: str, names: PublicNames, _: Path) -> str:
-    content = json.loads(text)
-    return _json_like(text, content, names.content(content))
-
-
-def _public_origins(text: str, names: PublicNames, _: Path) -> str:
-    content = json.loads(text)
-    return _json_like(text, content, _with_origins(content, names))
-
-
-def _with_origins(part: Any, names: PublicNames) -> Any:
+def _with_origins(names: PublicNames, part: Any) -> Any:
     if isinstance(part, Mapping):
         return {
             key: names.reference(value)
             if key in _ORIGINS and isinstance(value, str) and is_local(value)
-            else _with_origins(value, names)
+            else _with_origins(names, value)
             for key, value in part.items()
         }
-    return [_with_origins(v, names) for v in part] if isinstance(part, list) else part
+    return [_with_origins(names, v) for v in part] if isinstance(part, list) else part
 
 
-def _json_like(text: str, content: Any, public: Any) -> str:
+def _public_json(text: str, rename: Callable[[Any], Any]) -> str:
     """Write JSON as it was written, if it has to be written anew."""
+    content = json.loads(text)
+    public = rename(content)
     if public == content:
         return text
     indent = re.match(r"[\[{]\n( +)", text)
@@ -165,8 +155,8 @@ def _json_like(text: str, content: Any, public: Any) -> str:
     return json.dumps(public, indent=width, ensure_ascii=text.isascii()) + "\n"
 
 
-def _public_lines(text: str, names: PublicNames, path: Path) -> str:
-    lines = [_public_json(line, names, path) for line in text.splitlines() if line]
+def _public_lines(text: str, names: PublicNames, _: Path) -> str:
+    lines = [_public_json(line, names.content) for line in text.splitlines() if line]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -206,7 +196,7 @@ def _public_config(config: Any, names: PublicNames) -> Any:
 
 
 _REWRITERS: Mapping[str, _Rewrite] = {
-    ".json": _public_json,
+    ".json": lambda text, names, _: _public_json(text, names.content),
     ".jsonl": _public_lines,
     ".yml": _public_yaml,
     ".yaml": _public_yaml,
@@ -214,4 +204,7 @@ _REWRITERS: Mapping[str, _Rewrite] = {
     ".html": lambda text, names, _: names.text(text),
     ".md": lambda text, names, _: names.text(text),
 }
-_OF_A_CHECKPOINT: Mapping[str, _Rewrite] = {**_REWRITERS, ".json": _public_origins}
+_OF_A_CHECKPOINT: Mapping[str, _Rewrite] = {
+    **_REWRITERS,
+    ".json": lambda text, names, _: _public_json(text, partial(_with_origins, names)),
+}

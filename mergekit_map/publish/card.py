@@ -50,11 +50,7 @@ class MergeRecord:
 
 
 def write_card(folder: Path, record: MergeRecord) -> None:
-    """Write ``README.md`` and its picture into the folder of a checkpoint.
-
-    Raises:
-        ArtifactError: its ``config.json`` cannot be read.
-    """
+    """Write ``README.md`` and its picture into the folder of a checkpoint."""
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
     front = Front.model_validate_json(
@@ -73,8 +69,7 @@ def write_card(folder: Path, record: MergeRecord) -> None:
         model_name=record.name if results else None,
         eval_results=results or None,
     )
-    for key, value in (licence.metadata() if licence else {}).items():
-        data[key] = value
+    vars(data).update(licence.metadata() if licence else {})
     sections = {
         MODELS: models_section(configs, names),
         "Predicted and measured": measured_section(front),

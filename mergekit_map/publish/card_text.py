@@ -182,8 +182,7 @@ def published_card(card: ModelCard, publication: Publication) -> str:
         heading = f"# {escaped(str(data['model_name']))}\n"
         text = text.replace(heading, f"# {escaped(publication.name)}\n", 1)
         data["model_name"] = publication.name
-    for key, value in publication.licence.metadata().items():
-        data[key] = value
+    vars(data).update(publication.licence.metadata())
     if publication.renamed:
         known = data.get("base_model", [])
         known = [known] if isinstance(known, str) else known

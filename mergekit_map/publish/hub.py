@@ -114,10 +114,7 @@ def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
 
 
 def check_card(api: HfApi, card: str) -> list[str]:
-    """Let the Hub check the metadata of a card; returns what it warns of.
-
-    ArtifactError where the Hub would refuse the card.
-    """
+    """Let the Hub check the metadata of a card; returns what it warns of."""
     with told(api, "the model card"):
         answer = get_session().post(
             f"{api.endpoint}/api/validate-yaml",
@@ -168,12 +165,7 @@ def upload(
 
 @contextmanager
 def told(api: HfApi, what: str) -> Iterator[None]:
-    """Say in our words what the Hub refuses, and what to do.
-
-    Raises:
-        HubError: in the place of what huggingface_hub raises.
-        OSError: a file of this machine cannot be read.
-    """
+    """Say in our words what the Hub refuses, and what to do; OSErrors of files stay."""
     try:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,11 +73,7 @@ class Private:
 
 
 def refuse_leaks(files: Iterable[PublicFile], private: Private) -> None:
-    """Look into every file; of weights, into the header.
-
-    Raises:
-        ArtifactError: with each place where there is a local path or a token.
-    """
+    """Raise ArtifactError with each place where there is a local path or a token."""
     found = [
         f"{f.path}:{line}: {what}" for f in files for line, what in _leaks(f, private)
     ]
@@ -118,15 +115,8 @@ def _other_paths(data: _Bytes, known: re.Pattern[bytes]) -> Iterator[tuple[int, 
     for match in _ABSOLUTE.finditer(data):
         path = _shown(match).rstrip(".")  # of a sentence
         common = path.startswith(tuple(f"{folder}/" for folder in _COMMON))
-        if not common and not known.match(match[0]) and _exists(path):
+        if not common and not known.match(match[0]) and os.path.exists(path):
             yield _line(data, match), f"the local path {path}"
-
-
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # too long for a path
-        return False
 
 
 @contextmanager

@@ -13,19 +13,19 @@ from mergekit_map.results.log import ASSESSING, Role, by_merge
 from mergekit_map.results.surrogates import predict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredMerge:
     """A merge; what is a tuple of many goes by task, if not said otherwise."""
 
     label: str | None  # of an anchor
-    point: int | None  # of the front
+    point: int | None = None  # of the front
     roles: tuple[Role, ...]  # why it was measured
     coefficients: tuple[float | None, ...]
     measured: tuple[Reading, ...]
     errors: tuple[str | None, ...]
     fitted: tuple[bool, ...]  # whether the surrogate of the task knows it
-    seconds: float | None
-    at: Sequence[float] | None  # on the axes of the surrogates, None where none is
+    seconds: float | None = None
+    at: Sequence[float] | None = None  # on the axes of the surrogates, if there
     predicted: tuple[Reading, ...]
 
 
@@ -70,14 +70,11 @@ def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
     m, d = len(front.tasks), len(front.coefficients)
     return MeasuredMerge(
         label=anchor.label,
-        point=None,
         roles=("anchor",),
         coefficients=(None,) * d,
         measured=tuple(anchor.measured.values()),
         errors=(None,) * m,
         fitted=(False,) * m,
-        seconds=None,
-        at=None,
         predicted=(UNKNOWN,) * m,
     )
 

@@ -113,12 +113,8 @@ def plan_push(
 ) -> Plan:
     """Settle files, card and licence of a checkpoint, and look at the repository.
 
-    Args:
-        folder: What ``mergekit-map merge`` wrote.
-        run: The folder of its search, if that goes along.
-        wishes: Where to, and how.
-        api: The Hub; it is asked, and not changed.
-        ask: Is called for the licence if nothing else tells it.
+    The folder of the search, ``run``, may go along. The Hub is asked and not changed,
+    and the user only for the licence, if nothing else tells it.
 
     Raises:
         ArtifactError: a folder is not what it should be, or a file holds a local path
@@ -130,16 +126,8 @@ def plan_push(
     configs, card = _documents(folder / RECIPE_FILE), read_card(folder)
     if run is not None:
         _refuse_another_search(run, configs)
-    own = [path.resolve() for path in (folder, run) if path is not None]
-    places = [*own, Path.cwd(), Path.home(), Path(HF_HUB_CACHE)]
-    names = _public_names(run, configs, wishes.parents, places)
+    names, private = _public_and_private(folder, run, configs, wishes.parents, api)
     files = checkpoint_files(folder, names) + (run_files(run, names) if run else [])
-    private = Private(
-        token=api.token if isinstance(api.token, str) else None,
-        models=[*names.folders, *names.hub_ids, *map(str, own)],
-        places=[*map(str, places), names.directory],
-        home=str(Path.home()),
-    )
     refuse_leaks(files, private)
     target = find_target(api, wishes.repo)
     visibility = _visibility(target, wishes)
@@ -204,21 +192,31 @@ def _refuse_another_search(run: Path, configs: Configs) -> None:
         )
 
 
-def _public_names(
+def _public_and_private(
+    folder: Path,
     run: Path | None,
     configs: Configs,
     parents: Mapping[str, str],
-    places: Sequence[Path],
-) -> PublicNames:
+    api: HfApi,
+) -> tuple[PublicNames, Private]:
     models, directory = models_of(configs), "/"
     if run is not None:
         folders = [run, *(p.parent for p in run.glob("nested/pair-*/manifest.json"))]
         found = [RunFolder(folder).read_manifest() for folder in folders]
         models += [model for known in found for model in known.models]
         directory = found[0].directory
+    own = [str(path.resolve()) for path in (folder, run) if path is not None]
+    home = str(Path.home())
+    places = [*own, str(Path.cwd()), home, str(Path(HF_HUB_CACHE)), directory]
     # Texts of errors name temporary files.
-    mentioned: list[str | Path] = [*places, directory, tempfile.gettempdir()]
-    return public_names(models, parents, mentioned, directory)
+    others = [*places, tempfile.gettempdir()]
+    names = public_names(models, parents, others, directory)
+    return names, Private(
+        token=api.token if isinstance(api.token, str) else None,
+        models=[*names.folders, *names.hub_ids, *own],
+        places=places,
+        home=home,
+    )
 
 
 def _visibility(target: Target, wishes: Wishes) -> bool:

@@ -114,19 +114,12 @@ def public_names(
 ) -> PublicNames:
     """Name models: by Hub id where that is known, else by the name of their folder.
 
-    Args:
-        references: The models as recipes name them, local ones by absolute path.
-        parents: Hub ids of local models, by their path or the name of their folder.
-        places: Other folders of this machine that files may mention.
-        directory: Where relative paths of configurations start.
-
-    Raises:
-        ConfigError: ``parents`` has a model that is none of these, or may be several.
+    ``references`` has local models by absolute path; ``parents`` their Hub ids, by path
+    or by the name of the folder: ConfigError where one is none of them or several.
     """
     paths = [part.path for r in references for part in Reference.parse(r).parts]
     local = list(dict.fromkeys(path for path in paths if is_local(path)))
-    cached = {path: hub_snapshot(path) for path in local}
-    hub_ids = {path: hub_id for path, hub_id in cached.items() if hub_id}
+    hub_ids = {path: hub_id for path in local if (hub_id := hub_snapshot(path))}
     hub_ids |= _answers(local, parents or {})
     folders: dict[str, str] = {}
     for path in local:
@@ -140,17 +133,18 @@ def _answers(local: Sequence[str], parents: Mapping[str, str]) -> dict[str, str]
     answers = {}
     for given, hub_id in parents.items():
         full = str(Path(given).expanduser().resolve())
-        found = [path for path in local if path == full or Path(path).name == given]
+        named = [path for path in local if Path(path).name == given]
+        found = [full] if full in local else named
         if not found:
             names = {Path(path).name for path in local}
             known = nearest(given, names) if names else "all models are of the Hub"
             raise ConfigError(f"--parent: no local model is called {given!r}; {known}")
-        if len(found) > 1 and full not in found:
+        if len(found) > 1:
             raise ConfigError(
                 f"--parent: {given!r} may be any of {', '.join(found)}; give the path "
                 f"of the one that is {hub_id}"
             )
-        answers[full if full in found else found[0]] = hub_id
+        answers[found[0]] = hub_id
     return answers
 
 
@@ -188,9 +182,8 @@ def _models(part: Any) -> Iterator[str]:
         for key in ("base_model", "model"):
             if isinstance(part.get(key), str):
                 yield part[key]
-        for value in part.values():
-            yield from _models(value)
-    elif isinstance(part, list):
+        part = list(part.values())
+    if isinstance(part, list):
         for item in part:
             yield from _models(item)
 

@@ -51,9 +51,7 @@ class Report:
 def write_report(run: Path, page: Path | None = None) -> Report:
     """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
 
-    Args:
-        run: The folder of the search, where the pictures go.
-        page: Where the page goes; by default into the folder of the search.
+    They go into the folder of the search; only the page may go elsewhere.
 
     Raises:
         ArtifactError: the search is not finished, or a file cannot be read or written.
@@ -88,7 +86,8 @@ def report_page(content: Mapping[str, object]) -> str:
         style=_page_file("report.css"),
         plotly=plotly,
         script=script,
-        content=_inert(drawn),
+        # JSON that ends no element and opens no comment, whatever is in it.
+        content=json.dumps(drawn, allow_nan=False).replace("<", "\\u003c"),
     )
 
 
@@ -104,17 +103,9 @@ def _as_parsed(script: str) -> str:
 
 def _policy(*scripts: str) -> str:
     """Allow these scripts, styles that plotly sets, and pictures made on the page."""
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-
-
-def _sha256(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _inert(content: Mapping[str, object]) -> str:
-    """Write JSON that ends no element and opens no comment, whatever is in it."""
-    return json.dumps(content, allow_nan=False).replace("<", "\\u003c")

@@ -149,5 +149,5 @@ const choosing = (() => {
     return values.reduce((total, value) => total + value, 0);
   }
 
-  return { choose, readLimit, bestSingleModel, sharesOf, utilitiesOf, scale };
+  return { choose, readLimit, bestSingleModel, sharesOf };
 })();
