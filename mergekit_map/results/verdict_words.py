@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.verdicts import (
     Ahead,
@@ -20,34 +22,32 @@ def verdicts_in_words(front: Front) -> tuple[str, ...]:
     return tuple(line for found in judge(front) for line in _in_words(front, found))
 
 
-def _in_words(front: Front, verdict: Verdict) -> list[str]:
+def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
     match verdict:
         case TradeOff(kind="trade-off"):
-            return _trading(front, verdict)
+            yield from _trading(front, verdict)
         case TradeOff():
-            return [_no_tradeoff(front, verdict)]
+            yield f"There is no trade-off: {_no_tradeoff(front, verdict)}."
         case PoorFit():
-            return [_poor_fit(front, verdict)]
+            yield _poor_fit(front, verdict)
         case AnchorCompared():
-            return _anchor(front, verdict)
+            yield from _anchor(front, verdict)
         case Held():
-            return _held(front, verdict)
+            yield from _held(front, verdict)
         case Ahead():
             more = ["", " So does 1 more.", f" So do {verdict.others} more."]
-            return [_dominates(front, verdict) + more[min(verdict.others, 2)]]
+            yield _dominates(front, verdict) + more[min(verdict.others, 2)]
 
 
 def _no_tradeoff(front: Front, found: TradeOff) -> str:
+    best = f"point {found.best}"
     if found.kind == "one point":
         tasks = "all tasks" if len(front.tasks) > 1 else listed(front.tasks)
-        return (
-            f"There is no trade-off: one merge is best on {tasks}: point {found.best}."
-        )
+        return f"one merge is best on {tasks}: {best}"
+    text = f"{best} is within noise of the best on every task"
     if found.kind == "within noise":
         text = "the whole front differs by less than the noise on every task"
-    else:
-        text = f"point {found.best} is within noise of the best on every task"
-    return f"There is no trade-off: as predicted, {text}; take point {found.best}."
+    return f"as predicted, {text}; take {best}"
 
 
 def _trading(front: Front, found: TradeOff) -> list[str]:
@@ -81,63 +81,59 @@ def _poor_fit(front: Front, found: PoorFit) -> str:
     )
     if found.noisy:
         return f"{text}, but no worse than its noise: measure it on more items."
+    advice = "set 'surrogate: residual_gp', or search a smaller box"
     if front.surrogate == "residual_gp":
         advice = "search a smaller box, or evaluate more merges"
-    else:
-        advice = "set 'surrogate: residual_gp', or search a smaller box"
     return (
         f"{text}: a quadratic has the wrong shape for it. Trust what was measured; "
         f"{advice}."
     )
 
 
-def _anchor(front: Front, found: AnchorCompared) -> list[str]:
+def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
     name = _name(front, found.anchor)
     if found.missing:
-        return [f"No comparison with {name}: no value of {listed(found.missing)}."]
-    lines = [f"No measured merge dominates {name}."]
-    if found.dominated is not None:
-        lines = [_dominates(front, found.dominated)]
+        yield f"No comparison with {name}: no value of {listed(found.missing)}."
+    elif found.dominated is None:
+        yield f"No measured merge dominates {name}."
+    else:
+        yield _dominates(front, found.dominated)
     if found.dominates_chosen is not None:
         text = _dominates(front, found.dominates_chosen)
-        lines.append(f"{text} So {name} is the better choice.")
-    return lines
+        yield f"{text} So {name} is the better choice."
 
 
-def _held(front: Front, found: Held) -> list[str]:
-    chosen = _name(front, front.chosen)
-    lines = []
-    for miss in found.misses:
-        by = f"{miss.apart:.2g}"
-        if miss.noise:
-            by = f"{miss.apart / miss.noise:.1f} standard errors"
-        lines.append(
-            f"At {chosen} {miss.task} was predicted as {miss.predicted} and measured "
-            f"as {miss.measured}, {by} apart: trust the measurement."
+def _held(front: Front, found: Held) -> Iterator[str]:
+    chosen, name = front.chosen, _name(front, front.chosen)
+    for task, (apart, noise) in found.misses.items():
+        predicted, measured = chosen.readings("predicted")[task], chosen.measured[task]
+        by = f"{apart / noise:.1f} standard errors" if noise else f"{apart:.2g}"
+        yield (
+            f"At {name} {task} was predicted as {predicted} and measured as "
+            f"{measured}, {by} apart: trust the measurement."
         )
     if found.agreeing:
-        all_of_them = not lines and not found.missing
+        all_of_them = len(found.agreeing) == len(front.tasks)
         tasks = "every task" if all_of_them else listed(found.agreeing)
-        lines.append(
-            f"At {chosen} predicted and measured agree within {NOISE_FACTOR:g} "
-            f"standard errors on {tasks}."
+        yield (
+            f"At {name} predicted and measured agree within {NOISE_FACTOR:g} standard "
+            f"errors on {tasks}."
         )
     if found.missing:
         missing = listed(found.missing)
-        lines.append(f"Not measured at {chosen} yet: {missing}; merging it does so.")
-    return lines
+        yield f"Not measured at {name} yet: {missing}; merging it does so."
 
 
 def _dominates(front: Front, found: Ahead) -> str:
     texts = []
-    for task in found.tasks:
+    for task, noise_is_known in found.tasks.items():
         metric = front.tasks[task].metric
         values = found.merge.measured[task], found.other.measured[task]
         text = f"{values[0]} against {values[1]} {metric.unit}".rstrip()
         lower = "" if metric.higher_is_better else ", lower is better"
-        noise = "; standard errors unknown" if task in found.blind else ""
+        noise = "" if noise_is_known else "; standard errors unknown"
         texts.append(f"{task} ({text}{lower}{noise})")
-    by = "" if found.blind else " by more than noise"
+    by = " by more than noise" if all(found.tasks.values()) else ""
     return (
         f"As measured, {_name(front, found.merge)} dominates "
         f"{_name(front, found.other)}: ahead{by} on {listed(texts)}, behind on none."

@@ -8,13 +8,13 @@ difference counts where it exceeds two standard errors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.results.front import Front, Merge, Reading
+from mergekit_map.results.front import Front, Merge
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.search.tradeoff import (
     NOISE_FACTOR,
@@ -34,7 +34,7 @@ class PoorFit:
 
     task: str
     loo_r2: float | None  # None where no merge can be spared to check it
-    noisy: bool = False  # whether noise alone explains it
+    noisy: bool  # whether noise alone explains it
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,7 @@ class Ahead:
 
     merge: Merge
     other: Merge
-    tasks: tuple[str, ...]  # on which it is better
-    blind: tuple[str, ...]  # those of them whose noise is unknown
+    tasks: Mapping[str, bool]  # on which it is better, and whether the noise is known
     others: int = 0  # merges besides that are ahead as well
 
 
@@ -53,29 +52,18 @@ class AnchorCompared:
     """An anchor held against all that was measured."""
 
     anchor: Merge
-    missing: tuple[str, ...]  # tasks that it was not measured on; nothing else then
+    missing: Sequence[str]  # tasks that it was not measured on; nothing else then
     dominated: Ahead | None = None
     dominates_chosen: Ahead | None = None
-
-
-@dataclass(frozen=True)
-class Miss:
-    """A prediction that measurement contradicts."""
-
-    task: str
-    predicted: Reading
-    measured: Reading
-    apart: float  # in the task's units
-    noise: float  # standard error of that; 0 where it is unknown
 
 
 @dataclass(frozen=True)
 class Held:
     """What was predicted of the chosen point, held against what was measured."""
 
-    misses: tuple[Miss, ...]
-    agreeing: tuple[str, ...]
-    missing: tuple[str, ...]
+    misses: Mapping[str, tuple[float, float]]  # how far apart, and the noise of that
+    agreeing: Sequence[str]
+    missing: Sequence[str]
 
 
 Verdict: TypeAlias = TradeOff | PoorFit | AnchorCompared | Held | Ahead
@@ -83,12 +71,9 @@ Verdict: TypeAlias = TradeOff | PoorFit | AnchorCompared | Held | Ahead
 
 def judge(front: Front) -> list[Verdict]:
     """List the findings on trade-off, fits, anchors, and the chosen point."""
-    chosen = front.chosen
-    others = [p for p in front.points if p is not chosen]
     # In the order in which they are named where several will do.
-    merges = [chosen, *others, *front.merges]
-    known = [*merges, *front.anchors]
-    better = _ahead_of(front, merges[1:], chosen)
+    merges = [p for p in front.points if p is not front.chosen] + [*front.merges]
+    known = [front.chosen, *merges, *front.anchors]
     return [
         detect_tradeoff(
             front.utilities(front.points, "predicted"),
@@ -97,92 +82,68 @@ def judge(front: Front) -> list[Verdict]:
         *(found for task in front.tasks for found in _on_fit(front, task)),
         *(_on_anchor(front, anchor, known) for anchor in front.anchors),
         _on_prediction(front),
-        *([_best_of(front, better)] if better else []),
+        *_on_better(front, merges),
     ]
 
 
-def _on_fit(front: Front, task: str) -> list[PoorFit]:
+def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
     fit = front.tasks[task].fit
-    if fit.loo_r2 is None:
-        return [PoorFit(task, None)]
-    if fit.loo_r2 >= _GOOD_FIT:
-        return []
-    known = [m.measured[task].stderr for m in (*front.points, *front.anchors)]
-    noise, scatter = [stderr for stderr in known if stderr], fit.residual_stderr
-    noisy = bool(noise and scatter and scatter <= float(np.median(noise)))
-    return [PoorFit(task, fit.loo_r2, noisy)]
+    if fit.loo_r2 is None or fit.loo_r2 < _GOOD_FIT:
+        known = [m.measured[task].stderr for m in (*front.points, *front.anchors)]
+        noise, scatter = [stderr for stderr in known if stderr], fit.residual_stderr
+        noisy = bool(noise and scatter and scatter <= float(np.median(noise)))
+        yield PoorFit(task, fit.loo_r2, noisy)
 
 
 def _on_anchor(front: Front, anchor: Merge, merges: Sequence[Merge]) -> AnchorCompared:
     """Find what dominates an anchor, and whether it dominates the chosen merge."""
-    missing = _not_measured(front, anchor)
-    if missing:
+    if missing := _not_measured(front, anchor):
         return AnchorCompared(anchor, missing)
     better = _ahead_of(front, merges, anchor)
     worse = _ahead_of(front, [anchor], front.chosen)
-    return AnchorCompared(
-        anchor, (), better[0] if better else None, worse[0] if worse else None
-    )
+    return AnchorCompared(anchor, (), next(better, None), next(worse, None))
 
 
 def _on_prediction(front: Front) -> Held:
     missing = _not_measured(front, front.chosen)
-    misses, agreeing = [], []
-    for task in front.tasks:
-        if task in missing:
-            continue
-        miss = _miss(front.chosen, task)
-        values = miss.predicted.value or 0.0, miss.measured.value or 0.0
+    misses, agreeing = {}, []
+    for task in [task for task in front.tasks if task not in missing]:
+        predicted = front.chosen.readings("predicted")[task]
+        measured = front.chosen.measured[task]
+        values = predicted.value or 0.0, measured.value or 0.0
+        apart = abs(values[0] - values[1])
+        # An unknown standard error counts as none.
+        noise = math.hypot(predicted.stderr or 0.0, measured.stderr or 0.0)
         same = math.isclose(*values, rel_tol=_SAME_DIGITS)
-        if same or miss.apart <= NOISE_FACTOR * miss.noise:
+        if same or apart <= NOISE_FACTOR * noise:
             agreeing.append(task)
         else:
-            misses.append(miss)
-    return Held(tuple(misses), tuple(agreeing), missing)
+            misses[task] = apart, noise
+    return Held(misses, agreeing, missing)
 
 
-def _miss(merge: Merge, task: str) -> Miss:
-    predicted, measured = merge.readings("predicted")[task], merge.measured[task]
-    apart = abs((predicted.value or 0.0) - (measured.value or 0.0))
-    # An unknown standard error counts as none.
-    noise = math.hypot(predicted.stderr or 0.0, measured.stderr or 0.0)
-    return Miss(task, predicted, measured, apart, noise)
-
-
-def _best_of(front: Front, better: Sequence[Ahead]) -> Ahead:
+def _on_better(front: Front, merges: Sequence[Merge]) -> Iterator[Ahead]:
     """Choose the merge that is the best one to take in place of the chosen."""
-    Y = front.utilities([found.merge for found in better], "measured")
-    best = better[select_by_preference(Y, np.ones(Y.shape[1]))]
-    return Ahead(best.merge, best.other, best.tasks, best.blind, len(better) - 1)
+    if better := [*_ahead_of(front, merges, front.chosen)]:
+        Y = front.utilities([found.merge for found in better], "measured")
+        best = better[select_by_preference(Y, np.ones(Y.shape[1]))]
+        yield replace(best, others=len(better) - 1)
 
 
-def _ahead_of(front: Front, merges: Sequence[Merge], other: Merge) -> list[Ahead]:
-    """List the merges that dominate another one; those not measured do not."""
+def _ahead_of(front: Front, merges: Sequence[Merge], other: Merge) -> Iterator[Ahead]:
+    """Find the merges that dominate another one; those not measured do not."""
     rows = [other, *merges]
     Y, stderr = front.utilities(rows, "measured"), front.stderrs(rows, "measured")
     found = dominates(Y[1:], stderr[1:], Y[0], stderr[0])
-    return [
-        _ahead(front, m, other) for m, yes in zip(merges, found, strict=True) if yes
-    ]
+    for row in map(int, np.flatnonzero(found) + 1):
+        # Task by task: each as a column of its own.
+        one, second = ((Y[i, :, None], stderr[i, :, None]) for i in (row, 0))
+        ahead = dominates(*one, *second)
+        unknown = np.isnan(stderr[row]) & np.isnan(stderr[0])
+        tasks = zip(front.tasks, ahead, unknown, strict=True)
+        better = {task: not blind for task, yes, blind in tasks if yes}
+        yield Ahead(rows[row], other, better)
 
 
-def _ahead(front: Front, merge: Merge, other: Merge) -> Ahead:
-    """Say on which tasks one merge is ahead, by more than the noise that is known."""
-    y, y_other = front.utilities([merge, other], "measured")
-    stderr, stderr_other = front.stderrs([merge, other], "measured")
-    # Task by task: each as a column of its own.
-    ahead = dominates(
-        y[:, None], stderr[:, None], y_other[:, None], stderr_other[:, None]
-    )
-    unknown = np.isnan(stderr) & np.isnan(stderr_other)
-    tasks = list(front.tasks)
-    return Ahead(
-        merge,
-        other,
-        tasks=tuple(t for t, yes in zip(tasks, ahead, strict=True) if yes),
-        blind=tuple(t for t, yes in zip(tasks, ahead & unknown, strict=True) if yes),
-    )
-
-
-def _not_measured(front: Front, merge: Merge) -> tuple[str, ...]:
-    return tuple(task for task in front.tasks if not merge.is_measured(task))
+def _not_measured(front: Front, merge: Merge) -> list[str]:
+    return [task for task in front.tasks if not merge.is_measured(task)]
