@@ -137,7 +137,14 @@ def _task_vectors(
     for index, entry in enumerate(group.non_base):
         delta = entry.tensor - base
         if builtin.sparsification_method:
-            delta = _sparsified(builtin, delta, entry.id, parameters)
+            more = {k: parameters[k] for k in ("gamma", "epsilon") if k in parameters}
+            delta = sparsify(
+                delta,
+                density=parameters["density"][entry.id],
+                method=builtin.sparsification_method,
+                rescale_norm=RescaleNorm.l1 if parameters["rescale"] else None,
+                **{key: values[entry.id] for key, values in more.items()},
+            )
         deltas[index] = delta
     usual = not parameters["normalize"] and parameters["lambda"] == 1
     return TaskVectorReplay(
@@ -150,20 +157,3 @@ def _task_vectors(
         scale=parameters["lambda"],
         plain=usual and allows_shortcuts(base, deltas),
     )
-
-
-def _sparsified(
-    builtin: GeneralizedTaskArithmeticMerge,
-    delta: Tensor,
-    model: Any,
-    parameters: Parameters,
-) -> Tensor:
-    extra = {k: parameters[k][model] for k in ("gamma", "epsilon") if k in parameters}
-    result: Tensor = sparsify(
-        delta,
-        density=parameters["density"][model],
-        method=builtin.sparsification_method,
-        rescale_norm=RescaleNorm.l1 if parameters["rescale"] else None,
-        **extra,
-    )
-    return result

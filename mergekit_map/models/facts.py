@@ -78,7 +78,11 @@ def read_facts(
     No facts are given where the model could not be compared with any other.
     """
     if quantization := files.config.get("quantization_config"):
-        return None, [_quantized(quantization)]
+        known = isinstance(quantization, dict) and quantization.get("quant_method")
+        cause = f"its weights are quantized ({known or 'quantization_config'}): codes, "
+        cause += "not numbers that can be added up"
+        advice = "take the model that it was quantized from"
+        return None, [Finding("quantized", "error", cause, advice)]
     findings: list[Finding] = []
 
     def attempt(code: str, read: Callable[[], T]) -> T | None:
@@ -116,17 +120,6 @@ def _read_config(files: ModelFiles, options: MergeOptions) -> PretrainedConfig:
             "example 'architectures: [LlamaForCausalLM]'"
         )
     return config
-
-
-def _quantized(quantization: Any) -> Finding:
-    method = (
-        quantization.get("quant_method") if isinstance(quantization, dict) else None
-    )
-    cause = (
-        f"its weights are quantized ({method or 'quantization_config'}): codes, not "
-    )
-    advice = "take the model that it was quantized from"
-    return Finding("quantized", "error", f"{cause}numbers that can be added up", advice)
 
 
 def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:

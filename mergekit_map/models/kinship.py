@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from mergekit_map.models.findings import Finding, has_errors, some
+from mergekit_map.models.findings import Finding, Severity, has_errors, some
 from mergekit_map.models.vectors import Figures, VectorFigures, Weights
 
 # About the largest ratio of L1 norms for which we have seen quadratics fit
@@ -73,9 +73,8 @@ def judge_weights(
 
 def _not_finite(tensors: Sequence[str]) -> Iterator[Finding]:
     if tensors:
-        which = some(tensors)
-        cause = f"{len(tensors)} of its tensors hold NaN or infinity ({which}), and so "
-        cause += "would every merge"
+        cause = f"{len(tensors)} of its tensors hold NaN or infinity "
+        cause += f"({some(tensors)}), and so would every merge"
         advice = "download the model again, or take an earlier checkpoint of it"
         yield Finding("weights-not-finite", "error", cause, advice)
 
@@ -89,15 +88,13 @@ def _zeroed(figure: VectorFigures, base: str) -> Iterator[Finding]:
 
 
 def _equal(other: str, counts: tuple[int, int], *, sure: bool) -> Finding:
-    advice = "leave one of them out"
+    text = f"it does not differ from {other} in any of the {counts[0]} parameters that "
+    text += f"were compared, of {counts[1]}"
     if sure:
-        cause = f"it has the same content as {other}: no weight differs, so its "
-        text = f"{cause}coefficient changes nothing that can be measured"
-        return Finding("same-weights", "error", text, advice)
-    n_read, total = counts
-    cause = f"it does not differ from {other} in any of the {n_read} parameters that "
-    text = f"{cause}were compared, of {total}"
-    return Finding("same-weights", "warning", text, advice)
+        text = f"it has the same content as {other}: no weight differs, so its "
+        text += "coefficient changes nothing that can be measured"
+    severity: Severity = "error" if sure else "warning"
+    return Finding("same-weights", severity, text, "leave one of them out")
 
 
 def _unrelated(figure: VectorFigures, base: str, moved: str | None) -> Finding:
