@@ -286,6 +286,7 @@ def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -
     assert {p: p.read_bytes() for p in before} == before
 
 
+@pytest.mark.slow
 def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     write(config)
     invoke("search", "config.yml", "memory")
@@ -299,6 +300,7 @@ def test_merging_by_disk_measures_the_same(config: dict[str, Any]) -> None:
     assert memory == disk
 
 
+@pytest.mark.slow
 def test_another_backend_of_lm_eval_measures_the_same(config: dict[str, Any]) -> None:
     keep(config, "questions")
     write(config)

@@ -14,6 +14,7 @@ from typing import Any
 import click.testing
 import pytest
 import yaml
+from quick_fronts import fronts_of_few_points
 
 from mergekit_map import baselines, comparing
 from mergekit_map.baselines import NAMES, count_baselines, why_not_adapt
@@ -45,7 +46,7 @@ def compared(
 ) -> Iterator[Compared]:
     folder = tmp_path_factory.mktemp("compared")
     run = folder / "run"
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
         patch.setattr(comparing, "MOST_POINTS", POINTS)
         patch.setattr(baselines, "SCALARS", SCALARS)
         patch.setattr(baselines, "STEPS", STEPS)

@@ -149,6 +149,7 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in watched} == before
 
 
+@pytest.mark.slow
 def test_checkpoints_that_were_merged_on_the_way_are_made_again(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_share_of_a_single_model_can_be_required(
     assert read("out.run/front.json")["selected"] == front["selected"]
 
 
+@pytest.mark.slow
 def test_goes_on_in_the_pair_where_it_was_stopped(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
     assert len(calls) == 39
 
 
+@pytest.mark.slow
 def test_another_model_is_noticed_on_the_way(
     models: dict[str, Path],
     dare_ties: dict[str, Any],

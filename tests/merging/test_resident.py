@@ -160,6 +160,7 @@ def test_shared_parameters(
     assert_ships_what_it_measures(space, tmp_path)
 
 
+@pytest.mark.slow
 def test_many_models_add_up_in_mergekits_order(
     make_model: Callable[..., Path], family_bf16: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) ->
         assert anchors[task][task]["value"] > anchors["base"][task]["value"]
 
 
+@pytest.mark.slow
 def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "6")
     prefix = "vision_model."
@@ -153,6 +154,7 @@ def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> No
     assert not Path("out.run/evaluations.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_text_task_on_an_image_model_says_what_to_use(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "6")
     config = copy_recipe("clip_vit", **QUICK)
@@ -203,6 +205,7 @@ def resnet18(
     return script
 
 
+@pytest.mark.slow
 def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
     resnet18: ModuleType,
 ) -> None:

@@ -64,6 +64,7 @@ def test_math_and_code_from_pickles_with_another_padding_token(
     check_run(result, "math-code", merges=30, tasks=2)
 
 
+@pytest.mark.slow
 def test_languages_that_two_adapters_know(make_model: MakeModel) -> None:
     base = place(make_model("base", 0), "mistralai/Mistral-7B-v0.1")
     for seed, adapter in enumerate(["predibase/gsm8k", "predibase/magicoder"]):

@@ -160,6 +160,7 @@ def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None
     assert front[:, 3:] == pytest.approx(0.4, abs=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.whole_front
 def test_more_tasks_than_models_are_no_obstacle(tmp_path: Path) -> None:
     centres = np.random.default_rng(0).uniform(0.2, 0.8, size=(5, 2))

@@ -80,6 +80,7 @@ def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None
     assert np.median(across) < 0.15
 
 
+@pytest.mark.slow
 def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> None:
     study = study_of(evaluations=16, refine=True, surrogate="regularized")
     whole = landscape(ripple=0.05)
