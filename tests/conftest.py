@@ -16,6 +16,7 @@ os.environ.update(
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ torch.set_num_threads(1)
 gc.disable()
 transformers.utils.logging.disable_progress_bar()
 
-FROZEN = pytest.StashKey[int]()
+TESTS = pytest.StashKey[Iterator[int]]()
+FROZEN = pytest.StashKey[int]()  # modules and tests when it was done last
 
 
 def pytest_collection_finish() -> None:
@@ -44,15 +46,16 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Set aside what was imported, which is no garbage.
+    """Set aside what was imported or is kept of the tests before: it is no garbage.
 
     Each merge collects all garbage, and going through the objects of torch,
     transformers and lm-eval for that takes longer than the merge of tiny models.
     """
-    if len(sys.modules) > item.config.stash.get(FROZEN, 0) + 100:
+    kept = len(sys.modules) + next(item.config.stash.setdefault(TESTS, count()))
+    if kept > item.config.stash.get(FROZEN, 0) + 100:
         gc.collect()
         gc.freeze()
-        item.config.stash[FROZEN] = len(sys.modules)
+        item.config.stash[FROZEN] = kept
 
 
 WORDS = ["hello", "world", "def", "return", "plus", "one", "two", "three"]

@@ -50,6 +50,7 @@ def imported_by(*modules: str) -> dict[str, set[str]]:
     }
 
 
+@pytest.mark.slow  # a process of its own
 def test_most_modules_import_nothing_heavy() -> None:
     # The first of those with something beside it is the one to blame.
     assert imported_by(*LIGHT) == {module: set() for module in LIGHT}

@@ -15,6 +15,7 @@ from typing import Any
 import click.testing
 import pytest
 import yaml
+from quick_fronts import fronts_of_few_points
 
 from mergekit_map.cli import main
 from mergekit_map.compare import contest
@@ -47,7 +48,7 @@ def compared(
 ) -> Iterator[Compared]:
     folder = tmp_path_factory.mktemp("compared")
     run = folder / "run"
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
         few = partial(ComparisonSpec, points=POINTS, scalars=SCALARS, steps=STEPS)
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
         invoke("search", str(write_config(folder, family)), str(run))

@@ -26,7 +26,7 @@ def front(tasks: list[str], n_points: int = 5) -> Front:
 
 @pytest.mark.slow
 @pytest.mark.picture
-@pytest.mark.parametrize("n_tasks", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_tasks", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_draws_a_panel_for_each_pair_of_tasks(n_tasks: int, tmp_path: Path) -> None:
     path = tmp_path / "front.png"
     n_points = 1 if n_tasks == 1 else 5

@@ -333,7 +333,12 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
 @pytest.mark.slow
 @pytest.mark.picture
 @pytest.mark.parametrize(
-    ("name", "panels"), [("one", (1, 1)), ("failing", (4, 1)), ("three", (3, 3))]
+    ("name", "panels"),
+    [
+        ("one", (1, 1)),
+        pytest.param("failing", (4, 1), marks=pytest.mark.slow),
+        ("three", (3, 3)),
+    ],
 )
 def test_draws_the_surrogates(
     finished_run: Make, tmp_path: Path, name: str, panels: tuple[int, int]

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,10 @@ from pymoo.util.ref_dirs import get_reference_directions
 from mergekit_map.search.nsga import compute_front, non_dominated
 
 Predict = Callable[[np.ndarray], np.ndarray]
+
+
+def slow(*arguments: int) -> Any:
+    return pytest.param(*arguments, marks=pytest.mark.slow)
 
 
 def unit(d: int) -> np.ndarray:
@@ -44,7 +49,7 @@ def brute_force(Y: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.whole_front
-@pytest.mark.parametrize("d", [2, 8])
+@pytest.mark.parametrize("d", [slow(2), 8])
 def test_the_front_of_two_bowls_is_the_segment_between_their_centres(d: int) -> None:
     start, end = np.random.default_rng(d).uniform(0.1, 0.9, size=(2, d))
 
@@ -117,8 +122,15 @@ def test_one_task_has_one_best_point(d: int) -> None:
     np.testing.assert_allclose(front, np.minimum(centre, 1), atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("d", "m"), [(1, 2), (2, 4), (3, 5), (8, 8), (10, 2), (2, 12)])
+@pytest.mark.whole_front
+@pytest.mark.parametrize(
+    ("d", "m"),
+    [
+        (1, 2),
+        (2, 4),
+        *(slow(d, m) for d, m in [(3, 5), (8, 8), (10, 2), (2, 12)]),
+    ],
+)
 def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> None:
     tasks = random_tasks(d, m, seed=d + m)
     bounds = np.column_stack([np.full(d, -0.5), np.linspace(1, 2, d)])

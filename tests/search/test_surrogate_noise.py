@@ -64,7 +64,7 @@ def test_a_fit_through_every_point_is_as_uncertain_as_they_are(link: Link) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
-@pytest.mark.parametrize("n", [6, 12])
+@pytest.mark.parametrize("n", [6, pytest.param(12, marks=pytest.mark.slow)])
 def test_standard_errors_match_the_scatter_of_repeated_studies(
     link: Link, n: int
 ) -> None:

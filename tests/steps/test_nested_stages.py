@@ -156,6 +156,7 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in watched} == before
 
 
+@pytest.mark.slow
 def test_checkpoints_that_were_merged_on_the_way_are_made_again(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_share_of_a_single_model_can_be_required(
     assert read("out.run/front.json")["selected"] == front["selected"]
 
 
+@pytest.mark.slow
 def test_goes_on_in_the_pair_where_it_was_stopped(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
