@@ -194,7 +194,6 @@ def _show(plan: Plan) -> None:
 
 
 def _unnamed(plan: Plan) -> list[str]:
-    """Say which parents the card cannot name, and what to type for them."""
     if not plan.unnamed:
         return []
     typed = [f"  --parent {shlex.quote(model)}=owner/name" for model in plan.unnamed]

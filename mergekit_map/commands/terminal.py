@@ -135,7 +135,6 @@ def show_front(front: Front) -> None:
 
 
 def _pairs(order: Order) -> str:
-    """Write nested pairs with braces: ``(math + code) + french``."""
     if isinstance(order, str):
         return order
     sides = [_pairs(side) for side in order]
@@ -145,7 +144,6 @@ def _pairs(order: Order) -> str:
 def _add_merge(
     table: Table, front: Front, merge: Merge, label: str, style: str
 ) -> None:
-    """Add two rows: what was predicted, and what was measured."""
     values = [merge.coefficients.get(name) for name in front.coefficients]
     weights = ["-" if value is None else f"{value:.3f}" for value in values]
     readings = merge.readings("predicted")

@@ -148,7 +148,6 @@ def _search(
 
 
 def _cost_in_words(search: _Search) -> str:
-    """Say how many merges will be measured, and how long the search took for such."""
     study = search.project.study()
     known = matching(study, read_log(search.run.log))
     pace = sum(
@@ -167,7 +166,6 @@ def _cost_in_words(search: _Search) -> str:
 def _compare(
     search: _Search, spec: ComparisonSpec, reporter: Reporter, *, percent: bool
 ) -> ComparedRun:
-    """Measure all that a search is held against, and score it."""
     project, study, m = search.project, search.project.study(), len(search.front.tasks)
     total = search.merges * m + search.steps
     with open_log(search.run.log) as log:

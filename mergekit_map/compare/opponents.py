@@ -51,12 +51,10 @@ NEIGHBOURHOOD = 0.2
 
 
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:
-    """Direct search: uniform points."""
     evaluations.spend(rng.random((evaluations.left, evaluations.d)))
 
 
 def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
-    """Direct search: scrambled Sobol points."""
     evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
 
 
@@ -92,7 +90,6 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
 
 
 def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
-    """NSGA-II on the real metrics."""
     algorithm = NSGA2(
         pop_size=_population_size(evaluations),
         sampling=FloatRandomSampling(),
@@ -105,7 +102,6 @@ def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
 
 
 def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
-    """NSGA-III on the real metrics."""
     algorithm = NSGA3(
         _directions(evaluations.m, _population_size(evaluations)),
         sampling=FloatRandomSampling(),

@@ -148,7 +148,6 @@ def _quiet_torch(seed: int) -> Iterator[None]:
 
 
 def _propose(U: FloatArray, Y: FloatArray, seed: int) -> FloatArray:
-    """Fit the models and maximise the acquisition greedily; returns (BATCH, d)."""
     import torch
     from botorch.optim.optimize import optimize_acqf
 

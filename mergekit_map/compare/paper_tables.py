@@ -140,7 +140,6 @@ def fronts_table(comparison: Comparison) -> Table:
 
 
 def _headings(runs: Sequence[ComparedRun]) -> list[str]:
-    """Head columns by the number of models, and by the run where that is not unique."""
     counts = Counter(run.models for run in runs)
     return [
         f"{run.models} models" + (f" ({run.name})" if counts[run.models] > 1 else "")

@@ -162,7 +162,6 @@ def _draw_windows(
     batch: int,
     length: int,
 ) -> torch.Tensor:
-    """Draw (batch, length) tokens, each row a window of one stream."""
     tokens = [stream for stream, _ in streams.values()]
     shares = np.array([share for _, share in streams.values()])
     rows = []

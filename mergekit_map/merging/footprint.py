@@ -131,7 +131,6 @@ def _shipped_bytes(facts: ModelFacts, space: MergeSpace) -> int:
 
 
 def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
-    """Count the bytes of a copy in a type, or as it is stored."""
     headers = [header for header in facts.headers.values() if header.is_float]
     dtype = dtype_from_name(name)
     if dtype is None:

@@ -194,7 +194,6 @@ def _slopes_of_sums(
     slopes: Mapping[str, Sequence[float]],
     gradient: Tensor,
 ) -> dict[str, float]:
-    """Give derivatives by the coefficients where the merge is a sum or a mean."""
     by_weight = [0.0] * len(weights)
     for deltas, part in _slices(replay, gradient):
         products = (deltas * part).sum(dim=1).tolist()
@@ -213,7 +212,6 @@ def _slopes_of_sums(
 def _slopes_over_steps(
     replay: TaskVectorReplay, stencils: Mapping[str, _Stencil], gradient: Tensor
 ) -> dict[str, float]:
-    """Give derivatives by the coefficients from merges beside the current one."""
     derivatives = dict.fromkeys(stencils, 0.0)
     for deltas, part in _slices(replay, gradient):
         for name, stencil in stencils.items():

@@ -40,7 +40,6 @@ def merge_schema() -> Schema:
 
 
 def _weighted_methods() -> dict[str, list[str]]:
-    """Name the methods with something to search, and the parameters of each."""
     specs = [method.spec for method in merge_methods.registered_methods()]
     return {
         spec.name: [parameter.name for parameter in spec.parameters]
@@ -51,7 +50,6 @@ def _weighted_methods() -> dict[str, list[str]]:
 
 
 def _parameters(schema: Schema) -> Iterator[Schema]:
-    """Find every mapping from parameter to setting in the schema."""
     for part in (schema, *schema["$defs"].values()):
         for option in part.get("properties", {}).get("parameters", {}).get("anyOf", ()):
             if option.get("type") == "object":

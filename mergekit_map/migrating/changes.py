@@ -128,7 +128,6 @@ def _granularity(genome: Genome, space: Space) -> str:
 
 
 def _n_layers(model: str) -> int | None:
-    """Read the number of layers where the model is a local folder."""
     try:
         config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
         return int(config["num_hidden_layers"])

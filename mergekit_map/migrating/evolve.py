@@ -76,7 +76,6 @@ def _task_names(tasks: Sequence[EvolveTask]) -> dict[str, EvolveTask]:
 def _task_files(
     tasks: Sequence[EvolveTask], folders: Sequence[Path]
 ) -> dict[str, Path]:
-    """Find the YAML files of tasks and groups by the names they give themselves."""
     files: dict[str, Path] = {}
     wanted = {task.name for task in tasks}
     for folder in folders:
@@ -94,7 +93,6 @@ def _task_files(
 
 
 def _own_name(path: Path) -> str | None:
-    """Read the name of the task or group in a YAML file of lm-eval."""
     try:
         # Not constructed: lm-eval's tags stand for code.
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)

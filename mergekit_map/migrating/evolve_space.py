@@ -61,7 +61,6 @@ def build_evolve_space(genome: Genome) -> Space:
 def _entries(
     models: Sequence[str], filters: Sequence[str], *, sparse: bool
 ) -> list[MergeConfig]:
-    """List the models, with a name in the place of every weight under a filter."""
     short = [re.split(r"[/+]", m.rstrip("/"))[-1].split("@")[0] for m in models]
     names = short if len(set(short)) == len(short) else models
     entries: list[MergeConfig] = []

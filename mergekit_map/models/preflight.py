@@ -175,7 +175,6 @@ def _compare(
 def _measure(
     models: Sequence[InspectedModel], *, has_base: bool
 ) -> tuple[Figures | None, Mapping[str, list[Finding]]]:
-    """Read weights, as many as can be had here, and judge them."""
     base, facts = models[0], models[0].facts
     weights = {
         model.reference: model.weights

@@ -122,7 +122,6 @@ def compare_settings(
 
 
 def _rule(key: str) -> Finding | None:
-    """Find the rule for a key; None where a difference changes nothing."""
     parts = key.split(".")
     for names, rule in _RULES.items():
         if re.fullmatch(names, parts[-1]):

@@ -141,7 +141,6 @@ def _plain(part: Any) -> Any:
 
 
 def _surrounding(processor: Any) -> list[Any]:
-    """List the special tokens that are put around one text."""
     if not isinstance(processor, dict):
         return []
     parts, pieces = (_list(processor.get(key)) for key in ("processors", "single"))

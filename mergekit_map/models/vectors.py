@@ -177,7 +177,6 @@ class _TensorSums:
             self._add_models(theta, torch.stack(others), bad)
 
     def _add_models(self, theta: Tensor, weights: Tensor, bad: Tensor) -> None:
-        """Add what elements (n, k) of the models say."""
         wrong = ~torch.isfinite(weights)
         vectors = (weights - theta).masked_fill_(wrong | bad, 0.0)
         signs = vectors.sign()

@@ -119,7 +119,6 @@ def _public_files(
 def _public(
     path: Path, target: str, names: PublicNames, rewriters: Mapping[str, _Rewrite]
 ) -> PublicFile:
-    """Rewrite a file if it holds what is not for everybody."""
     rewrite = rewriters.get(path.suffix)
     if rewrite is None or path.name in VOCABULARIES:
         return PublicFile(target, path)
@@ -183,7 +182,6 @@ def _public_comment(line: str, names: PublicNames, recipe: str) -> str:
 
 
 def _public_config(config: Any, names: PublicNames) -> Any:
-    """Name models and texts of a configuration, with or without a ``map:`` block."""
     public = names.config(config)
     block = public.get("map") if isinstance(public, Mapping) else None
     for task in (block or {}).get("tasks", {}).values():

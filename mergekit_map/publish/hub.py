@@ -179,7 +179,6 @@ def told(api: HfApi, what: str) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Find what the Hub or the network said under what was made of it."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, HTTPError | OSError):
         cause = cause.__cause__

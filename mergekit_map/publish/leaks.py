@@ -111,7 +111,6 @@ def _pattern(path: PurePosixPath, private: Private) -> re.Pattern[bytes]:
 
 
 def _other_paths(data: _Bytes, known: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
-    """Find absolute paths that happen to be there on this machine."""
     for match in _ABSOLUTE.finditer(data):
         path = _shown(match).rstrip(".")  # of a sentence
         common = path.startswith(tuple(f"{folder}/" for folder in _COMMON))

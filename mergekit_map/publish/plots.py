@@ -100,7 +100,6 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
 
 
 def _draw_one(axes: Axes, front: Front, task: str) -> None:
-    """Draw a front of one task: a point per merge, in a row."""
     rows = (*front.anchors, *front.points)
     labels = [*(anchor.label or "" for anchor in front.anchors), "best"]
     for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):

@@ -83,7 +83,6 @@ class PublicNames:
         return str(replace(part, path=name))
 
     def _full(self, path: str) -> str:
-        """Make the path of a known model absolute."""
         full = os.path.normpath(os.path.join(self.directory, path))
         return full if full in self._names else path
 

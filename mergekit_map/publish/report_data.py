@@ -65,7 +65,6 @@ def _name(path: Path) -> str:
 
 
 def _facts(run: FinishedSearch) -> dict[str, object]:
-    """Say what was searched, and with what."""
     manifest = run.manifest
     return {
         "method": manifest.identity.get("method"),

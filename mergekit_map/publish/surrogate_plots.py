@@ -31,8 +31,6 @@ _COLUMNS = 4  # panels side by side, at most
 
 
 class _Marks(NamedTuple):
-    """The merges that one task was measured at."""
-
     at: FloatArray  # (n, d)
     value: FloatArray  # (n,)
     stderr: FloatArray  # (n,), 0 where unknown
@@ -96,7 +94,6 @@ def _draw_curve(
 def _draw_contour(
     axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: _Marks
 ) -> None:
-    """Draw what is predicted, and each measured value as a mark of its colour."""
     (x, y), value = surfaces.nodes, surfaces.value[t]
     every = [*value.ravel(), *marks.value]
     higher = list(front.metrics.values())[t].higher_is_better
@@ -131,7 +128,6 @@ def _draw_contour(
 
 
 def _draw_slices(figure: Figure, front: Front, surfaces: Surfaces) -> None:
-    """Draw a row per task, along one coefficient after the other."""
     rows, columns = len(front.tasks), len(surfaces.axes)
     figure.set_size_inches(0.6 + 2.6 * columns, 0.2 + 2.3 * rows)
     panels = figure.subplots(rows, columns, squeeze=False, sharey="row")
@@ -175,6 +171,5 @@ def _ring(axes: Axes, x: float, y: float) -> None:
 
 
 def _widened(nodes: FloatArray) -> tuple[float, float]:
-    """Leave room for the marks at the ends of an axis."""
     room = 0.04 * float(nodes[-1] - nodes[0])
     return float(nodes[0]) - room, float(nodes[-1]) + room

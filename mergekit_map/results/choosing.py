@@ -163,7 +163,6 @@ def _out_of_reach(
     limits: Mapping[str, float],
     lower: FloatArray,
 ) -> str:
-    """Say by how much the nearest point misses, and what can be had at best."""
     point = nearest_to_limits(utilities, lower)
     wanted = [limit_in_words(task, tasks[task], limits[task]) for task in limits]
     missed = []
@@ -194,7 +193,6 @@ def _anchor_values(front: Front) -> AnchorValues:
 
 
 def _reason(front: Front) -> str:
-    """Say in one line how the point was chosen, for the top of its recipe."""
     start, select = f"Point {front.selected} of {len(front.points)}", front.select
     if select.index is not None:
         return f"{start}, chosen by its index."
@@ -216,7 +214,6 @@ def _preferred(front: Front) -> str:
 
 
 def _kept_limits(front: Front) -> str:
-    """Say the limits, what is predicted, and where that is not sure."""
     metrics, predicted = front.metrics, front.chosen.readings("predicted")
     kept, unsure = [], []
     limits = find_limits(front.select, metrics, _anchor_values(front))

@@ -75,14 +75,12 @@ def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """Read the latest measurement of each task at each merge of this search."""
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
     return tuple({e.key: e for e in found if e.task in front.tasks}.values())
 
 
 def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:
-    """Add to the front's points what was measured after it was written."""
     seen = {e.key: e.reading for e in evaluations if not e.failed}
 
     def measured(point: Merge) -> Readings:

@@ -69,7 +69,6 @@ def _is_sealed(folder: RunFolder, text: str) -> bool:
 
 
 def _key() -> bytes:
-    """Read the key of this user, which is made when it is first wanted."""
     path = cache_home() / "seal.key"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,6 @@ def _no_tradeoff(front: Front, found: TradeOff) -> str:
 
 
 def _trading(front: Front, found: TradeOff) -> list[str]:
-    """Say which tasks trade off, from where to where, and which stay out of it."""
     Y = front.utilities(front.points, "predicted")
     names, ranges, still = [], [], []
     for column, (task, metric) in enumerate(front.metrics.items()):
@@ -71,7 +70,6 @@ def _trading(front: Front, found: TradeOff) -> list[str]:
 
 
 def _poor_fit(front: Front, found: PoorFit) -> str:
-    """Say that a surrogate cannot be believed, and what to do."""
     if found.loo_r2 is None:
         text = f"The fit of {found.task} cannot be checked"
         return f"{text}: no merge can be spared for that; evaluate a few more."
@@ -141,7 +139,6 @@ def _dominates(front: Front, found: Ahead) -> str:
 
 
 def _name(front: Front, merge: Merge) -> str:
-    """Call a merge what a sentence calls it."""
     if merge.label is not None:
         return merge.label
     for index, point in enumerate(front.points):

@@ -96,7 +96,6 @@ def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
 
 
 def _on_anchor(front: Front, anchor: Merge, merges: Sequence[Merge]) -> AnchorCompared:
-    """Find what dominates an anchor, and whether it dominates the chosen merge."""
     if missing := _not_measured(front, anchor):
         return AnchorCompared(anchor, missing)
     better = _ahead_of(front, merges, anchor)
@@ -123,7 +122,6 @@ def _on_prediction(front: Front) -> Held:
 
 
 def _on_better(front: Front, merges: Sequence[Merge]) -> Iterator[Ahead]:
-    """Choose the merge that is the best one to take in place of the chosen."""
     if better := [*_ahead_of(front, merges, front.chosen)]:
         Y = front.utilities([found.merge for found in better], "measured")
         best = better[select_by_preference(Y, np.ones(Y.shape[1]))]
@@ -131,7 +129,6 @@ def _on_better(front: Front, merges: Sequence[Merge]) -> Iterator[Ahead]:
 
 
 def _ahead_of(front: Front, merges: Sequence[Merge], other: Merge) -> Iterator[Ahead]:
-    """Find the merges that dominate another one; those not measured do not."""
     rows = [other, *merges]
     Y, stderr = front.utilities(rows, "measured"), front.stderrs(rows, "measured")
     found = dominates(Y[1:], stderr[1:], Y[0], stderr[0])

@@ -147,7 +147,6 @@ def _quality(fit: _Fit, left_out: FloatArray) -> FitQuality:
 def _with_residual(
     fitted: Surrogate, X: FloatArray, observed: Observations, left_out: FloatArray
 ) -> Surrogate:
-    """Add a Gaussian process of what a fit leaves, in units of the quadratic."""
     # scikit-learn takes longer to import than all else here, and few fits ask for one.
     from mergekit_map.search.residual import fit_residual
 

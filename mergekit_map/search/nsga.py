@@ -196,7 +196,6 @@ def _nsga3(
     directions: FloatArray,
     seed: int,
 ) -> FloatArray:
-    """Return the last population, (k, d) in the unit box."""
     d, m = samples.shape[1], directions.shape[1]
     algorithm = NSGA3(
         directions,

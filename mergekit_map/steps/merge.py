@@ -74,7 +74,6 @@ def merge_point(
 
 
 def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> None:
-    """Refuse a recipe that is not what the point's coefficients give."""
     lines = selection.recipe.splitlines(keepends=True)
     given = "".join(line for line in lines if not line.startswith("#"))
     if given != recipes.text(selection.point.coefficients, ()):
@@ -92,7 +91,6 @@ def _measure_checkpoint(
     selection: Selection,
     reporter: Reporter,
 ) -> Merge:
-    """Measure what was written, on the tasks that are not measured there yet."""
     study = project.study()
     candidate: Candidate = ("front", selection.point.coefficients)
     written = nullcontext(OneCheckpoint(project, folder))

@@ -56,7 +56,6 @@ def search_front(
 def _search_nested(
     project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
 ) -> Front:
-    """Search pair after pair, each into a folder of its own."""
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
         anchors = first_candidates(study)
         measure(study, anchors, evaluate, log, reporter.progress)
@@ -74,7 +73,6 @@ def _search_nested(
 def _opened_run(
     project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
 ) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
-    """Open a run folder and the models, as long as merges are measured."""
     folder = RunFolder(run)
     folder.claim()
     study = project.study()
@@ -100,7 +98,6 @@ def _note_changes(
     run: RunFolder,
     reporter: Reporter,
 ) -> None:
-    """Say which measurements of an earlier search cannot be used, and why."""
     known = Identities()
     if run.identities.exists():
         known = read_record(run.identities, Identities, "list of earlier merges")
@@ -127,7 +124,6 @@ def _note_changes(
 
 
 def _write_stages(result: StudyResult, log: EvaluationLog, run: Path) -> None:
-    """Keep and draw the front of every pair of nested MAP."""
     for number, stage in enumerate(result.stages, start=1):
         # Only the whole is merged, so that the points of a pair have no recipes.
         front = found_front(stage.study, stage.result, log, part=True)

@@ -66,7 +66,6 @@ def bayesian_problems(study: Study) -> list[Problem]:
 
 
 def _start(study: Study) -> list[Candidate]:
-    """List the anchors, then uniform points."""
     merges = {merge_key(c): c for c in study.anchors.values()}
     anchors = study.vectors(merges.values())
     # The paper's 6 may leave a quadratic in 3 coefficients under-determined where

@@ -40,7 +40,6 @@ def _nested_problems(study: Study) -> list[Problem]:
 
 
 def _first_pairs(study: Study) -> list[Study]:
-    """Make the searches of two single models, one for each two bounds."""
     tasks = tuple(study.tasks)
     pairs = {
         (study.bounds[one], study.bounds[other]): (

@@ -70,7 +70,6 @@ def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatA
 
 
 def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """Read the derivatives by the coefficients: (n, d), NaN where there are none."""
     if not study.search.gradients:
         return None
     unknown = dict.fromkeys(study.bounds, math.nan)

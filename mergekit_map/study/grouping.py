@@ -161,7 +161,6 @@ def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
 def _loss(
     study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
 ) -> float:
-    """Average the scaled losses of the tasks owned, or else of all, by preference."""
     best = {t: max(m.ends, key=m.utility) for t, m in study.tasks.items()}
     ideals = _row(study, {t: v for t, v in best.items() if math.isfinite(v)})
     losses = scaled_losses(values[None], singles, ideals)[0]

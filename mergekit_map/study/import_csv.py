@@ -76,7 +76,6 @@ class _Column:
 
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """Read the lines that are not empty, each with its number."""
     try:
         # Spreadsheets begin a file with a byte order mark.
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -96,7 +95,6 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _known_columns(study: Study) -> dict[str, _Column]:
-    """Say what each header that may stand there means."""
     columns = {name: _Column(name, "", name) for name in ("point", "selected")}
     for task in study.tasks:
         for suffix, part in _PARTS.items():

@@ -76,7 +76,6 @@ def _contradictions(
 
 
 def _remarks(study: Study, fresh: Sequence[Evaluation]) -> Iterator[str]:
-    """Say what the fit does with imports that are not like what is measured here."""
     anchors = {merge_key(c) for c in study.anchors.values()}
     merges = {e.key[0]: e.coefficients for e in fresh if e.key[0] not in anchors}
     outside = int((~study.contains(study.vectors(merges.values()))).sum())

@@ -191,7 +191,6 @@ class _Plane:
 def _search_pair(
     plane: _Plane, readings: AnchorValues, measure_on: MeasureOn
 ) -> StudyResult:
-    """Run plain MAP on a pair; its front is in the coefficients of the study."""
     study = plane.study
     known = _measure_pair(plane, measure_on)
     surrogates = fit_surrogates(study, known)

@@ -76,7 +76,6 @@ def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArr
 
 
 def _required(study: Study) -> int:
-    """Count the merges that a surrogate of every task needs."""
     d = len(study.bounds)
     if study.search.surrogate != "quadratic":
         return 3

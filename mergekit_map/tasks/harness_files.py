@@ -102,7 +102,6 @@ def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
 
 
 def _members(tasks: yaml.Node | None) -> list[str]:
-    """Name the tasks that a group refers to, as strings or with changed keys."""
     nodes = tasks.value if isinstance(tasks, yaml.SequenceNode) else [tasks]
     named = [_entries(node).get("task", node) for node in nodes]
     return [str(node.value) for node in named if isinstance(node, yaml.ScalarNode)]
