@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.compare.adamerging import (
     entropy_fingerprint,
     minimise_entropy,
@@ -42,6 +41,7 @@ from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.results.log import EvaluationLog, Role
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.pairing import best_models
 from mergekit_map.steps.evaluate import (
     InMemory,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from mergekit.options import MergeOptions
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.baseline_merges import fine_tuned_models
 from mergekit_map.compare.baselines import (
     Bench,
@@ -55,6 +54,7 @@ from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import spread
 from mergekit_map.steps.project import Project, finished_project
 from mergekit_map.study.measuring import matching

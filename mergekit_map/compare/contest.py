@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared, win_rate
 from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
@@ -36,6 +35,7 @@ from mergekit_map.results.log import (
     evaluation_key,
     merge_key,
 )
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study

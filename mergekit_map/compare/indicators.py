@@ -12,7 +12,7 @@ import moocore
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 
 # The hypervolume's reference point, between a front's ideal (0) and its nadir (1).
 REFERENCE_POINT = 1.1

@@ -35,9 +35,9 @@ from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.compare.opponents_extra import cma_es, optuna_tpe, qlognehvi
+from mergekit_map.search.arrays import FloatArray
 
 if TYPE_CHECKING:
     from pymoo.core.algorithm import Algorithm

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.errors import ConfigError
+from mergekit_map.search.arrays import FloatArray
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.compare.indicators import generational_distance, hypervolume
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
+from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.nsga import non_dominated
 
 DRAWS = 100  # points of each front in a win rate: the paper's K

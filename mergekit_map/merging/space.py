@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
@@ -25,6 +24,7 @@ from mergekit_map.errors import nearest
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
 from mergekit_map.models.references import Reference
+from mergekit_map.search.arrays import FloatArray
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
 # says so (None: always).

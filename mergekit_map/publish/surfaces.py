@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import FinishedSearch
+from mergekit_map.search.arrays import FloatArray
 
 _NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 _DIGITS = 5  # significant ones

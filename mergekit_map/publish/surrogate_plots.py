@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mergekit_map.arrays import BoolArray, FloatArray
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.pictures import (
     CHOSEN,
@@ -26,6 +25,7 @@ from mergekit_map.publish.pictures import (
 )
 from mergekit_map.publish.surfaces import Surfaces
 from mergekit_map.results.front import KINDS, Front
+from mergekit_map.search.arrays import BoolArray, FloatArray
 
 _COLUMNS = 4  # panels side by side, at most
 

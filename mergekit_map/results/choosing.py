@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.verdict_words import verdicts_in_words
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import (
     nearest_to_limits,
     select_by_achievement,

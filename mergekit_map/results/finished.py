@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, Merge, Readings, pairs
 from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogates import Surrogates, locate
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.surrogate import Surrogate
 
 

@@ -21,10 +21,10 @@ from pydantic import (
 )
 from typing_extensions import Self, TypeAliasType
 
-from mergekit_map.arrays import FloatArray, finite
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
+from mergekit_map.search.arrays import FloatArray, finite
 
 Kind: TypeAlias = Literal["predicted", "measured"]
 KINDS: tuple[Kind, Kind] = ("predicted", "measured")

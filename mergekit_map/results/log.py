@@ -22,10 +22,10 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from mergekit_map.arrays import finite
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Reading
 from mergekit_map.results.records import Line, Number, in_one_sentence
+from mergekit_map.search.arrays import finite
 
 LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
 

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.arrays import FloatArray, finite, inside
 from mergekit_map.results.front import Fit, Reading, Readings
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
+from mergekit_map.search.arrays import FloatArray, finite, inside
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic, n_quadratic_terms
 from mergekit_map.search.surrogate import FitQuality, Surrogate

@@ -15,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.arrays import FloatArray, from_unit, inside, to_unit
 from mergekit_map.errors import DesignError, nearest
+from mergekit_map.search.arrays import FloatArray, from_unit, inside, to_unit
 from mergekit_map.search.quadratic import (
     n_quadratic_terms,
     quadratic_features,

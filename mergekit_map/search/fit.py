@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.least_squares import (
     fit_terms,
     jacobian,

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import RANK_TOLERANCE, Observations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 
 # How far ``invert`` keeps off a bound: a fraction of the range, or of one unit of the
 # metric where the range has one bound only (softplus bends within a unit of it).

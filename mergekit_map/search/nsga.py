@@ -26,7 +26,7 @@ from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
-from mergekit_map.arrays import BoolArray, FloatArray, from_unit
+from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit
 from mergekit_map.search.polish import maximise, push_to_front
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray, IntArray
 from mergekit_map.errors import DesignError
+from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
 
 # Singular values below this fraction of the largest count as zero: a design this close

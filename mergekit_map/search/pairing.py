@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray, IntArray
+from mergekit_map.search.arrays import FloatArray, IntArray
 
 
 def best_models(Y: FloatArray) -> IntArray:

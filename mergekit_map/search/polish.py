@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]
 

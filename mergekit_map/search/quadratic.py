@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

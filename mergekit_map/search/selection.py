@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergekit_map.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.errors import DesignError
+from mergekit_map.search.arrays import BoolArray, FloatArray, IntArray
 
 # Scores and distances nearer than this are ties: they differ by rounding.
 TIE = 1e-12

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import minimize
 
-from mergekit_map.arrays import FloatArray, IntArray
+from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import Observations

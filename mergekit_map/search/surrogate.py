@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import scaled, scaled_features
 from mergekit_map.search.quadratic import Quadratic

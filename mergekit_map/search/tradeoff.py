@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from mergekit_map.arrays import BoolArray, FloatArray
+from mergekit_map.search.arrays import BoolArray, FloatArray
 from mergekit_map.search.selection import TIE, select_by_preference
 
 NOISE_FACTOR = 2.0  # standard errors of a difference within which noise explains it

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.nsga import compute_front

@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.choosing import measured_anchors, preference
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.pairing import (
     best_models,
     closest_pair,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.design import make_design
 from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.study.bayesian import bayesian_round

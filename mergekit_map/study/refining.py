@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mergekit_map.arrays import FloatArray
 from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.design import most_informative
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import fit_surrogates, predicted_front

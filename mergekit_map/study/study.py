@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from mergekit_map.arrays import BoolArray, FloatArray, inside
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import Role
+from mergekit_map.search.arrays import BoolArray, FloatArray, inside
 
 if TYPE_CHECKING:
     # Which needs SciPy, and who chooses from a front needs neither.
