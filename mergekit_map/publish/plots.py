@@ -87,13 +87,12 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
         ends = [[v for (v,) in _values([point], pair, kind)] for kind in KINDS]
         axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
-    chosen = [front.chosen] if front.chosen.is_measured(*pair) else []
     _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     _mark(axes, _values(anchors, pair), "^", ANCHOR, "anchors, measured")
     for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
         _annotate(axes, anchor.label or "", (x, y))
-    if chosen:
-        _mark(axes, _values(chosen, pair), "*", CHOSEN, "chosen, measured")
+    known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
+    _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
     axes.set_xlabel(axis_label(front, pair[0]))
     axes.set_ylabel(axis_label(front, pair[1]))
     axes.grid(alpha=0.25)
@@ -127,14 +126,14 @@ def _values(
 
 
 def _mark(axes: Axes, values: _Pair, marker: str, color: str, label: str) -> None:
-    chosen = marker == "*"
+    chosen, hollow = marker == "*", label.endswith("predicted")
     axes.scatter(
         *values,
         marker=marker,
         s=160 if chosen else 36,
-        facecolor=color,
-        edgecolor="white",
-        linewidth=0.6,
+        facecolor="white" if hollow else color,
+        edgecolor=color if hollow else "white",
+        linewidth=1.2 if hollow else 0.6,
         label=label,
         zorder=4 if chosen else 3,
     )

@@ -139,9 +139,10 @@ def test_the_verdicts_are_written_and_shown(run: Path) -> None:
 
 @pytest.mark.picture
 def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
-    write(run, as_json(make_front([(p, p) for p in POINTS], ANCHORS, selected=3)))
+    measured = [(p, p if index % 2 else NOT_MEASURED) for index, p in enumerate(POINTS)]
+    write(run, as_json(make_front(measured, ANCHORS, selected=3)))
 
-    select(run, "--index", "2")
+    select(run, "--index", "2")  # which is not measured yet
 
     front = Front.model_validate_json((run / "front.json").read_bytes())
     drawn = {}
