@@ -24,6 +24,7 @@ from mergekit_map.errors import nearest
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
 from mergekit_map.models.references import Reference
+from mergekit_map.results.records import NO_LINE
 from mergekit_map.search.arrays import FloatArray
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
@@ -124,6 +125,11 @@ def build_space(
     if problem is not None:
         return None, [problem]
     bounds, problems = _bounds(search, [c.name for c in kept])
+    problems += [
+        Problem(c.places[0], f"{c.name!r} is no line of text; give it another name")
+        for c in kept
+        if NO_LINE.search(c.name + c.model)
+    ]
     rest = (remainder.places, remainder.name) if remainder else ((), "")
     space = MergeSpace(template, kept, bounds, *rest)
     return (None if problems else space), problems

@@ -73,6 +73,16 @@ def test_names_in_the_place_of_numbers_are_coefficients() -> None:
     ]
 
 
+@pytest.mark.parametrize("model", ["x/a\x1b[2Jb", "x/a\nb", "x/a\u202eb"])
+def test_a_coefficient_is_called_by_a_line_of_text(model: str) -> None:
+    # Its name goes into recipes, tables and terminals.
+    assert problem_of(merge("ties", "x/one", model)).endswith(
+        "is no line of text; give it another name"
+    )
+    named = merge("ties", "x/one", weighted("x/two", model))
+    assert "is no line of text" in problem_of(named)
+
+
 def test_filling_in_leaves_the_template_alone() -> None:
     config = merge("ties", "x/one", "x/two")
     space = space_of(config)
