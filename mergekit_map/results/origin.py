@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from mergekit_map.config.specs import BackendSpec, LmEvalTask, PythonTask, TaskSpec
+from mergekit_map.config.specs import BackendSpec, LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import cache_home
 from mergekit_map.results.log import LOCK_NAME
@@ -57,7 +57,7 @@ def refuse_foreign_code(
 def _names_code(task: TaskSpec) -> bool:
     if isinstance(task, LmEvalTask):  # a file of tasks may name functions
         return Path(task.lm_eval).suffix in {".yaml", ".yml"}
-    return isinstance(task, PythonTask)
+    return not isinstance(task, PerplexityTask)
 
 
 def _is_sealed(folder: RunFolder, text: str) -> bool:
