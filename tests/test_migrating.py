@@ -87,6 +87,7 @@ def invoke(*arguments: str) -> click.testing.Result:
     return result
 
 
+@pytest.mark.slow
 def test_what_mergekit_evolve_searched_is_searched_and_merged(
     evolve: dict[str, Any],
 ) -> None:

@@ -31,6 +31,8 @@ from safetensors.torch import load_file
 from mergekit_map.cli import main
 from mergekit_map.evaluating import MergeEvaluator
 
+pytestmark = pytest.mark.slow  # a checkpoint is written for each merge of the last pair
+
 
 @pytest.fixture(scope="module")
 def models(family: dict[str, Path], make_model: Callable[..., Path]) -> dict[str, Path]:
@@ -149,7 +151,6 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in watched} == before
 
 
-@pytest.mark.slow
 def test_checkpoints_that_were_merged_on_the_way_are_made_again(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +189,6 @@ def test_a_share_of_a_single_model_can_be_required(
     assert read("out.run/front.json")["selected"] == front["selected"]
 
 
-@pytest.mark.slow
 def test_goes_on_in_the_pair_where_it_was_stopped(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +220,6 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
     assert len(calls) == 39
 
 
-@pytest.mark.slow
 def test_another_model_is_noticed_on_the_way(
     models: dict[str, Path],
     dare_ties: dict[str, Any],

@@ -63,6 +63,7 @@ def hashes(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_over_what_is_unfinished_it_trains_to_the_same_bytes(
     family: Family, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_complete_family_is_used_again(family: Family) -> None:
     assert after == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
     def interrupt(stage: str, share: float) -> None:
         if stage == "text" and share == 1:

@@ -207,6 +207,7 @@ def test_a_merge_outside_the_box_lies_nowhere(finished_run: Make) -> None:
     np.testing.assert_array_equal(places, [[1.0, 0.0], [np.nan, np.nan]])
 
 
+@pytest.mark.slow
 def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     finished_run: Make,
 ) -> None:
@@ -310,7 +311,7 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     [
         ("one", (1, 1)),
         pytest.param("failing", (4, 1), marks=pytest.mark.slow),
-        ("three", (3, 3)),
+        pytest.param("three", (3, 3), marks=pytest.mark.slow),
     ],
 )
 def test_draws_the_surrogates(

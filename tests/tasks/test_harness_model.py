@@ -106,6 +106,7 @@ def test_bfloat16_models_are_scored_as_by_the_command(
     assert_equal_samples(result, expected["samples"]["choices"])
 
 
+@pytest.mark.slow
 def test_chat_templates_are_applied_as_by_the_command(
     folder: Path, model: LlamaForCausalLM
 ) -> None:
@@ -148,6 +149,7 @@ def test_rolling_tasks_are_scored_as_by_the_command(
     assert words.stderr is not None
 
 
+@pytest.mark.slow
 def test_rolling_tasks_of_long_models_see_2048_tokens(
     folder: Path, tokenizer: Any, documents: list[str]
 ) -> None:
