@@ -103,6 +103,7 @@ def test_domains_of_which_one_has_padded_embeddings(make_model: MakeModel) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.whole_front
 def test_seven_languages_two_at_a_time(make_model: MakeModel) -> None:
     base = place(make_model("base", 0), "meta-llama/Meta-Llama-3-8B-Instruct")
     config = copy_recipe("seven_languages", in_memory=True, evaluations=8, remeasure=1)
