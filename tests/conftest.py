@@ -30,14 +30,29 @@ from quick_fronts import (
     whole_fronts,
 )
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from xdist.plugin import pytest_xdist_auto_num_workers as available_cores
 
 torch.set_num_threads(1)
 # While the tests import nothing is garbage, and looking for some takes seconds.
 gc.disable()
 transformers.utils.logging.disable_progress_bar()
 
+MOST_PROCESSES = 4  # of more than a gigabyte each
+
 TESTS = pytest.StashKey[Iterator[int]]()
 FROZEN = pytest.StashKey[int]()  # modules and tests when it was done last
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share the whole suite among processes; a part of it is done sooner in this one.
+
+    Each process imports torch and transformers anew, which takes seconds.
+    """
+    part = any(config.getoption(name) for name in ("markexpr", "keyword", "lf"))
+    if part or config.args != config.getini("testpaths"):
+        return 0
+    cores = available_cores(config)
+    return min(cores, MOST_PROCESSES) if cores > 1 else 0
 
 
 def pytest_collection_finish() -> None:

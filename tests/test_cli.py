@@ -343,6 +343,7 @@ def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
     assert "1 measurements failed" in result.stderr
 
 
+@pytest.mark.slow
 def test_same_config_and_seed_same_bytes(config: dict[str, Any]) -> None:
     write(config)
     for folder in ("one", "two"):

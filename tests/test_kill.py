@@ -12,24 +12,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-# Imports once, for a search that nobody disturbs, then searches in one child after the
-# other. Each but the last is killed at a random moment, some of them before they
-# measured anything.
+# Imports once what a search imports, then runs each search in a child of its own. Each
+# but the first and last is killed at a random moment, some of them before they measured
+# anything. The parent itself runs nothing: what has threads must not be forked.
 SCRIPT = """
-import gc, os, random, signal, sys, time
+import contextlib, gc, importlib, os, random, signal, sys, time
 import mergekit_map.commands.search
 from mergekit_map.cli import main
 from quick_fronts import blank_pictures, fronts_of_few_points
 
 def search(folder):
-    # Without click's own end of the program, which would unwind the parent's.
-    with fronts_of_few_points(), blank_pictures():
-        main(["search", "config.yml", folder], standalone_mode=False)
-
-def search_in_a_child(folder):
     child = os.fork()
     if child == 0:
-        search(folder)
+        # Without click's own end of the program, which would unwind the parent's.
+        with fronts_of_few_points(), blank_pictures():
+            main(["search", "config.yml", folder], standalone_mode=False)
+        with open("modules", "w") as file:
+            print(*sys.modules, sep=chr(10), file=file)
         os._exit(0)
     return child
 
@@ -38,8 +37,11 @@ def size():
     return os.path.getsize(log) if os.path.exists(log) else 0
 
 start = time.monotonic()
-search("whole")
+os.waitpid(search("whole"), 0)
 seconds = time.monotonic() - start
+for name in open("modules").read().split():
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 gc.freeze()  # what was imported is no garbage of any child
 text = open("whole/evaluations.jsonl").read()
 line = len(text) / text.count(chr(10))
@@ -47,7 +49,7 @@ random.seed(int(sys.argv[2]))
 killed = 0
 for _ in range(int(sys.argv[1])):
     enough = size() + random.choice([0, 0.1, 1, 2, 3]) * line
-    child = search_in_a_child("killed")
+    child = search("killed")
     ended = 0
     while size() < enough and not ended:
         time.sleep(0.002)
@@ -57,7 +59,7 @@ for _ in range(int(sys.argv[1])):
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     killed += os.WIFSIGNALED(status)
-os.waitpid(search_in_a_child("killed"), 0)
+os.waitpid(search("killed"), 0)
 print(killed)
 """
 

@@ -22,8 +22,9 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+@pytest.mark.parametrize(
+    "method", ["task_arithmetic", pytest.param("ties", marks=pytest.mark.slow)]
+)
 def test_layer_groups_and_filters_are_searched_in_the_same_fit(
     family: dict[str, Path],
     tmp_path: Path,

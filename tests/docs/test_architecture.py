@@ -117,7 +117,7 @@ def test_tools_that_a_contributor_is_told_to_run_are_in_the_test_extra() -> None
     page = text("CONTRIBUTING.md")
     packages = {
         ".venv/bin/pytest": "pytest>",
-        "pytest -n auto": "pytest-xdist",
+        "pytest-xdist": "pytest-xdist",
         ".venv/bin/ruff": "ruff",
         ".venv/bin/mypy": "mypy",
         ".venv/bin/lint-imports": "import-linter",

@@ -337,7 +337,7 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     [
         ("one", (1, 1)),
         pytest.param("failing", (4, 1), marks=pytest.mark.slow),
-        ("three", (3, 3)),
+        pytest.param("three", (3, 3), marks=pytest.mark.slow),
     ],
 )
 def test_draws_the_surrogates(

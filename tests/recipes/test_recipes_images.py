@@ -42,6 +42,8 @@ from mergekit_map.cli import main
 from mergekit_map.config.specs import PythonTask
 from mergekit_map.tasks.function import load_function
 
+pytestmark = pytest.mark.slow  # models are trained
+
 QUICK = {"evaluations": 15, "remeasure": 2}
 
 
@@ -107,7 +109,6 @@ def clip_vit(
     return script
 
 
-@pytest.mark.slow
 def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "30")
     copy_recipe("clip_vit", **QUICK)
@@ -135,7 +136,6 @@ def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) ->
         assert anchors[task][task]["value"] > anchors["base"][task]["value"]
 
 
-@pytest.mark.slow
 def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "6")
     prefix = "vision_model."
@@ -154,7 +154,6 @@ def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> No
     assert not Path("out.run/evaluations.jsonl").exists()
 
 
-@pytest.mark.slow
 def test_a_text_task_on_an_image_model_says_what_to_use(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "6")
     config = copy_recipe("clip_vit", **QUICK)
@@ -205,7 +204,6 @@ def resnet18(
     return script
 
 
-@pytest.mark.slow
 def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
     resnet18: ModuleType,
 ) -> None:

@@ -36,7 +36,7 @@ from mergekit_map.steps.evaluate import MergeEvaluator
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import finished_project
 
-pytestmark = pytest.mark.slow  # nothing else depends on this strategy
+pytestmark = pytest.mark.slow  # a checkpoint is written for each merge of the last pair
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,6 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in watched} == before
 
 
-@pytest.mark.slow
 def test_checkpoints_that_were_merged_on_the_way_are_made_again(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +194,6 @@ def test_a_share_of_a_single_model_can_be_required(
     assert read("out.run/front.json")["selected"] == front["selected"]
 
 
-@pytest.mark.slow
 def test_goes_on_in_the_pair_where_it_was_stopped(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

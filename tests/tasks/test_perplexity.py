@@ -88,8 +88,7 @@ def test_one_document_has_the_rolling_loglikelihood_of_lm_eval(
     assert -result.value * n_tokens == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [8, 16, 128])
+@pytest.mark.parametrize("block", [8, 16, pytest.param(128, marks=pytest.mark.slow)])
 def test_documents_have_the_loss_of_a_plain_loop_over_the_stream(
     model: LlamaForCausalLM,
     tokenizer: Any,
