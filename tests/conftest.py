@@ -48,7 +48,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
     Each process imports torch and transformers anew, which takes seconds.
     """
-    part = any(config.getoption(name) for name in ("markexpr", "keyword", "lf"))
+    options = ("markexpr", "keyword", "lf")
+    part = any(config.getoption(name, None) for name in options)
     if part or config.args != config.getini("testpaths"):
         return 0
     cores = available_cores(config)
