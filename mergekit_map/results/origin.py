@@ -55,7 +55,7 @@ def refuse_foreign_code(
 
 
 def _names_code(task: TaskSpec) -> bool:
-    if isinstance(task, LmEvalTask):  # a file of tasks may name functions
+    if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
         return Path(task.lm_eval).suffix in {".yaml", ".yml"}
     return not isinstance(task, PerplexityTask)
 
