@@ -167,9 +167,9 @@ class SearchSpec(_Strict):
     otherwise."""
     remeasure: Annotated[Int, Field(ge=0)] = 5
     """Front points that are measured after they were predicted."""
-    surrogate: Literal["quadratic", "regularized", "residual_gp"] = "quadratic"
-    """Least squares; shrunk, for fewer evaluations; or with a Gaussian process for
-    what a quadratic leaves."""
+    surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
+    """Least squares; shrunk, for fewer evaluations; with a Gaussian process for what a
+    quadratic leaves; or, task by task, which of these two predicts better."""
     refine: Annotated[bool, Field(strict=True)] = False
     """Measure first what a fit needs, then where the front is uncertain, until
     predictions come true or the evaluations are used."""

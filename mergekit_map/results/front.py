@@ -126,11 +126,18 @@ class Fit(Frozen):
     """Of the design: largest over smallest singular value."""
     residual_stderr: float | None = None
     """Of a merge of average weight."""
+    kind: Line = "quadratic"
+    """What was fitted: `quadratic`, `regularized` or `residual_gp`."""
+    error: float | None = None
+    """Standard error of predictions left out one by one, as a share of the range."""
+    other_error: float | None = None
+    """That of what was not taken, where the search had the choice."""
 
     @classmethod
-    def of(cls, quality: Mapping[str, float]) -> Fit:
+    def of(cls, quality: Mapping[str, float | str]) -> Fit:
         """Take NaN for what is not known."""
-        return cls.model_validate({k: finite(v) for k, v in quality.items()})
+        known = {k: v if isinstance(v, str) else finite(v) for k, v in quality.items()}
+        return cls.model_validate(known)
 
 
 class Task(Frozen):

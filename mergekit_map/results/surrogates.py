@@ -8,26 +8,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.results.front import Fit, Reading, Readings
+from mergekit_map.results.process_records import (
+    IsotropicRecord,
+    ProcessRecord,
+    ResidualRecord,
+    Row,
+    rows_of,
+)
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.arrays import FloatArray, finite, inside
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic, n_quadratic_terms
 from mergekit_map.search.surrogate import FitQuality, Surrogate
 
-if TYPE_CHECKING:
-    from mergekit_map.search.residual import Residual
-
-_Row: TypeAlias = tuple[float, ...]
 # A merge whose weights are this near to those of a merge of groups is that merge.
 _ROUNDING = 1e-9
-_Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class LinkRecord(Frozen):
@@ -42,57 +44,24 @@ class LinkRecord(Frozen):
         return Link(lower, math.inf if self.upper is None else self.upper)
 
 
-class ResidualRecord(Frozen):
-    """The Gaussian process of what a quadratic leaves."""
-
-    points: tuple[_Row, ...]
-    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
-    left: _Row
-    """At each point, in units of the quadratic."""
-    scale: float = Field(gt=0)
-    """Standard deviation of that."""
-    theta: tuple[_Logarithm, ...] = Field(min_length=3)
-    """Logarithms of height, wave length and noise."""
-
-    @model_validator(mode="after")
-    def _as_many(self) -> Self:
-        if not 0 < len(self.points) == len(self.left):
-            raise ValueError(f"{len(self.left)} left at {len(self.points)} points")
-        return self
-
-    @classmethod
-    def of(cls, residual: Residual) -> ResidualRecord:
-        """Write down a process; ``value`` of it predicts the same, bit for bit."""
-        return cls(
-            points=_rows(residual.U),
-            left=tuple(residual.r.tolist()),
-            scale=residual.scale,
-            theta=tuple(residual.theta.tolist()),
-        )
-
-    def value(self) -> Residual:
-        """Rebuild the process."""
-        # scikit-learn takes longer to import than all else here, and few fits have one.
-        from mergekit_map.search.residual import Residual
-
-        points, left, theta = map(np.array, (self.points, self.left, self.theta))
-        return Residual(points, left, self.scale, theta)
-
-
 class SurrogateRecord(Frozen):
     """The surrogate of a task: ``link(intercept + linear x + x hessian x / 2)``."""
 
     intercept: float
-    linear: _Row
-    hessian: tuple[_Row, ...]
+    linear: Row
+    hessian: tuple[Row, ...]
     link: LinkRecord
     bounds: tuple[tuple[float, float], ...] = Field(min_length=1)
     """Of the coefficients."""
     covariance: tuple[tuple[float | None, ...], ...]
     """Of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
     quality: Fit
-    residual: ResidualRecord | None
+    residual: ResidualRecord | IsotropicRecord | None
     """Added behind the link."""
+    misfit: Annotated[float, Field(ge=0)] | None = 0.0
+    """Of the quadratic: a standard deviation behind the link; null if unknown."""
+    process: ProcessRecord | None = None
+    """What tells the standard errors, where there is one."""
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
@@ -104,18 +73,20 @@ class SurrogateRecord(Frozen):
             widths = {len(row) for row in rows} if len(shape) == 2 else {shape[-1]}
             if len(rows) != shape[0] or widths != {shape[-1]}:
                 raise ValueError(f"{name}: numbers are {shape} for {d} bounds")
-        if self.residual and {len(row) for row in self.residual.points} != {d}:
-            raise ValueError(f"residual.points: rows are of {d} numbers for {d} bounds")
+        for name, process in (("residual", self.residual), ("process", self.process)):
+            if process and {len(row) for row in process.points} != {d}:
+                text = f"rows are of {d} numbers for {d} bounds"
+                raise ValueError(f"{name}.points: {text}")
         return self
 
     @classmethod
     def of(cls, surrogate: Surrogate) -> SurrogateRecord:
         """Write down a surrogate; ``value`` of it predicts the same, bit for bit."""
-        link, left = surrogate.link, surrogate.residual
+        link, left, process = surrogate.link, surrogate.residual, surrogate.process
         return cls(
             intercept=surrogate.quadratic.intercept,
             linear=tuple(surrogate.quadratic.linear.tolist()),
-            hessian=_rows(surrogate.quadratic.hessian),
+            hessian=rows_of(surrogate.quadratic.hessian),
             link=LinkRecord(lower=finite(link.lower), upper=finite(link.upper)),
             bounds=tuple((lower, upper) for lower, upper in surrogate.bounds.tolist()),
             covariance=tuple(
@@ -123,6 +94,8 @@ class SurrogateRecord(Frozen):
             ),
             quality=Fit.of(asdict(surrogate.quality)),
             residual=ResidualRecord.of(left) if left is not None else None,
+            misfit=finite(surrogate.misfit),
+            process=ProcessRecord.of(process) if process is not None else None,
         )
 
     def value(self) -> Surrogate:
@@ -139,6 +112,8 @@ class SurrogateRecord(Frozen):
             covariance=np.array(self.covariance, dtype=np.float64),  # None is NaN
             quality=FitQuality(**known),
             residual=self.residual.value() if self.residual else None,
+            misfit=math.nan if self.misfit is None else self.misfit,
+            process=self.process.value() if self.process else None,
         )
 
 
@@ -211,7 +186,3 @@ def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings
     return [
         dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)
     ]
-
-
-def _rows(array: FloatArray) -> tuple[_Row, ...]:
-    return tuple(map(tuple, array.tolist()))

@@ -18,26 +18,28 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.calibration import find_misfit, fit_process_behind
 from mergekit_map.search.least_squares import (
     fit_terms,
     jacobian,
     leave_one_out,
-    residuals,
-    terms_covariance,
+    unit_covariance,
 )
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import (
     Observations,
     check_distinct,
     check_identified,
+    known_errors,
     make_observations,
-    scaled,
 )
+from mergekit_map.search.process import Process
 from mergekit_map.search.quadratic import quadratic_from_terms
+from mergekit_map.search.residual import Residual
 from mergekit_map.search.shrinkage import shrink
 from mergekit_map.search.surrogate import FitQuality, Surrogate
 
-Kind: TypeAlias = Literal["quadratic", "regularized", "residual_gp"]
+Kind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
 
 
 def fit_surrogate(
@@ -84,95 +86,101 @@ def fit_surrogate(
     observed = make_observations(X, y, stderr, bounds, slopes)
     find = _find_terms if kind == "quadratic" else _find_shrunk_terms
     fit = find(X, observed, link)
-    left_out = leave_one_out(fit.observed, link, fit.terms)
-    fitted = Surrogate(
-        quadratic=quadratic_from_terms(fit.terms, _centred(bounds)),
-        link=link,
-        bounds=bounds.copy(),
-        covariance=_covariance(fit, stderr),
-        quality=_quality(fit, left_out),
-    )
-    if kind != "residual_gp":
-        return fitted
-    return _with_residual(fitted, X, fit.observed, left_out)
+    process = fit_process_behind(observed, link, known_errors(stderr))
+    if kind == "residual_gp":
+        return _with_process(fit, process, bounds)
+    quadratic = _as_quadratic(fit, process, bounds)
+    if kind != "auto":
+        return quadratic
+    both = _with_process(fit, process, bounds)
+    taken, other = quadratic, both
+    if both.quality.error < quadratic.quality.error:
+        taken, other = both, quadratic
+    quality = replace(taken.quality, other_error=other.quality.error)
+    return replace(taken, quality=quality)
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
     """The terms of a quadratic, and what they were found from."""
 
+    kind: Kind
     observed: Observations  # shrunk, if the kind asks for it
     link: Link
     terms: FloatArray  # (t,)
-    variance: float  # of a point of weight 1, NaN if unknown
     condition: float  # of the design
 
 
 def _find_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Minimise the squares alone; what is left of them tells the variance."""
+    """Minimise the squares alone."""
     condition = check_identified(X, observed)
-    terms, variance = fit_terms(observed, link), math.nan
-    freedom = observed.n_rows - len(terms)
-    if freedom:
-        variance = float((residuals(observed, link, terms) ** 2).sum()) / freedom
-    return _Fit(observed, link, terms, variance, condition)
+    return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
 
 
 def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Shrink the terms as far as the data ask for, which also tells the variance."""
+    """Shrink the terms as far as the data ask for."""
     check_distinct(X)
-    shrunk, variance = shrink(observed, link, X.shape[1])
+    shrunk, _ = shrink(observed, link, X.shape[1])
     flat = np.zeros(shrunk.features.shape[1])
     condition = _condition(jacobian(shrunk, Link(), flat))
-    return _Fit(shrunk, link, fit_terms(shrunk, link), variance, condition)
+    return _Fit("regularized", shrunk, link, fit_terms(shrunk, link), condition)
 
 
-def _covariance(fit: _Fit, stderr: FloatArray | None) -> FloatArray:
-    rows = jacobian(fit.observed, fit.link, fit.terms)
-    return terms_covariance(rows, fit.variance, _row_noise(fit.observed, stderr))
+def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
+    """Say how far off a quadratic is, by what a process makes of the same data."""
+    observed, link = fit.observed, fit.link
+    s = observed.features @ fit.terms
+    unit, slope = (
+        unit_covariance(jacobian(observed, link, fit.terms)),
+        link.derivative(s),
+    )
+    steepness = float((slope**2).mean())
+    noise = float((process.noise() ** 2 * slope**2 * observed.weights).mean())
+    misfit = math.nan
+    if not np.isnan(unit).any():
+        misfit = find_misfit(process, link, fit.terms, unit, noise, steepness)
+    return Surrogate(
+        quadratic=quadratic_from_terms(fit.terms, _centred(bounds)),
+        link=link,
+        bounds=bounds.copy(),
+        covariance=(steepness * misfit**2 + noise) * unit,
+        quality=_quality(fit, link.apply(s), leave_one_out(observed, link, fit.terms)),
+        misfit=misfit,
+    )
 
 
-def _quality(fit: _Fit, left_out: FloatArray) -> FitQuality:
-    observed, terms = fit.observed, fit.terms
+def _with_process(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
+    """Take the process for the mean, too."""
+    link, lengths = fit.link, process.lengths
+    fitted = link.apply(process.best_at_points())
+    quality = _quality(fit, fitted, link.apply(process.left_out()))
+    return Surrogate(
+        quadratic=quadratic_from_terms(process.best_terms(), _centred(bounds)),
+        link=link,
+        bounds=bounds.copy(),
+        covariance=np.zeros((len(fit.terms), len(fit.terms))),
+        quality=replace(quality, kind="residual_gp"),
+        residual=Residual(process.rows.U, process.best_weights(), lengths),
+        process=process,
+    )
+
+
+def _quality(fit: _Fit, fitted: FloatArray, left_out: FloatArray) -> FitQuality:
+    y, n_terms = fit.observed.y, len(fit.terms)
+    freedom = fit.observed.n_rows - n_terms
+    squares = float((fit.observed.weights * (y - fitted) ** 2).sum())
+    width = float(np.ptp(y))
+    off = math.sqrt(float(((y - left_out) ** 2).mean()))
     return FitQuality(
-        n=len(observed.y),
-        n_terms=len(terms),
-        r2=_r_squared(observed.y, fit.link.apply(observed.features @ terms)),
-        loo_r2=_r_squared(observed.y, left_out),
-        condition=fit.condition,
-        residual_stderr=math.sqrt(fit.variance),
-    )
-
-
-def _with_residual(
-    fitted: Surrogate, X: FloatArray, observed: Observations, left_out: FloatArray
-) -> Surrogate:
-    # scikit-learn takes longer to import than all else here, and few fits ask for one.
-    from mergekit_map.search.residual import fit_residual
-
-    link, y = fitted.link, observed.y
-    s = fitted.quadratic.predict(X)
-    slope = np.maximum(link.derivative(s), 1e-6)  # 0 far out, where nothing can be told
-    residual = fit_residual(scaled(X, fitted.bounds), (y - link.apply(s)) / slope)
-    both = replace(fitted, residual=residual)
-    # Of the process with its parameters as they are: refitting them, too, costs n fits.
-    left_out = link.apply(link.invert(left_out) + residual.left_out())
-    misses = y - both.predict(X)
-    quality = replace(
-        fitted.quality,
-        r2=_r_squared(y, both.predict(X)),
+        n=len(y),
+        n_terms=n_terms,
+        r2=_r_squared(y, fitted),
         loo_r2=_r_squared(y, left_out),
-        residual_stderr=math.sqrt(float((observed.weights * misses**2).mean())),
+        condition=fit.condition,
+        residual_stderr=math.sqrt(squares / freedom) if freedom > 0 else math.nan,
+        error=off / width if width > 0 else 0.0,
+        kind=fit.kind,
     )
-    return replace(both, quality=quality)
-
-
-def _row_noise(observed: Observations, stderr: FloatArray | None) -> FloatArray | None:
-    """Give the weighted standard errors of the rows; None where a row has none."""
-    if stderr is None or not stderr.any() or len(observed.slopes):
-        return None
-    unshrunk = np.zeros(len(observed.shrinkage))
-    return np.concatenate([np.sqrt(observed.weights) * stderr, unshrunk])
 
 
 def _condition(rows: FloatArray) -> float:

@@ -9,7 +9,6 @@ shrunk towards zero: both are further rows of the same system.
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -108,30 +107,16 @@ def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> Floa
     return predicted
 
 
-def terms_covariance(
-    rows: FloatArray, variance: float, noise: FloatArray | None
-) -> FloatArray:
-    """Return the (t, t) covariance of the terms; NaN where nothing tells it.
+def unit_covariance(rows: FloatArray) -> FloatArray:
+    """Return the (t, t) covariance of the terms if a row of weight 1 has variance 1.
 
-    From the residual variance if there are degrees of freedom. Without any the fit
-    passes through every point and their measured noise is carried over. A saturated
-    fit (every point that shows some term on a bound of the range) has none either.
-
-    Args:
-        rows: (r, t) of ``jacobian``.
-        variance: Of a row of weight 1, NaN if unknown.
-        noise: (r,) standard errors of the rows, None if unknown.
+    NaN where the rows (r, t) of ``jacobian`` do not tell them: of a saturated fit, with
+    every point that shows some term on a bound of the range.
     """
-    left, singular, right = np.linalg.svd(rows, full_matrices=False)
+    _, singular, right = np.linalg.svd(rows, full_matrices=False)
     if singular[-1] <= RANK_TOLERANCE * singular[0]:
         return np.full((len(singular), len(singular)), np.nan)
-    half = (right.T / singular) @ left.T  # (t, r), the pseudo-inverse of the rows
-    if not math.isnan(variance):
-        half = half * math.sqrt(variance)
-    elif noise is not None:
-        half = half * noise
-    else:
-        half = half * math.nan
+    half = right.T / singular
     covariance: FloatArray = half @ half.T
     return covariance
 

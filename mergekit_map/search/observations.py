@@ -24,6 +24,7 @@ RANK_TOLERANCE = 1e-10
 class Observations:
     """What the points tell of the terms, and how much each of it counts."""
 
+    U: FloatArray  # (n, d) scaled coefficients
     features: FloatArray  # (n, t)
     y: FloatArray  # (n,)
     weights: FloatArray  # (n,) positive, mean 1
@@ -50,6 +51,7 @@ class Observations:
         kept = self.owners != point
         return replace(
             self,
+            U=self.U[rest],
             features=self.features[rest],
             y=self.y[rest],
             weights=self.weights[rest],
@@ -86,6 +88,7 @@ def make_observations(
         slope_features = quadratic_slopes(scaled(X[measured], bounds))
         slope_features = slope_features.reshape(-1, n_terms)
     return Observations(
+        U=scaled(X, bounds),
         features=features,
         y=y,
         weights=_weights(y, stderr),
@@ -94,6 +97,16 @@ def make_observations(
         owners=owners,
         shrinkage=np.zeros(n_terms),
     )
+
+
+def known_errors(stderr: FloatArray | None) -> FloatArray | None:
+    """Make standard errors (n,) positive; None where none is known.
+
+    An accuracy of 0 or 1 seems to have no error: it has the smallest of all others.
+    """
+    if stderr is None or not stderr.any():
+        return None
+    return np.where(stderr > 0, stderr, stderr[stderr > 0].min())
 
 
 def scaled_features(X: FloatArray, bounds: FloatArray) -> FloatArray:

@@ -1,71 +1,50 @@
-"""What a quadratic leaves unexplained, as a Gaussian process (beyond the paper).
+"""What a quadratic leaves unexplained, as the mean of a Gaussian process.
 
-For metrics of which leave-one-out R2 shows that the quadratic has the wrong shape. Used
-by ``surrogate`` alone, behind the link, so that predictions keep to the metric's range.
-
-Notation: ``n`` points, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
-bounds of the search, ``r`` (n,) what is left at each point.
+Added to the quadratic behind the link, so that predictions keep to the metric's range.
+Notation: ``n`` points and ``U`` (k, d), scaled to [-1/2, 1/2] by the bounds of the
+search.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from mergekit_map.search.arrays import FloatArray
-
-# Of the box: shorter waves could not be told from noise by a few dozen points, longer
-# ones are quadratics.
-_WAVE_LENGTHS = (0.2, 5.0)
-_NOISE = (1e-6, 1.0)  # share of the variance of r that the process does not explain
+from mergekit_map.search.kernel import matern
 
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """A fitted process; the same data give the same one."""
+    """A sum of bumps around the points that were measured."""
 
-    U: FloatArray  # (n, d)
-    r: FloatArray  # (n,)
-    scale: float  # standard deviation of r, 1 where that is 0
-    theta: FloatArray  # logarithms of height, wave length and noise
+    points: FloatArray  # (n, d)
+    weights: FloatArray  # (n,) the height of each bump
+    lengths: FloatArray  # (d,) how far one reaches, in widths of the box
+    gaussian: bool = False  # the bumps' shape, as runs of version 1 have it
 
-    def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean and standard error of what is left at every row of U (k, d)."""
-        mean, stderr = self._process().predict(U, return_std=True)
-        noise = np.exp(self.theta[2])  # of a new measurement, which is not asked for
-        variance = np.maximum(stderr**2 - noise, 0)
-        return mean * self.scale, np.sqrt(variance) * self.scale
-
-    def left_out(self) -> FloatArray:
-        """Predict r at every point by the process of the other points: (n,)."""
-        process = self._process()
-        inverse = np.linalg.inv(process.kernel_(self.U))
-        rest: FloatArray = process.alpha_ / np.diag(inverse)
-        return self.r - rest * self.scale
-
-    def _process(self) -> GaussianProcessRegressor:
-        kernel = _kernel().clone_with_theta(self.theta)
-        process = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)
-        return process.fit(self.U, self.r / self.scale)
+    def predict(self, U: FloatArray) -> FloatArray:
+        """Add up the bumps at every row of U (k, d)."""
+        squares = (((U[:, None] - self.points) / self.lengths) ** 2).sum(axis=2)
+        bumps = np.exp(-squares / 2) if self.gaussian else matern(np.sqrt(squares))
+        return np.asarray(bumps @ self.weights)
 
 
-def fit_residual(U: FloatArray, r: FloatArray) -> Residual:
-    """Fit height, wave length and noise of the process by maximum likelihood."""
-    scale = float(r.std()) or 1.0
-    process = GaussianProcessRegressor(_kernel(), alpha=0.0)
-    with warnings.catch_warnings():
-        # An end of the ranges above is an answer like any other.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(U, r / scale)
-    return Residual(U, r, scale, np.asarray(process.kernel_.theta, dtype=np.float64))
+def residual_of_version_1(
+    points: FloatArray, left: FloatArray, scale: float, theta: FloatArray
+) -> Residual:
+    """Rebuild a process of one length for all coefficients.
 
-
-def _kernel() -> Any:
-    height = ConstantKernel(1.0, (1e-4, 1e3))
-    return height * RBF(1.0, _WAVE_LENGTHS) + WhiteKernel(1e-2, _NOISE)
+    Args:
+        points: (n, d)
+        left: (n,) what the quadratic left there.
+        scale: What ``left`` is divided by.
+        theta: Logarithms of height, length and noise of the kernel, as variances.
+    """
+    height, length, noise = np.exp(theta[:3])
+    lengths = np.full(points.shape[1], length)
+    squares = (((points[:, None] - points) / lengths) ** 2).sum(axis=2)
+    covariance = height * np.exp(-squares / 2) + noise * np.eye(len(points))
+    weights = scale * height * np.linalg.solve(covariance, left / scale)
+    return Residual(points, weights, lengths, gaussian=True)

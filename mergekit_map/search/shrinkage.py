@@ -17,7 +17,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import minimize
 
-from mergekit_map.search.arrays import FloatArray, IntArray
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.kernel import kinds_of_terms
 from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import Observations
@@ -40,7 +41,7 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     linear = invert(observed, link)
     scale = _scale(linear)
     values, slopes = _gram(linear, scale)
-    kinds = _kinds_of_terms(d)
+    kinds = kinds_of_terms(d)
 
     def surprise(logs: FloatArray) -> float:
         """Minus the logarithm of the evidence, up to a constant."""
@@ -83,10 +84,3 @@ def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
     rows = np.column_stack([linear.slope_features, linear.slopes / scale])
     slopes = slope_root[:, None] * rows
     return values.T @ values, slopes.T @ slopes
-
-
-def _kinds_of_terms(d: int) -> IntArray:
-    """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
-    rows, columns = np.triu_indices(d)
-    second_order = np.where(rows == columns, 1, 2)
-    return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])

@@ -4,24 +4,23 @@ Notation: ``d`` coefficients, ``X`` (k, d) rows of them, ``t = (d + 1)(d + 2) / 
 terms of the quadratic, whose covariance is that on coefficients scaled to [-1/2, 1/2]
 by the bounds of the search. ``fit`` makes surrogates of measurements.
 
-Beyond the paper: predictions carry standard errors, and a Gaussian process may take
-what the quadratic leaves.
+Beyond the paper: predictions carry standard errors, which hold the error of the shape,
+and a Gaussian process may take what the quadratic leaves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import scaled, scaled_features
+from mergekit_map.search.process import Process
 from mergekit_map.search.quadratic import Quadratic
-
-if TYPE_CHECKING:
-    from mergekit_map.search.residual import Residual
+from mergekit_map.search.residual import Residual
+from mergekit_map.search.spread import spread, widened
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,9 @@ class FitQuality:
     loo_r2: float  # each point predicted by the fit without it; NaN if none can be
     condition: float  # of the design: largest over smallest singular value
     residual_stderr: float  # of a point of average weight; NaN if n == n_terms
+    error: float = np.nan  # of predictions left out, as a share of the range seen
+    kind: str = "quadratic"  # what was taken
+    other_error: float = np.nan  # of what was not taken, where there was a choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,28 +48,31 @@ class Surrogate:
     covariance: FloatArray  # (t, t) of the terms on scaled coefficients
     quality: FitQuality
     residual: Residual | None = None  # added to the quadratic, behind the link
+    misfit: float = 0.0  # of the shape: a standard deviation behind the link
+    process: Process | None = None  # tells the standard errors, where there is one
 
     def predict(self, X: FloatArray) -> FloatArray:
         """Predict the metric, in its own units, at every row of X (k, d)."""
         return self.link.apply(self._behind_link(X))
 
     def stderr(self, X: FloatArray) -> FloatArray:
-        """Return the standard error of the predicted mean at every row of X (k, d).
+        """Return how far predictions may be off the truth, at every row of X (k, d).
 
-        By the delta method, in the metric's units: the fit's own uncertainty, without
-        the noise of a new measurement or the error of the quadratic shape. NaN where
-        the covariance is unknown.
+        A standard error in the metric's units, of fit, noise and misfit, but without
+        the noise of a new measurement: 95 % of the truth is within 1.96 of them.
+        ``spread`` and ``calibration`` say how. NaN where the covariance is unknown.
         """
+        s = self._behind_link(X)
+        if self.process is not None:
+            return spread(self.process, self.link, scaled(X, self.bounds), s)
         features = scaled_features(X, self.bounds)
         variance: FloatArray = ((features @ self.covariance) * features).sum(axis=1)
-        if self.residual is not None and len(X):
-            variance += self.residual.predict(scaled(X, self.bounds))[1] ** 2
-        slope = self.link.derivative(self._behind_link(X))
         # Rounding may leave a variance of zero slightly negative.
-        return slope * np.sqrt(np.maximum(variance, 0))
+        deviation = np.sqrt(np.maximum(variance, 0) + self.misfit**2)
+        return widened(self.link, s, deviation)
 
     def _behind_link(self, X: FloatArray) -> FloatArray:
         s = self.quadratic.predict(X)
-        if self.residual is None or not len(X):
+        if self.residual is None:
             return s
-        return s + self.residual.predict(scaled(X, self.bounds))[0]
+        return s + self.residual.predict(scaled(X, self.bounds))

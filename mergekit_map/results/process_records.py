@@ -1,0 +1,151 @@
+"""Gaussian processes in ``surrogates.json``: of the mean, and of its errors.
+
+Notation: ``n`` merges, ``d`` coefficients, ``r`` rows of values and slopes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from mergekit_map.results.records import Frozen
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.kernel import LENGTHS, Rows
+from mergekit_map.search.process import Process
+from mergekit_map.search.residual import Residual, residual_of_version_1
+
+Row: TypeAlias = tuple[float, ...]
+_Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
+_Theta: TypeAlias = tuple[Annotated[float, Field(ge=-20, le=20)], ...]
+_Variance: TypeAlias = Annotated[float, Field(ge=0)]
+
+
+class ResidualRecord(Frozen):
+    """The mean of the process: a bump around every merge."""
+
+    points: tuple[Row, ...] = Field(min_length=1)
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    weights: Row
+    """Height of each bump, in units of the quadratic."""
+    lengths: tuple[Annotated[float, Field(gt=0)], ...]
+    """How far a bump reaches along each coefficient, in widths of the box."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if len(self.points) != len(self.weights):
+            counts = f"{len(self.weights)} weights at {len(self.points)} points"
+            raise ValueError(counts)
+        return self
+
+    @classmethod
+    def of(cls, residual: Residual) -> ResidualRecord:
+        """Write down a residual; ``value`` of it predicts the same, bit for bit."""
+        return cls(
+            points=rows_of(residual.points),
+            weights=tuple(residual.weights.tolist()),
+            lengths=tuple(residual.lengths.tolist()),
+        )
+
+    def value(self) -> Residual:
+        """Rebuild the residual."""
+        points, weights = np.array(self.points), np.array(self.weights)
+        return Residual(points, weights, np.array(self.lengths))
+
+
+class IsotropicRecord(Frozen):
+    """The process as runs of mergekit-map 0.1.0 have it."""
+
+    points: tuple[Row, ...] = Field(min_length=1)
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    left: Row
+    """What the quadratic left there, in its units."""
+    scale: float = Field(gt=0)
+    """Standard deviation of that."""
+    theta: tuple[_Logarithm, ...] = Field(min_length=3)
+    """Logarithms of height, wave length and noise."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if len(self.points) != len(self.left):
+            raise ValueError(f"{len(self.left)} left at {len(self.points)} points")
+        return self
+
+    def value(self) -> Residual:
+        """Rebuild its mean."""
+        points, left, theta = map(np.array, (self.points, self.left, self.theta))
+        return residual_of_version_1(points, left, self.scale, theta)
+
+
+class ProcessRecord(Frozen):
+    """What tells the standard errors of predictions with a process."""
+
+    points: tuple[Row, ...] = Field(min_length=1)
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    sloped: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """The points whose slopes were measured."""
+    seen: Row
+    """Values, then slopes, behind the link, in units of ``scale``."""
+    noise: tuple[_Variance, ...]
+    """Variances of these, in units of those in theta."""
+    offset: float
+    """What the values are counted from."""
+    scale: float = Field(gt=0)
+    """Standard deviation of the values."""
+    theta: _Theta
+    """The most probable logarithms of how large each part is."""
+    draws: tuple[_Theta, ...] = Field(min_length=1)
+    """Probable ones."""
+    weights: tuple[_Variance, ...]
+    """How probable each draw is."""
+    widening: float = Field(gt=0)
+    """Of all standard deviations."""
+
+    @model_validator(mode="after")
+    def _shapes(self) -> Self:
+        n, d = len(self.points), len(self.points[0])
+        rows, size = n + d * len(self.sloped), LENGTHS + d
+        widths = {len(row) for row in (self.theta, *self.draws)}
+        if len(self.seen) != rows or len(self.noise) != rows or widths != {size}:
+            raise ValueError(f"{n} points need {rows} values, and {size} in theta")
+        if max(self.sloped, default=0) >= n or len(self.weights) != len(self.draws):
+            raise ValueError("slopes and weights are of points and draws")
+        return self
+
+    @classmethod
+    def of(cls, process: Process) -> ProcessRecord:
+        """Write down a process; ``value`` of it predicts the same, bit for bit."""
+        return cls(
+            points=rows_of(process.rows.U),
+            sloped=tuple(process.rows.sloped.tolist()),
+            seen=tuple(process.z.tolist()),
+            noise=tuple(process.rows.noise.tolist()),
+            offset=process.offset,
+            scale=process.scale,
+            theta=tuple(process.theta.tolist()),
+            draws=rows_of(process.draws),
+            weights=tuple(process.weights.tolist()),
+            widening=process.widening,
+        )
+
+    def value(self) -> Process:
+        """Rebuild the process."""
+        sloped = np.array(self.sloped, dtype=np.int_)
+        rows = Rows(np.array(self.points), sloped, np.array(self.noise))
+        return Process(
+            rows,
+            np.array(self.seen),
+            self.offset,
+            self.scale,
+            np.array(self.theta),
+            np.array(self.draws),
+            np.array(self.weights),
+            self.widening,
+        )
+
+
+def rows_of(array: FloatArray) -> tuple[Row, ...]:
+    """Write down a matrix."""
+    return tuple(map(tuple, array.tolist()))

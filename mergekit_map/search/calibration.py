@@ -1,0 +1,123 @@
+"""What the data say of a surrogate's errors: a process behind the link, and misfit.
+
+A quadratic errs by its shape, too: its misfit is such that 95 % of its intervals hold
+what a process fitted to the same data expects of the truth, on average over the box.
+
+Notation: ``n`` merges, ``t`` terms of the quadratic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import qmc
+
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.kernel import Rows
+from mergekit_map.search.least_squares import invert
+from mergekit_map.search.links import INVERT_MARGIN, Link
+from mergekit_map.search.observations import Observations
+from mergekit_map.search.process import Process
+from mergekit_map.search.process_fit import fit_process
+from mergekit_map.search.quadratic import quadratic_features
+from mergekit_map.search.spread import possible, widened
+
+_COVERED, _STDERRS = 0.95, 1.96
+_MOST_MISFIT = 100.0  # standard deviations of what was measured
+_N_PLACES = 128
+# A noisy point of a bounded metric is taken off its bound by so many standard errors;
+# where the link is flatter than this share of its steepest slope, it tells nothing; and
+# it is moved behind the link by so many standard deviations at most.
+_OFF_BOUND, _FLATTEST, _FARTHEST = 0.5, 0.02, 3.0
+
+
+def fit_process_behind(
+    observed: Observations, link: Link, stderr: FloatArray | None
+) -> Process:
+    """Fit a process to what was seen, straightened by the link.
+
+    The link is straight enough around each point where it was measured, and then where
+    the first process has it: a noisy accuracy of 0 is not minus infinity.
+
+    Args:
+        observed: Not shrunk.
+        link: The range of the metric.
+        stderr: (n,) positive standard errors; None if unknown.
+    """
+    start = invert(_off_the_bounds(observed, link, stderr), link)
+    process = _fit(observed, stderr, start.y, link.derivative(start.y), start.slopes)
+    if link.is_identity:
+        return process
+    s = process.best_at_points()
+    slope = link.derivative(s)
+    slope = np.maximum(slope, _FLATTEST * slope.max())
+    far = _FARTHEST * process.scale
+    moved = np.clip((observed.y - link.apply(s)) / slope, -far, far)
+    slopes = observed.slopes / slope[observed.owners]
+    return _fit(observed, stderr, s + moved, slope, slopes, process.theta)
+
+
+def _fit(
+    observed: Observations,
+    stderr: FloatArray | None,
+    z: FloatArray,
+    slope: FloatArray,
+    slopes: FloatArray,
+    start: FloatArray | None = None,
+) -> Process:
+    unit = float(observed.y.std()) or 1.0
+    noise = np.broadcast_to(unit if stderr is None else stderr, slope.shape)
+    variances = np.concatenate([(noise / slope) ** 2, np.ones(len(slopes))])
+    rows = Rows(observed.U, np.unique(observed.owners), variances)
+    known = stderr is not None
+    return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
+
+
+def _off_the_bounds(
+    observed: Observations, link: Link, stderr: FloatArray | None
+) -> Observations:
+    margin = INVERT_MARGIN if stderr is None else _OFF_BOUND * stderr
+    low, high = link.lower + margin, link.upper - margin
+    return replace(observed, y=np.minimum(np.maximum(observed.y, low), high))
+
+
+def find_misfit(
+    process: Process,
+    link: Link,
+    terms: FloatArray,
+    unit_covariance: FloatArray,
+    noise: float,
+    steepness: float,
+) -> float:
+    """Find by how much a quadratic is off, everywhere, beside its fit.
+
+    A misfit also makes the fit itself less certain: points are off by it.
+
+    Args:
+        process: What the same data tell of the truth.
+        link: The range of the metric.
+        terms: (t,) of the quadratic on scaled coefficients.
+        unit_covariance: (t, t) of the terms if points had the variance 1.
+        noise: Variance of a point, in the metric's units.
+        steepness: Mean square of the slope of the link at the points.
+
+    Returns:
+        A standard deviation behind the link, 0 or more.
+    """
+    U = qmc.Sobol(process.rows.U.shape[1], scramble=False).random(_N_PLACES) - 0.5
+    features = quadratic_features(U)
+    s = features @ terms
+    leverage = ((features @ unit_covariance) * features).sum(axis=1)
+    off = np.abs(possible(process, link, U) - link.apply(s))
+
+    def missing(misfit: float) -> float:
+        variance = (steepness * misfit**2 + noise) * leverage + misfit**2
+        held = off <= _STDERRS * widened(link, s, np.sqrt(variance))
+        return _COVERED - float(process.weights @ held.mean(axis=(0, 2)))
+
+    if missing(0.0) <= 0:
+        return 0.0
+    most = _MOST_MISFIT * process.scale
+    return float(brentq(missing, 0.0, most, rtol=1e-3)) if missing(most) < 0 else most

@@ -1,0 +1,136 @@
+"""How alike a metric is at two merges: the covariance of quadratic, process and noise.
+
+Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
+bounds of the search; ``r`` rows, the values at all merges, then the slopes at some,
+which tell of the quadratic only; ``t`` terms. ``theta`` (6 + d,) holds the logarithms
+of the standard deviations of linear terms, squares, products, noise of values, noise of
+slopes and the process, then of the lengths of its Matérn-5/2 kernel, in boxes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mergekit_map.search.arrays import FloatArray, IntArray
+from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
+
+NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three widths
+_INTERCEPT = 10.0  # its standard deviation: as good as free
+_JITTER = 1e-10
+_ROOT5 = math.sqrt(5)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What was measured where."""
+
+    U: FloatArray  # (n, d)
+    sloped: IntArray  # (s,) the merges with d slopes each
+    noise: FloatArray  # (r,) variances, in units of those in theta
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """Give the features of values, then of slopes; (r, t)."""
+        values = quadratic_features(self.U)
+        slopes = quadratic_slopes(self.U[self.sloped])
+        return np.vstack([values, slopes.reshape(-1, values.shape[1])])
+
+    @cached_property
+    def products(self) -> list[FloatArray]:
+        """Give the covariance that linear terms, squares and products make; (r, r)."""
+        kinds = kinds_of_terms(self.U.shape[1])
+        parts = [self.features[:, kinds == kind] for kind in range(3)]
+        return [part @ part.T for part in parts]
+
+    def block(self, merge: int) -> IntArray:
+        """List the rows of a merge: its value, and its slopes if it has some."""
+        n, d = self.U.shape
+        owned = np.flatnonzero(np.repeat(self.sloped, d) == merge)
+        return np.append(merge, n + owned)
+
+
+def kinds_of_terms(d: int) -> IntArray:
+    """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
+    rows, columns = np.triu_indices(d)
+    second_order = np.where(rows == columns, 1, 2)
+    return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])
+
+
+def term_widths(d: int, theta: FloatArray) -> FloatArray:
+    """Give the prior standard deviations of the terms; (t,)."""
+    kinds = kinds_of_terms(d)
+    return np.asarray(np.where(kinds < 0, _INTERCEPT, np.exp(theta[kinds])))
+
+
+def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
+    """Give the variance of the noise of each row; (r,)."""
+    n = len(rows.U)
+    of_rows = np.where(np.arange(len(rows.noise)) < n, theta[NOISE], theta[SLOPES])
+    return np.asarray(np.exp(2 * of_rows) * rows.noise)
+
+
+def covariance_to(rows: Rows, theta: FloatArray, U: FloatArray) -> FloatArray:
+    """Give the covariance of the metric at U (k, d) with the rows; (k, r)."""
+    n, d = rows.U.shape
+    widths = term_widths(d, theta)
+    found: FloatArray = (quadratic_features(U) * widths**2) @ rows.features.T
+    found[:, :n] += process_covariance(U, rows.U, theta)
+    return found
+
+
+def variance(theta: FloatArray, U: FloatArray) -> FloatArray:
+    """Give the variance of the metric at U (k, d) before anything is measured; (k,)."""
+    widths = term_widths(U.shape[1], theta)
+    terms = (quadratic_features(U) * widths) ** 2
+    return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[HEIGHT]))
+
+
+def process_covariance(U: FloatArray, V: FloatArray, theta: FloatArray) -> FloatArray:
+    """Give the covariance of the process alone, between U (k, d) and V (n, d)."""
+    squares = (((U[:, None] - V) / np.exp(theta[LENGTHS:])) ** 2).sum(axis=2)
+    return math.exp(2 * theta[HEIGHT]) * matern(np.sqrt(squares))
+
+
+class Covariance:
+    """Of the rows, with their noise; and how it depends on theta."""
+
+    def __init__(self, rows: Rows, theta: FloatArray):
+        self._rows, self._theta = rows, theta
+        self._squares = ((rows.U[:, None] - rows.U) / np.exp(theta[LENGTHS:])) ** 2
+        self._distance = np.sqrt(self._squares.sum(axis=2))
+        self._height, n = math.exp(2 * theta[HEIGHT]), len(rows.U)
+        self._process = self._height * matern(self._distance)
+        constant = _INTERCEPT * rows.features[:, :1]
+        self.whole: FloatArray = constant @ constant.T  # (r, r)
+        for width, product in zip(theta[:3], rows.products, strict=True):
+            self.whole += math.exp(2 * width) * product
+        self.whole[:n, :n] += self._process
+        diagonal = np.diag_indices(len(self.whole))
+        self.whole[diagonal] += noise_variances(rows, theta) + _JITTER
+
+    def slopes(self, outer: FloatArray) -> FloatArray:
+        """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""
+        rows, theta, far = self._rows, self._theta, _ROOT5 * self._distance
+        n = len(rows.U)
+        noise = outer.diagonal() * noise_variances(rows, theta)
+        inner = outer[:n, :n]
+        widths = [
+            math.exp(2 * width) * (outer * product).sum()
+            for width, product in zip(theta[:3], rows.products, strict=True)
+        ]
+        # Twice minus the derivative of the kernel by the square of the distance.
+        bend = inner * self._height * 5 / 3 * (1 + far) * np.exp(-far)
+        lengths = np.einsum("ij,ijk->k", bend, self._squares)
+        height = (inner * self._process).sum()
+        parts = [*widths, noise[:n].sum(), noise[n:].sum(), height]
+        return np.concatenate([2 * np.array(parts), lengths])
+
+
+def matern(distance: FloatArray) -> FloatArray:
+    """Give the Matérn-5/2 kernel of height 1 at distances in lengths."""
+    far = _ROOT5 * distance
+    return np.asarray((1 + far + far**2 / 3) * np.exp(-far))

@@ -1,0 +1,133 @@
+"""A metric as a quadratic plus a Gaussian process: how wrong a surrogate may be.
+
+Beyond the paper. Behind the link a metric is a quadratic, whose terms have normal
+priors, plus a Matérn-5/2 process, plus noise; ``kernel`` has the covariance of that.
+How large each part is, theta, is left open by a few merges: the mean is that of the
+most probable theta, standard errors are averaged over draws from all that is probable
+(Rasmussen and Williams 2006, chapters 2 and 5). ``process_fit`` finds these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.kernel import (
+    HEIGHT,
+    LENGTHS,
+    Covariance,
+    Rows,
+    covariance_to,
+    noise_variances,
+    term_widths,
+    variance,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """What the rows tell of a metric everywhere; the same data give the same one."""
+
+    rows: Rows
+    z: FloatArray  # (r,) what was seen, in units of ``scale``; values from ``offset``
+    offset: float
+    scale: float
+    theta: FloatArray  # (6 + d,) the most probable
+    draws: FloatArray  # (N_DRAWS, 6 + d) probable ones
+    weights: FloatArray  # (N_DRAWS,) of sum 1
+    widening: float  # of all standard deviations
+
+    def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Give mean and standard deviation at U (k, d), a row per draw: (N_DRAWS, k).
+
+        Behind the link, without the noise of a new measurement.
+        """
+        found = [posterior.at(U) for posterior in self._posteriors]
+        mean, deviation = (np.array(part) for part in zip(*found, strict=True))
+        return self.offset + self.scale * mean, self.widening * self.scale * deviation
+
+    @cached_property
+    def _posteriors(self) -> list[_Posterior]:
+        return [_Posterior(self.rows, self.z, theta) for theta in self.draws]
+
+    def best_terms(self) -> FloatArray:
+        """Give the most probable terms of the quadratic; (t,)."""
+        widths = term_widths(self.rows.U.shape[1], self.theta)
+        terms: FloatArray = self.scale * widths**2 * (self.rows.features.T @ self._pull)
+        terms[0] += self.offset
+        return terms
+
+    def best_weights(self) -> FloatArray:
+        """Give what each merge adds to the most probable process, at its top; (n,)."""
+        height = np.exp(2 * self.theta[HEIGHT])
+        return np.asarray(self.scale * height * self._pull[: len(self.rows.U)])
+
+    @cached_property
+    def _pull(self) -> FloatArray:
+        return _Posterior(self.rows, self.z, self.theta).pull
+
+    @property
+    def lengths(self) -> FloatArray:
+        """Give the most probable lengths of the kernel, in boxes; (d,)."""
+        return np.asarray(np.exp(self.theta[LENGTHS:]))
+
+    def best_at_points(self) -> FloatArray:
+        """Give the most probable mean at the merges; (n,)."""
+        mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._pull
+        return np.asarray(self.offset + self.scale * mean)
+
+    def noise(self) -> FloatArray:
+        """Give the most probable noise at the merges, a standard deviation; (n,)."""
+        found = noise_variances(self.rows, self.theta)[: len(self.rows.U)]
+        return np.asarray(self.scale * np.sqrt(found))
+
+    def left_out(self) -> FloatArray:
+        """Predict each merge from the others, with theta as it is; (n,)."""
+        mean, _ = left_out(self.rows, self.z, self.theta)
+        return self.offset + self.scale * mean
+
+
+class _Posterior:
+    """What theta makes of the rows."""
+
+    def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
+        self._rows, self._theta = rows, theta
+        self._root = _root(Covariance(rows, theta).whole)
+        self.pull: FloatArray = cho_solve((self._root, True), z)
+
+    def at(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Give mean and standard deviation at U (k, d)."""
+        across = covariance_to(self._rows, self._theta, U)
+        known = solve_triangular(self._root, across.T, lower=True)
+        left = variance(self._theta, U) - (known**2).sum(axis=0)
+        return across @ self.pull, np.sqrt(np.maximum(left, 0))
+
+
+def _root(matrix: FloatArray) -> FloatArray:
+    """Take the lower root of a covariance, or of the next one that has one."""
+    lift = 0.0
+    while True:
+        try:
+            return np.asarray(cholesky(matrix + lift * np.eye(len(matrix)), lower=True))
+        except np.linalg.LinAlgError:
+            lift = max(10 * lift, 1e-12 * float(np.abs(matrix).max()))
+
+
+def left_out(
+    rows: Rows, z: FloatArray, theta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Predict each merge from the others: mean and variance, noise included; (n,)."""
+    inverse = np.linalg.inv(Covariance(rows, theta).whole)
+    pull = inverse @ z
+    n = len(rows.U)
+    mean, spread = np.empty(n), np.empty(n)
+    for merge in range(n):
+        block = rows.block(merge)
+        rest = np.linalg.inv(inverse[np.ix_(block, block)])
+        mean[merge] = z[merge] - rest[0] @ pull[block]
+        spread[merge] = rest[0, 0]
+    return mean, spread

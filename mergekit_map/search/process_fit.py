@@ -1,0 +1,147 @@
+"""Find what is probable of a process: how large its parts are, theta.
+
+The most probable theta is where the data and vague beliefs agree best (type II maximum
+a posteriori); others are drawn around it by Laplace's approximation, with importance
+weights (Rasmussen and Williams 2006, chapters 3.4 and 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky
+from scipy.optimize import minimize
+from scipy.stats import qmc
+
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.kernel import HEIGHT, LENGTHS, NOISE, Covariance, Rows
+from mergekit_map.search.process import Process, left_out
+
+N_DRAWS = 32
+# Theta as we expect it, and how vaguely: linear terms, squares, products, noise, noise
+# of slopes, height of the process; its lengths. Noise is in units of what was measured.
+_BELIEF = np.log([1.0, 2.0, 1.5, 0.7, 0.1, 0.3])
+_VAGUENESS = np.array([1.5, 1.5, 1.5, 0.7, 1.5, 1.0])
+_LENGTH, _VAGUE_LENGTH = 0.0, 0.6
+_UNKNOWN_NOISE, _VAGUE_NOISE = np.log(0.01), 2.0  # where none was measured
+_LEAST, _MOST = -12.0, 6.0  # of theta, and of its lengths
+_SHORTEST, _LONGEST = -2.5, 2.5
+_HEAVIEST = 4.0  # a draw weighs at most as much as so many
+# How much standard errors are widened for few merges, and how many merges it takes
+# until what leaving out shows counts as much as theory; by how much at most.
+_FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 5.0, 60.0, 0.3, 1.5
+
+
+def fit_process(
+    rows: Rows, z: FloatArray, *, known_noise: bool, start: FloatArray | None = None
+) -> Process:
+    """Find how probable each theta is, from several starts or from the one given.
+
+    Args:
+        rows: What was measured where, with noise in units of the values.
+        z: (r,) values and slopes behind the link, at least one.
+        known_noise: Whether the noise of the rows was measured, or is a mere unit.
+        start: Theta of a like process.
+    """
+    n = len(rows.U)
+    offset, scale = float(z[:n].mean()), float(z[:n].std())
+    scale = scale if scale > 1e-12 * np.abs(z[:n]).max() else 1.0
+    z = (z - np.where(np.arange(len(z)) < n, offset, 0.0)) / scale
+    noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
+    rows = replace(rows, noise=noise)
+    belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
+    starts = belief.starts() if start is None else [start]
+    theta = belief.climb(starts)
+    draws, weights = belief.draw(theta)
+    process = Process(rows, z, offset, scale, theta, draws, weights, 1.0)
+    return replace(process, widening=_widening(process))
+
+
+def _beliefs(rows: Rows, *, known: bool) -> tuple[FloatArray, FloatArray]:
+    d = rows.U.shape[1]
+    belief = np.concatenate([_BELIEF, np.full(d, _LENGTH)])
+    vagueness = np.concatenate([_VAGUENESS, np.full(d, _VAGUE_LENGTH)])
+    if not known:
+        belief[NOISE], vagueness[NOISE] = _UNKNOWN_NOISE, _VAGUE_NOISE
+    return belief, vagueness
+
+
+@dataclass(frozen=True, eq=False)
+class _Belief:
+    """How probable each theta is, given the rows."""
+
+    rows: Rows
+    z: FloatArray
+    belief: FloatArray
+    vagueness: FloatArray
+
+    def starts(self) -> list[FloatArray]:
+        """Start as expected, and with more noise and less of a process."""
+        quiet = self.belief.copy()
+        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
+        return [self.belief, quiet]
+
+    def surprise(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Give minus the logarithm of the probability, up to a constant; its slopes."""
+        r, covariance = len(self.z), Covariance(self.rows, theta)
+        try:
+            root = cholesky(covariance.whole, lower=True)
+        except np.linalg.LinAlgError:
+            return 1e12, np.zeros_like(theta)
+        pull = cho_solve((root, True), self.z)
+        away = (theta - self.belief) / self.vagueness
+        value = self.z @ pull / 2 + np.log(root.diagonal()).sum() + away @ away / 2
+        outer = cho_solve((root, True), np.eye(r)) - np.outer(pull, pull)
+        slopes = covariance.slopes(outer) / 2 + away / self.vagueness
+        return float(value), slopes
+
+    def climb(self, starts: list[FloatArray]) -> FloatArray:
+        """Find the most probable theta from the starts."""
+        ends = _ends(len(self.belief))
+        found = [
+            minimize(
+                self.surprise, start, jac=True, method="L-BFGS-B", bounds=list(ends)
+            )
+            for start in starts
+        ]
+        return np.asarray(min(found, key=lambda result: result.fun).x)
+
+    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Draw around the most probable theta; with the weight of each draw."""
+        width, axes = np.linalg.eigh(self._curvature(theta))
+        width = np.maximum(width, 0.25 / self.vagueness.max() ** 2)
+        normal = qmc.MultivariateNormalQMC(np.zeros(len(theta)), seed=0)
+        steps = normal.random(N_DRAWS)
+        draws = theta + (steps / np.sqrt(width)) @ axes.T
+        draws = np.clip(draws, *np.array(_ends(len(theta))).T)
+        logs = -np.array([self.surprise(draw)[0] for draw in draws])
+        logs += (steps**2).sum(axis=1) / 2
+        weights = np.exp(np.maximum(logs - logs.max(), -30.0))
+        weights = np.minimum(weights / weights.sum(), _HEAVIEST / N_DRAWS)
+        return draws, weights / weights.sum()
+
+    def _curvature(self, theta: FloatArray, step: float = 1e-3) -> FloatArray:
+        steps = step * np.eye(len(theta))
+        slopes = [
+            self.surprise(theta + s)[1] - self.surprise(theta - s)[1] for s in steps
+        ]
+        matrix = np.array(slopes) / (2 * step)
+        return np.asarray(matrix + matrix.T) / 2
+
+
+def _ends(size: int) -> list[tuple[float, float]]:
+    lengths = [(_SHORTEST, _LONGEST)] * (size - LENGTHS)
+    return [(_LEAST, _MOST)] * LENGTHS + lengths
+
+
+def _widening(process: Process) -> float:
+    """Widen for few merges, and by how far those left out are off."""
+    n = len(process.rows.U)
+    parts = [left_out(process.rows, process.z, theta) for theta in process.draws]
+    means, variances = (np.array(part) for part in zip(*parts, strict=True))
+    mean = process.weights @ means
+    spread = process.weights @ (variances + (means - mean) ** 2)
+    seen = float(((process.z[:n] - mean) ** 2 / spread).mean())
+    learnt = (_ENOUGH + n * np.clip(seen, _AT_LEAST, _AT_MOST)) / (_ENOUGH + n)
+    return float(np.sqrt((1 + _FEW / n) * learnt))
