@@ -20,7 +20,7 @@ from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import read_log
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.grouping import task_shares
+from mergekit_map.study.grouping import first_groups, merge_groups, task_shares
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.study import Study, StudyResult
 
@@ -149,6 +149,20 @@ def test_a_limit_out_of_reach_of_a_pair_is_left_to_the_pairs_after(
     result = run(study, tmp_path, measuring(evaluate))
 
     assert evaluate(result.front[result.selected], "a") <= 0.3 + 1e-9
+
+
+def test_a_group_has_the_loss_that_was_measured_of_it() -> None:
+    study = make_study("abc")
+    singles = -np.array([[0.0, 4.0, 4.0], [4.0, 0.0, 4.0], [4.0, 4.0, 0.0]])
+    one, other, _ = first_groups(study, singles)
+    measured = {"a": 1.0, "b": 3.0}
+
+    group = merge_groups(study, singles, (one, other), "pair-1", measured)
+
+    assert (one.loss, other.loss) == (0, 0)
+    # 0 is the best single model and 4 the worst.
+    assert group.loss == pytest.approx((1 / 4 + 3 / 4) / 2)
+    assert group.tasks == ("a", "b")
 
 
 def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:
