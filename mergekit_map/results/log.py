@@ -68,7 +68,7 @@ class Evaluation:
     task: Line
     """What was measured."""
     role: Role
-    """Why it was measured."""
+    """Why it was measured; a checkpoint anew, of what `merge` wrote."""
     value: _Value
     """In the task's own units; null where the measurement failed."""
     stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
