@@ -37,9 +37,10 @@ Role = Literal[
     "front",
     "opponent",
     "baseline",
+    "checkpoint",  # measured again, of what was written to disk
 ]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
-ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline"})
+ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline", "checkpoint"})
 MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
@@ -67,7 +68,7 @@ class Evaluation:
     task: Line
     """What was measured."""
     role: Role
-    """Why it was measured."""
+    """Why it was measured; a checkpoint anew, of what `merge` wrote."""
     value: _Value
     """In the task's own units; null where the measurement failed."""
     stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
@@ -121,7 +122,8 @@ def measured_of(
 ) -> list[Evaluation]:
     """Keep what was measured of a merge and tasks of these fingerprints.
 
-    And with coefficients of these names; all else is of other models or settings.
+    And with coefficients of these names; all else is of other models or settings. What
+    was measured again of a checkpoint is no second measurement of its merge.
     """
     wanted = set(names)
     return [
@@ -130,6 +132,7 @@ def measured_of(
         if e.merge == merge
         and definitions.get(e.task) == e.definition
         and e.coefficients.keys() == wanted
+        and e.role != "checkpoint"
     ]
 
 

@@ -33,9 +33,10 @@ class MergeEvaluator:
 
     ``merges`` is entered before the first measurement and not earlier, so that a
     finished search can be fitted and selected from again without loading a model.
+    ``samples`` is where single items go, if they are kept.
     """
 
-    def __init__(self, merges: AbstractContextManager[Merges], samples: Path):
+    def __init__(self, merges: AbstractContextManager[Merges], samples: Path | None):
         self._unopened = merges
         self._samples = samples
         self._stack = ExitStack()
@@ -60,7 +61,8 @@ class MergeEvaluator:
             self._measures = self._merges.at(coefficients)
             self._coefficients = dict(coefficients)
         measurement = self._measures[task]()
-        _save_samples(self._samples / task, coefficients, measurement)
+        if self._samples is not None:
+            _save_samples(self._samples / task, coefficients, measurement)
         return measurement
 
 

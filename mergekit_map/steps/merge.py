@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,15 +17,18 @@ from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import Merge
-from mergekit_map.results.log import open_log
+from mergekit_map.results.log import Evaluation, Role, merge_key, open_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
 from mergekit_map.steps.select import Selection
-from mergekit_map.study.measuring import measure
+from mergekit_map.study.measuring import matching, measure
+from mergekit_map.study.nested import of_tasks
 from mergekit_map.study.outcome import measured_at
-from mergekit_map.study.study import Candidate, Reporter
+from mergekit_map.study.study import Reporter, Study
+
+_ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
 
 
 def merge_point(
@@ -37,9 +42,9 @@ def merge_point(
 ) -> tuple[Merge, str]:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
-    What is measured of it goes into the log and the front of the run. Returns the point
-    of ``front.json`` with all its measurements, and the stock command that writes the
-    same checkpoint.
+    What is measured of it goes into the log, and into the front what the search had not
+    measured; where the two differ, the card and a notice say so. Returns the point with
+    what was measured of the checkpoint, and the stock command that writes the same one.
 
     Raises:
         ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
@@ -62,15 +67,20 @@ def merge_point(
             config = stock_config(part.space, selection.point.coefficients)
             write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
-        point = _measure_checkpoint(part, folder, place, selection, reporter)
-        front = RunFolder(run).read_front().with_point(selection.index, point)
+        point = selection.point
+        searched, written = _measure_checkpoint(part, folder, place, point, reporter)
+        front = RunFolder(run).read_front().with_point(selection.index, searched)
         front = chosen_as(front, selection.index, selection.front.select)
+        shown = front.with_point(selection.index, written)
+        if difference := _difference(searched, written):
+            reporter.notice(difference)
+            shown = shown.model_copy(update={"verdicts": (difference, *front.verdicts)})
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
-        record = MergeRecord(out.name, selection.recipe, command, front, tasks)
+        record = MergeRecord(out.name, selection.recipe, command, shown, tasks)
         write_card(folder, record)
     save_front(front, RunFolder(run))
-    return point, recipes.command(RunFolder(run).chosen_recipe, "OUT")
+    return written, recipes.command(RunFolder(run).chosen_recipe, "OUT")
 
 
 def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> None:
@@ -85,17 +95,59 @@ def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> N
 
 
 def _measure_checkpoint(
-    project: Project,
-    folder: Path,
-    run: RunFolder,
-    selection: Selection,
-    reporter: Reporter,
-) -> Merge:
-    study = project.study()
-    candidate: Candidate = ("front", selection.point.coefficients)
-    written = nullcontext(OneCheckpoint(project, folder))
-    evaluator = MergeEvaluator(written, run.samples(study.merge))
-    with open_log(run.log) as log, evaluator as evaluate:
-        measure(study, [candidate], evaluate, log, reporter.progress)
-        readings = measured_at(study, selection.point.coefficients, log)
-    return selection.point.model_copy(update={"measured": readings})
+    project: Project, folder: Path, run: RunFolder, point: Merge, reporter: Reporter
+) -> tuple[Merge, Merge]:
+    """Measure every task of what was written; what the search has not, it has then.
+
+    Returns the point as the search has it, and as the checkpoint is.
+    """
+    study, merge = project.study(), point.coefficients
+    with open_log(run.log) as log:
+        known = _searched_tasks(study, merge, log)
+        new = [task for task in study.tasks if task not in known]
+        # A single item of a search is of the merge that the search made.
+        todo: list[tuple[Role, list[str], Path | None]] = [
+            ("front", new, run.samples(study.merge)),
+            ("checkpoint", known, None),
+        ]
+        for role, tasks, samples in todo:
+            written = nullcontext(OneCheckpoint(project, folder))
+            part = of_tasks(study, tasks)
+            with MergeEvaluator(written, samples) as evaluate:
+                measure(part, [(role, merge)], evaluate, log, reporter.progress)
+        searched = measured_at(study, merge, log)
+        again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last
+    readings = {t: again[t] if t in known else searched[t] for t in study.tasks}
+    return (
+        point.model_copy(update={"measured": searched}),
+        point.model_copy(update={"measured": readings}),
+    )
+
+
+def _searched_tasks(
+    study: Study, merge: Mapping[str, float], log: Iterable[Evaluation]
+) -> list[str]:
+    here = {
+        e.task
+        for e in matching(study, log)
+        if e.key[0] == merge_key(merge) and e.error is None and e.role != "imported"
+    }
+    return [task for task in study.tasks if task in here]
+
+
+def _difference(searched: Merge, written: Merge) -> str:
+    """Say where a checkpoint is not what the search measured, beyond rounding."""
+    differing = []
+    for task in searched.measured:
+        values = [merge.measured[task].value for merge in (searched, written)]
+        before, now = (math.nan if value is None else value for value in values)
+        alike = math.isclose(now, before, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2)
+        if not alike and values != [None, None]:
+            differing.append(f"{task} is {now:.7g}, and was {before:.7g}")
+    if not differing:
+        return ""
+    return (
+        f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
+        "Either device, versions or files have changed since, or the task does not "
+        "give the same number twice."
+    )

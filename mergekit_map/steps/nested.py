@@ -8,21 +8,28 @@ on, with all the files of a search. What is chosen of it goes to
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from mergekit_map.config.parsing import raise_problems
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
+from mergekit_map.errors import DesignError
 from mergekit_map.files import digest, whole_folder, write_atomically
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import by_stage_name, pair_merge
-from mergekit_map.results.choosing import chosen_as, find_limits, measured_anchors
+from mergekit_map.results.choosing import (
+    AnchorValues,
+    chosen_as,
+    find_limits,
+    measured_anchors,
+)
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.records import read_record
@@ -34,13 +41,20 @@ from mergekit_map.study.grouping import (
     first_groups,
     merge_groups,
     next_pair,
+    pair_choices,
     read_singles,
 )
 from mergekit_map.study.nested import pair_study
 from mergekit_map.study.outcome import measured_at
 from mergekit_map.study.study import Study
 
-Search: TypeAlias = Callable[[Project, Path], Front]  # into a folder
+
+class Search(Protocol):
+    """Search one pair into a folder."""
+
+    def __call__(self, project: Project, run: Path) -> Front:
+        """Give what was found."""
+        ...
 
 
 def search_pairs(
@@ -60,14 +74,20 @@ def search_pairs(
     """
     study = project.study()
     singles = read_singles(study, evaluations)
+    readings = measured_anchors(study.anchors, evaluations)
     groups = first_groups(study, singles)
     stages: list[MergeConfig] = []
     while True:
         pair, number = next_pair(study, groups), len(stages) + 1
-        small = _small_study(study, pair, evaluations, last=len(groups) == 2)
-        part = _pair_project(project, small, pair, run, number)
-        front = search(part, run.pair(number).path)
-        values = {task: front.chosen.measured[task].value for task in small.tasks}
+        choices = pair_choices(study, singles, readings, groups, pair)
+        smalls = [
+            _small_study(study, pair, choice, readings, last=len(groups) == 2)
+            for choice in choices
+        ]
+        made = partial(_pair_project, project, pair=pair, run=run, number=number)
+        into = partial(search, run=run.pair(number).path)
+        part, front = _search_pair(smalls, made, into)
+        values = {task: front.chosen.measured[task].value for task in part.tasks}
         known = {task: value for task, value in values.items() if value is not None}
         name = run.pair(number).path.name
         group = merge_groups(study, singles, pair, name, known)
@@ -114,17 +134,30 @@ def _finished_pair(project: Project, pair: RunFolder) -> Project:
     return replace(project, file=file, space=_pair_space(file, file.merge))
 
 
+def _search_pair(
+    smalls: Sequence[Study],
+    made: Callable[[Study], Project],
+    search: Callable[[Project], Front],
+) -> tuple[Project, Front]:
+    """Search a pair as the first of its studies whose limits can be kept."""
+    for small in smalls:
+        part = made(small)
+        try:
+            return part, search(part)
+        except DesignError:
+            if small is smalls[-1]:
+                raise
+    raise AssertionError("nothing to search")
+
+
 def _small_study(
-    study: Study, pair: Pair, evaluations: Iterable[Evaluation], *, last: bool
+    study: Study, pair: Pair, select: SelectSpec, readings: AnchorValues, *, last: bool
 ) -> Study:
     """Reduce a study to a pair; shares of single models become limits in numbers."""
-    small = pair_study(study, pair, last=last)
-    if small.select.require is None:
-        return small
-    readings = measured_anchors(study.anchors, evaluations)
-    limits = find_limits(study.select, study.tasks, readings)
-    select = small.select.model_copy(update={"require": limits})
-    return replace(small, select=select)
+    if select.require is not None:
+        limits = find_limits(select, study.tasks, readings)
+        select = select.model_copy(update={"require": limits})
+    return pair_study(study, pair, select, last=last)
 
 
 def _pair_project(

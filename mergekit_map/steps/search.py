@@ -105,7 +105,9 @@ def _note_changes(
     unused = [
         e
         for e in log
-        if id(e) not in usable and e.task in study.tasks and e.role != "baseline"
+        if id(e) not in usable
+        and e.task in study.tasks
+        and e.role not in {"baseline", "checkpoint"}
     ]
     for merge in dict.fromkeys(e.merge for e in unused):
         count = sum(e.merge == merge for e in unused)

@@ -48,4 +48,5 @@ def _first_pairs(study: Study) -> list[Study]:
         )
         for one, other in itertools.permutations(study.bounds, 2)
     }
-    return [pair_study(study, pair, last=False) for pair in pairs.values()]
+    select = study.select
+    return [pair_study(study, pair, select, last=False) for pair in pairs.values()]

@@ -15,9 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mergekit_map.config.parsing import Problem
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
-from mergekit_map.results.choosing import measured_anchors, preference
+from mergekit_map.results.choosing import (
+    AnchorValues,
+    find_limits,
+    measured_anchors,
+)
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.arrays import FloatArray
@@ -114,10 +119,68 @@ def merge_groups(
 
 
 def task_shares(study: Study) -> dict[str, float]:
-    """Normalise the preference to the sum 1; by default the tasks count alike."""
-    prefer = preference(study.select, study.tasks)
-    total = sum(prefer.values())
-    return {task: prefer.get(task, 0.0) / total for task in study.tasks}
+    """Normalise the preference to the sum 1; by default the tasks count alike.
+
+    What a pair throws away no later one brings back, so that a task with a limit counts
+    as much as those preferred do on average, unless a preference says otherwise.
+    """
+    prefer = study.select.prefer or dict.fromkeys(study.tasks, 1.0)
+    counted = [weight for weight in prefer.values() if weight]
+    limited = dict.fromkeys(study.select.require or (), sum(counted) / len(counted))
+    weights = limited | {task: weight for task, weight in prefer.items() if weight}
+    total = sum(weights.values())
+    return {task: weights.get(task, 0.0) / total for task in study.tasks}
+
+
+def pair_choices(
+    study: Study,
+    singles: FloatArray,
+    readings: AnchorValues,
+    groups: Sequence[Group],
+    pair: Pair,
+) -> list[SelectSpec]:
+    """List what to choose of the next pair of ``groups`` by, to try in order.
+
+    The last pair is chosen from as the study says, the others by the preference among
+    their own tasks, within limits.
+
+    Raises:
+        ConfigError: a limit is a share of a score that has no shares.
+    """
+    if len(groups) == 2:
+        return [study.select]
+    tasks = pair_tasks(study, pair)
+    shares = {task: task_shares(study)[task] for task in tasks}
+    prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
+    choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
+    limits = find_limits(study.select, study.tasks, readings)
+    return [
+        choice.model_copy(update={"require": kept or None})
+        for kept in _limits_within(study, singles, limits, tasks, len(groups))
+    ]
+
+
+def _limits_within(
+    study: Study,
+    singles: FloatArray,
+    limits: Mapping[str, float],
+    tasks: Sequence[str],
+    n_groups: int,
+) -> list[dict[str, float]]:
+    """List limits for a pair, the next ones for where those before cannot be kept.
+
+    First it goes only part of the way from the best single model to a limit, the less
+    the more groups and limits there are, because every merge with another group costs
+    some of it; then as far as the limit; then anywhere, as later pairs may yet keep it.
+    """
+    near = {}
+    for column, (task, metric) in enumerate(study.tasks.items()):
+        best = np.nanmax(singles[:, column], initial=-np.inf)
+        if task in tasks and task in limits and best >= metric.utility(limits[task]):
+            way = metric.utility(limits[task]) - best
+            utility = best + way / len(limits) / (n_groups - 1)
+            near[task] = float(metric.sign * utility)
+    return [near, {task: limits[task] for task in near}, {}] if near else [{}]
 
 
 def order_problems(order: Any, names: Sequence[str]) -> list[Problem]:

@@ -14,6 +14,8 @@ from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,
+    Key,
+    Role,
     evaluation_key,
     measured_of,
 )
@@ -33,7 +35,8 @@ def measure(
 ) -> None:
     """Measure every task at every candidate, unless the log has it already.
 
-    What is shown as a point of the front was measured here: an import will not do.
+    What is shown as a point of the front was measured here: an import will not do. A
+    checkpoint is measured whatever is known of its merge.
 
     Raises:
         EvaluationError: a task failed on the first merge, or gave no number on the
@@ -44,13 +47,17 @@ def measure(
     here = {e.key for e in measured if e.role != "imported"}
     complete = {e.key for e in measured if not _lacks_gradient(study, e)}
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
+    # Only what is fitted has a use for derivatives.
+    enough: dict[Role, set[Key]] = {
+        **dict.fromkeys(ASSESSING, done),
+        "front": here,
+        "checkpoint": set(),
+    }
     missing = [
         (role, coefficients, task)
         for role, coefficients in candidates
         for task in study.tasks
-        # Only what is fitted has a use for derivatives.
-        if evaluation_key(coefficients, task)
-        not in (here if role == "front" else done if role in ASSESSING else complete)
+        if evaluation_key(coefficients, task) not in enough.get(role, complete)
     ]
     total = len(candidates) * len(study.tasks)
     for index, (role, coefficients, task) in enumerate(missing):

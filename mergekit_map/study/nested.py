@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from mergekit_map.config.specs import SelectSpec
+from mergekit_map.errors import DesignError
 from mergekit_map.measurement import SOUP
 from mergekit_map.results.choosing import AnchorValues, choose, measured_anchors
 from mergekit_map.results.log import (
@@ -36,10 +37,10 @@ from mergekit_map.study.grouping import (
     first_groups,
     merge_groups,
     next_pair,
+    pair_choices,
     pair_tasks,
     read_singles,
     single_models,
-    task_shares,
 )
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.planning import next_round
@@ -90,11 +91,12 @@ def run_nested(
     stages: list[Stage] = []
     while len(groups) > 1:
         pair = next_pair(study, groups)
+        choices = pair_choices(study, singles, readings, groups, pair)
         plane = _Plane(
-            study=pair_study(study, pair, last=len(groups) == 2),
+            study=pair_study(study, pair, choices[0], last=len(groups) == 2),
             vectors={group.label: vectors[group.label] for group in pair},
         )
-        result = _search_pair(plane, readings, measure_on)
+        result, choice = _search_pair(plane, choices, readings, measure_on)
         merge = result.front[result.selected]
         # Chosen of a pair, it is an anchor of a later one.
         role: Role = "front" if len(groups) == 2 else "anchor"
@@ -104,7 +106,7 @@ def run_nested(
         groups = [*(g for g in groups if g not in pair), merged]
         vectors[merged.label] = dict(merge)
         result = replace(result, order=merged.order)
-        stages.append(Stage(merged.label, plane.flat_study(study), result))
+        stages.append(Stage(merged.label, plane.flat_study(study, choice), result))
     return replace(stages[-1].result, stages=stages)
 
 
@@ -118,12 +120,11 @@ def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
     )
 
 
-def pair_study(study: Study, pair: Pair, *, last: bool) -> Study:
+def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
     """Reduce a study to a pair; its coefficients multiply the merge of each group.
 
     Those of a group of several models lie in the bounds that all coefficients share, or
-    between 0 and 1 where each has its own. The last pair is chosen from as the study
-    says, the others by the preference among their own tasks.
+    between 0 and 1 where each has its own.
     """
     one, other = (group.label for group in pair)
     tasks = pair_tasks(study, pair)
@@ -143,14 +144,8 @@ def pair_study(study: Study, pair: Pair, *, last: bool) -> Study:
         bounds={label: study.bounds.get(label, shared) for label in (one, other)},
         anchors={k: {one: c[0], other: c[1]} for k, c in corners.items()},
         search=study.search.model_copy(update=changes),
-        select=study.select if last else _pair_selection(study, tasks),
+        select=select,
     )
-
-
-def _pair_selection(study: Study, tasks: Sequence[str]) -> SelectSpec:
-    shares = {task: task_shares(study)[task] for task in tasks}
-    prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
-    return SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +166,11 @@ class _Plane:
             for name in names
         }
 
-    def flat_study(self, study: Study) -> Study:
-        """Give the pair's anchors, tasks and choice in the study's coefficients."""
+    def flat_study(self, study: Study, select: SelectSpec) -> Study:
+        """Give the pair's anchors and tasks in the study's coefficients."""
         anchors = {label: self.flat(c) for label, c in self.study.anchors.items()}
         part = of_tasks(study, self.study.tasks)
-        return replace(part, anchors=anchors, select=self.study.select)
+        return replace(part, anchors=anchors, select=select)
 
     def local(self, evaluation: Evaluation, merge: Mapping[str, float]) -> Evaluation:
         """Say an evaluation in the coefficients of the pair, by the chain rule."""
@@ -189,8 +184,11 @@ class _Plane:
 
 
 def _search_pair(
-    plane: _Plane, readings: AnchorValues, measure_on: MeasureOn
-) -> StudyResult:
+    plane: _Plane,
+    choices: Sequence[SelectSpec],
+    readings: AnchorValues,
+    measure_on: MeasureOn,
+) -> tuple[StudyResult, SelectSpec]:
     study = plane.study
     known = _measure_pair(plane, measure_on)
     surrogates = fit_surrogates(study, known)
@@ -199,8 +197,14 @@ def _search_pair(
     merges = [plane.flat(study.named(row)) for row in front]
     again = spread(predicted, study.search.remeasure)
     measure_on(study.tasks, [("front", merges[i]) for i in again])
-    selected = choose(study.select, study.tasks, predicted, readings)
-    return StudyResult(surrogates, merges, selected, plane.vectors)
+    for choice in choices:
+        try:
+            selected = choose(choice, study.tasks, predicted, readings)
+            break
+        except DesignError:
+            if choice is choices[-1]:
+                raise
+    return StudyResult(surrogates, merges, selected, plane.vectors), choice
 
 
 def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:

@@ -10,18 +10,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click.testing
+import numpy as np
 import pytest
 import yaml
+from fronts import Row, make_front
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.cli import main
 from mergekit_map.compare import contest
 from mergekit_map.compare.baseline_merges import NAMES
-from mergekit_map.compare.baselines import Bench, count_baselines, why_not_adapt
+from mergekit_map.compare.baselines import Bench, Terms, count_baselines, why_not_adapt
+from mergekit_map.compare.comparing import _as_predicted
 from mergekit_map.compare.contest import ComparisonSpec
+from mergekit_map.compare.scores import as_they_are
 from mergekit_map.steps.project import load_project
 
 BUDGET = 12
@@ -29,6 +34,7 @@ PREFERENCES = 3
 POINTS = 6  # of the front that are measured
 SCALARS = (0.3, 0.6)
 STEPS = 4  # of AdaMerging
+KEPT = ("tasks", "reference")
 TABLES = ("fronts", "methods", "win_rate")
 
 
@@ -192,6 +198,43 @@ def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
     soup = measured[str({"a": 0.5, "b": 0.5})]  # the same but for rounding
     expected = [scaled_sum(soup, run, index) for index in range(PREFERENCES)]
     assert sums["Model soup"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_every_preference_gets_the_best_predicted_point_as_measured() -> None:
+    # The first is best as predicted, the second as measured; the third failed.
+    readings: list[tuple[Row, Row]] = [
+        ([(0.9, None), (1.0, None)], [(0.3, None), (3.0, None)]),
+        ([(0.5, None), (2.0, None)], [(0.8, None), (1.0, None)]),
+        ([(1.0, None), (0.0, None)], [(None, None), (None, None)]),
+    ]
+    front = make_front(readings)
+    search: Any = SimpleNamespace(front=front, points=front.points)
+    contest: Any = SimpleNamespace(points=front.utilities(front.points, "measured"))
+    preferences = np.array([[0.5, 0.5], [1.0, 0.0]])
+    terms = Terms(ComparisonSpec(), preferences, as_they_are(2))
+
+    chosen = _as_predicted(search, contest, terms)
+
+    np.testing.assert_array_equal(chosen, [[0.3, -3.0], [0.3, -3.0]])
+
+
+def test_task_arithmetic_has_the_best_of_its_scalars(compared: Compared) -> None:
+    content = json.loads((compared.run / "compare" / "comparison.json").read_text())
+    (run,) = content["runs"]
+    alike = {"preference_vectors": [[0.5, 0.5]], **{k: run[k] for k in KEPT}}
+    measured: dict[float, dict[str, float]] = {}
+    for line in lines(compared.run):
+        weights = set(line["coefficients"].values())
+        if line["role"] == "baseline" and weights <= set(SCALARS) and len(weights) == 1:
+            measured.setdefault(weights.pop(), {})[line["task"]] = line["value"]
+
+    assert set(measured) == set(SCALARS)
+    best, worst = sorted(
+        measured.values(), key=lambda m: scaled_sum(m, alike, 0), reverse=True
+    )
+    for index, found in enumerate(run["methods"][NAMES.arithmetic]["sums"]):
+        assert found == pytest.approx(scaled_sum(best, run, index), rel=1e-12)
+    assert scaled_sum(best, alike, 0) > scaled_sum(worst, alike, 0)
 
 
 def scaled_sum(losses: dict[str, float], run: Any, preference: int) -> float:

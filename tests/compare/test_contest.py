@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from mergekit_map.compare.contest import (
     Contest,
     MeasureMerges,
     Points,
+    Searched,
     check_contest,
     check_opponents,
     front_scores,
@@ -124,6 +126,43 @@ def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> No
     assert scores[OURS].evaluations == 10
     assert scores["nsga2"].evaluations == 12
     assert scores[OURS].points == 60
+
+
+def test_opponents_are_told_what_was_measured_larger_is_better(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, told = np.array([[0.2, 0.4], [0.9, 0.1]]), []
+
+    def listening(budget: Budget, _: object) -> None:
+        told.append(budget.spend(asked))
+
+    monkeypatch.setitem(OPPONENTS, "random", listening)
+
+    contest = contested(study, tmp_path, bowls, ComparisonSpec(opponents=("random",)))
+
+    expected = [[-bowls(study.named(x), t).value for t in study.tasks] for x in asked]
+    np.testing.assert_array_equal(told[0], expected)
+    np.testing.assert_array_equal(contest.rivals["random"].Y, expected)
+
+
+def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
+    study: Study,
+) -> None:
+    class Learnt:
+        """Right where it was fitted, elsewhere always the same."""
+
+        def predict(self, X: np.ndarray) -> np.ndarray:
+            return np.where(X[:, 0] < 0.5, X[:, 0], 0.75)
+
+    X = np.array([[x, 0.0] for x in (0.1, 0.2, 0.3, 0.6, 0.9)])
+    direct = Searched(X, -X[:, [0, 0]])  # of losses
+    contest = Contest(direct.Y, Searched(X[:3], direct.Y[:3]), {"random": direct}, X)
+    surrogates: Any = dict.fromkeys(study.tasks, Learnt())
+
+    r2 = r_squared_scores(study, contest, surrogates)
+
+    # The mean of 0.6 and 0.9 explains nothing of them.
+    assert r2.tasks == pytest.approx({"near_a": 0, "near_b": 0}, abs=1e-12)
 
 
 def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(

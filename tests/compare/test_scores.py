@@ -15,8 +15,10 @@ from mergekit_map.compare.scores import (
     front_of,
     mean_and_std,
     preferred_models,
+    score_front,
     weighted_sums,
 )
+from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 
 # Two ends, one in between, one dominated, one that failed on a task.
@@ -68,6 +70,28 @@ def test_shares_are_added_up_as_they_are() -> None:
 
     sums = weighted_sums(chosen, preferences, as_they_are(2))
     np.testing.assert_allclose(sums.sums, [0.75, 0.82])
+
+
+def test_distances_go_from_the_front_to_the_direct_search_and_back() -> None:
+    reference = np.array([[0.0, 10.0], [2.0, 0.0]])  # so that scales are 2 and 10
+    front = np.array([[1.0, 5.0]])
+    direct = np.array([[1.0, 0.0], [1.0, -15.0]])
+
+    scores = score_front(front, reference, direct, evaluations=7)
+
+    # One point, 0.5 from the nearest; two points, 0.5 and 2 from the only one.
+    assert scores.gd_direct == pytest.approx(0.5)
+    assert scores.igd_direct == pytest.approx(math.hypot(0.5, 2) / 2)
+    # One point, sqrt(0.5) from both ends; both as far from it.
+    assert scores.gd == pytest.approx(math.sqrt(0.5))
+    assert scores.igd == pytest.approx(1 / 2)
+
+
+def test_the_deviation_is_that_of_all_there_are() -> None:
+    assert mean_and_std([1.0, 3.0]) == Spread(2.0, 1.0)
+    same = as_they_are(1)
+    sums = weighted_sums(np.array([[1.0], [3.0]]), np.ones((2, 1)), same)
+    assert (sums.mean, sums.std) == (2.0, 1.0)
 
 
 def test_what_failed_everywhere_has_no_sum() -> None:

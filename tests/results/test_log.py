@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,25 @@ def test_what_is_appended_is_read_again_exactly(tmp_path: Path) -> None:
             log.append(item)
 
     assert list(read_log(path)) == written
+
+
+def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "evaluations.jsonl", []
+    sync = os.fsync
+
+    def listening(file: int) -> None:
+        if os.path.samestat(os.fstat(file), path.stat()):
+            synced.append(path.read_bytes().count(b"\n"))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", listening)
+    with open_log(path) as log:
+        log.append(evaluation(0.1))
+        assert synced == [1]
+        log.append(evaluation(0.2))
+        assert synced == [1, 2]
 
 
 def test_a_failed_measurement_is_kept_as_null(tmp_path: Path) -> None:

@@ -298,3 +298,9 @@ def test_a_fit_through_every_merge_cannot_be_checked() -> None:
 
 def test_a_good_fit_is_not_mentioned() -> None:
     assert with_fit(loo_r2=0.95, residual_stderr=0.2) == []
+
+
+def test_a_fit_is_poor_below_nine_tenths() -> None:
+    assert with_fit(loo_r2=0.901, residual_stderr=0.2) == []
+    (line,) = with_fit(loo_r2=0.899, residual_stderr=0.2)
+    assert "are poor" in line

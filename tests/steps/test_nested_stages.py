@@ -82,6 +82,27 @@ def test_a_merge_of_ties_merges_is_a_recipe_of_stages(
         assert_same_weights(f"out.run/nested/merged/{name}", f"stock.stages/{name}")
 
 
+def test_a_limit_is_kept_through_pairs_of_checkpoints(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = nested_config(models, "ties")
+    heads = [
+        load_file(models[name] / "model.safetensors")["lm_head.weight"]
+        for name in ("base", "a")
+    ]
+    limit = 0.5 * ((heads[0] - heads[1]) ** 2).mean().item()  # 0 where all is a
+    config["map"]["select"] = {"require": {"like_a": limit}}
+    monkeypatch.chdir(tmp_path)
+    write_tasks(models)
+    write(config)
+
+    invoke("search", "config.yml", "out.run")
+
+    front = read("out.run/front.json")
+    chosen = front["points"][front["selected"]]
+    assert chosen["predicted"]["like_a"]["value"] <= limit
+
+
 def test_what_was_measured_of_nested_checkpoints_is_what_is_shipped(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.search.sectors import bin_of
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.sectors import bin_of, propose_points
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
@@ -125,6 +127,29 @@ def test_more_evaluations_use_those_there_are(first: int, tmp_path: Path) -> Non
     # Whole rounds are the same; one that was cut short is completed.
     more, once = merges(tmp_path / "more"), merges(tmp_path / "once")
     assert more == once
+
+
+def test_each_task_is_held_against_its_own_surrogate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def listening(X: FloatArray, errors: FloatArray, *others: Any) -> FloatArray:
+        found.append(errors)
+        return propose_points(X, errors, *others)
+
+    monkeypatch.setattr("mergekit_map.study.bayesian.propose_points", listening)
+    study = two_tasks(make_study(evaluations=13))
+
+    def exact(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure a quadratic of its own of each task, without an error."""
+        a, b = coefficients.values()
+        return Measurement((a - b) ** 2 if task == "step" else 100 * a * b, None, 10)
+
+    run(study, tmp_path, exact)
+
+    assert len(found) == 2
+    assert max(errors.max() for errors in found) < 1e-12
 
 
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:

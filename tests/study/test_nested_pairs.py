@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import LOSS, Recorder, run
+from quick_fronts import fronts_of_few_points
 from stopping import stopped_and_resumed
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
@@ -19,6 +20,7 @@ from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import read_log
 from mergekit_map.study.checking import search_problems
+from mergekit_map.study.grouping import first_groups, merge_groups, task_shares
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.study import Study, StudyResult
 
@@ -93,6 +95,74 @@ def test_a_preference_for_one_task_goes_through_all_pairs(tmp_path: Path) -> Non
     chosen = result.front[result.selected]
     assert chosen["c"] == pytest.approx(1, abs=1e-3)
     assert max(chosen["a"], chosen["b"], chosen["d"]) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        {"require": {"a": 0.6}},
+        # Less than a has where a pair of tasks counts alike.
+        {"require": {"a": 0.45}},
+        {"require": {"a": 0.6, "c": 0.6}},
+        {"prefer": {"b": 1.0}, "require": {"a": 0.3}},
+        # What half of the way to both limits would be, no merge of a and b keeps.
+        {"prefer": {"c": 1.0}, "require": {"a": 0.3, "b": 1.5}},
+    ],
+)
+def test_limits_that_a_merge_keeps_are_kept(
+    tmp_path: Path, select: dict[str, Any]
+) -> None:
+    study = replace(make_study(), select=SelectSpec(**select))
+
+    with fronts_of_few_points(40):
+        result = run(study, tmp_path, measuring(own_corner))
+
+    chosen = result.front[result.selected]
+    for task, limit in select["require"].items():
+        assert own_corner(chosen, task) <= limit + 1e-9
+
+
+def test_what_has_a_limit_counts_as_much_as_what_is_preferred() -> None:
+    def shares(**select: Any) -> dict[str, float]:
+        return task_shares(replace(make_study(), select=SelectSpec(**select)))
+
+    limit = {"a": 0.5}
+    alike = dict.fromkeys(NAMES, 0.25)
+    assert shares() == shares(require=limit) == shares(knee=True) == alike
+    preferred = {"b": 1.0, "c": 3.0}  # 2 on average
+    expected = {"a": 1 / 3, "b": 1 / 6, "c": 1 / 2, "d": 0.0}
+    assert shares(prefer=preferred, require=limit) == pytest.approx(expected)
+    nothing = {"a": 0.0, **preferred}
+    assert shares(prefer=nothing, require=limit) == pytest.approx(expected)
+
+
+def test_a_limit_out_of_reach_of_a_pair_is_left_to_the_pairs_after(
+    tmp_path: Path,
+) -> None:
+    # One model gets a to 0.5 and no further; two of different pairs get it to 0.
+    def evaluate(c: Mapping[str, float], task: str) -> float:
+        return 1 - c["a"] / 2 - c["c"] / 2 if task == "a" else own_optimum(c, task)
+
+    study = make_study(order=[["a", "b"], ["c", "d"]])
+    study = replace(study, select=SelectSpec(require={"a": 0.3}))
+
+    result = run(study, tmp_path, measuring(evaluate))
+
+    assert evaluate(result.front[result.selected], "a") <= 0.3 + 1e-9
+
+
+def test_a_group_has_the_loss_that_was_measured_of_it() -> None:
+    study = make_study("abc")
+    singles = -np.array([[0.0, 4.0, 4.0], [4.0, 0.0, 4.0], [4.0, 4.0, 0.0]])
+    one, other, _ = first_groups(study, singles)
+    measured = {"a": 1.0, "b": 3.0}
+
+    group = merge_groups(study, singles, (one, other), "pair-1", measured)
+
+    assert (one.loss, other.loss) == (0, 0)
+    # 0 is the best single model and 4 the worst.
+    assert group.loss == pytest.approx((1 / 4 + 3 / 4) / 2)
+    assert group.tasks == ("a", "b")
 
 
 def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:

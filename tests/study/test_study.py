@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakes import IDEAL, LOSS, Recorder, bowls, ignore, run
+from quick_fronts import fronts_of_few_points
 from stopping import stopped_and_resumed
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import front_table
-from mergekit_map.results.log import open_log, read_log
+from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study
@@ -60,6 +62,22 @@ def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) 
     assert roles[:4] == ["anchor"] * 4
     assert roles.count("design") == 2 * (10 - 2)
     assert 3 * 2 <= roles.count("front") <= 4 * 2
+
+
+def test_what_is_measured_of_the_front_is_spread_over_it(
+    study: Study, tmp_path: Path
+) -> None:
+    with fronts_of_few_points(30):
+        result = run(study, tmp_path, Recorder(bowls))
+
+    log = read_log(tmp_path / "evaluations.jsonl")
+    merges = [e.coefficients for e in log if e.role == "front"]
+    losses = np.array([[bowls(c, task).value for task in IDEAL] for c in merges])
+    front = np.array([[bowls(c, task).value for task in IDEAL] for c in result.front])
+    # Both ends of it, and something in between.
+    np.testing.assert_allclose(losses.min(axis=0), front.min(axis=0), atol=0.02)
+    shares = (losses[:, 0] - front[:, 0].min()) / np.ptp(front[:, 0])
+    assert ((shares > 0.05) & (shares < 0.6)).any()
 
 
 @pytest.mark.slow
@@ -267,3 +285,40 @@ def test_the_files_of_a_run_say_the_same(study: Study, tmp_path: Path) -> None:
     assert any(not point.is_measured("near_a") for point in content.points)
     assert content.anchors[0].label == "base"
     assert fitted_surrogates(study, result).tasks.keys() == study.tasks.keys()
+
+
+def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
+    study = replace(study, search=SearchSpec(surrogate="quadratic"))
+    places = np.random.default_rng(0).uniform(size=(12, 2))
+    truth = [bowls(study.named(x), "near_a").value for x in places]
+
+    def missed(*stderrs: float | None) -> float:
+        """Fit, with the last measurement 2 off, and say how far off predictions are."""
+        values = [*truth[:-1], truth[-1] + 2]
+        known = zip(places, values, stderrs, strict=True)
+        evaluations = [
+            measured(study.named(x), task, value, stderr)
+            for x, value, stderr in known
+            for task in study.tasks
+        ]
+        surrogate = fit_surrogates(study, evaluations)["near_a"]
+        return float(np.abs(surrogate.predict(places[:-1]) - truth[:-1]).mean())
+
+    assert missed(*[0.001] * 11, 2.0) < missed(*[None] * 12) / 2
+    assert missed(*[0.001] * 12) == pytest.approx(missed(*[None] * 12))
+
+
+def measured(
+    coefficients: Mapping[str, float], task: str, value: float, stderr: float | None
+) -> Evaluation:
+    return Evaluation(
+        coefficients=coefficients,
+        task=task,
+        role="design",
+        value=value,
+        stderr=stderr,
+        n=10,
+        seconds=0.0,
+        merge="m",
+        definition={"near_a": "da", "near_b": "db"}[task],
+    )
