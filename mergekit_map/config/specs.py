@@ -170,13 +170,21 @@ class SearchSpec(_Strict):
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
     """Least squares; shrunk, for fewer evaluations; with a Gaussian process for what a
     quadratic leaves; or, task by task, which of these two predicts better."""
-    refine: Annotated[bool, Field(strict=True)] = False
+    refine: Annotated[bool, Field(strict=True)] | None = None
     """Measure first what a fit needs, then where the front is uncertain, until
-    predictions come true or the evaluations are used."""
+    predictions come true or the evaluations are used. On, unless the strategy or a
+    grid says what is measured."""
     gradients: Annotated[bool, Field(strict=True)] = False
     """Also measure the derivatives of perplexity tasks."""
     checkpoint_activations: Annotated[bool, Field(strict=True)] = False
     """Less memory and more time for `gradients`."""
+
+    @property
+    def refines(self) -> bool:
+        """Whether merges are chosen one after the other, by what is known."""
+        if self.refine is None:
+            return self.strategy == "map" and self.design != "grid"
+        return self.refine
 
     @field_validator("bounds")
     @classmethod

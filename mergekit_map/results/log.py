@@ -87,6 +87,8 @@ class Evaluation:
     """What went wrong; left out where nothing did."""
     gradient: Mapping[str, _Value] | None = None
     """Derivative by each coefficient; left out where there is none."""
+    foretold: Reading | None = None
+    """What was predicted before it was measured; left out where nothing was."""
 
     @property
     def key(self) -> Key:
@@ -214,7 +216,8 @@ def _drop_torn_line(path: Path) -> None:
 
 def _encode(evaluation: Evaluation) -> str:
     record = EVALUATION.dump_python(evaluation, mode="json")
-    absent = {"error", "gradient"} & {k for k, v in record.items() if v is None}
+    optional = ("error", "gradient", "foretold")
+    absent = {key for key in optional if record[key] is None}
     return json.dumps({k: v for k, v in record.items() if k not in absent})
 
 

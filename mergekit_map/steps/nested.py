@@ -174,6 +174,7 @@ def _pair_project(
     search = {k: v for k, v in (block.get("search") or {}).items() if k != "order"}
     search |= {
         "strategy": "map",
+        "refine": False,
         "evaluations": small.search.evaluations,
         "remeasure": small.search.remeasure,
         "bounds": {name: list(ends) for name, ends in bounds.items()},

@@ -59,6 +59,11 @@ def predict_utilities(
     return np.column_stack([s.predict(X) for s in surrogates.values()]) * signs
 
 
+def standard_errors(surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
+    """Give those of the predictions at X (k, d), 0 where none is known; (k, m)."""
+    return np.nan_to_num(np.column_stack([s.stderr(X) for s in surrogates.values()]))
+
+
 def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:
     """Find the front of the surrogates inside the box; returns (k, d)."""
     return compute_front(

@@ -40,7 +40,7 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     searched = len(next_round(study, [], []))
     if study.search.strategy == "bayesian":
         searched = study.search.evaluations or searched + 2 * N_ROUND
-    elif study.search.refine:
+    elif study.search.refines:
         searched = wanted_evaluations(study)
     total = (searched + front) * len(study.tasks)
     return Forecast(searched, front, total, total)

@@ -6,18 +6,21 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement
+from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,
     Key,
+    MergeKey,
     Role,
     evaluation_key,
     measured_of,
+    merge_key,
 )
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
 
@@ -26,12 +29,22 @@ LOG = logging.getLogger(__name__)
 _HOPELESS = 3  # merges without a finite value of a task, and not one with it
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What candidates are part of."""
+
+    before: int = 0  # merges that came before them
+    most: int = 0  # merges of it all
+    foretold: Mapping[MergeKey, Readings] = field(default_factory=dict)
+
+
 def measure(
     study: Study,
     candidates: Sequence[Candidate],
     evaluate: Evaluator,
     log: EvaluationLog,
     report: Callable[[Progress], None],
+    plan: Plan = Plan(),
 ) -> None:
     """Measure every task at every candidate, unless the log has it already.
 
@@ -59,12 +72,14 @@ def measure(
         for task in study.tasks
         if evaluation_key(coefficients, task) not in enough.get(role, complete)
     ]
-    total = len(candidates) * len(study.tasks)
+    planned = plan.before + len(candidates)
+    total = max(planned, plan.most) * len(study.tasks)
     for index, (role, coefficients, task) in enumerate(missing):
-        position = total - len(missing) + index
+        position = planned * len(study.tasks) - len(missing) + index
         report(Progress(position, total, coefficients, task, role))
         evaluation = _evaluate(study, evaluate, coefficients, task)
-        log.append(replace(evaluation, role=role))
+        foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
+        log.append(replace(evaluation, role=role, foretold=foretold))
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
             _refuse_hopeless(task, evaluation, len(values[task]))

@@ -136,6 +136,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     changes = {
         "strategy": "map",
         "order": None,
+        "refine": False,
         "evaluations": study.search.evaluations or EVALUATIONS,
         "remeasure": study.search.remeasure if last else 0,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.design import make_design
 from mergekit_map.search.quadratic import n_quadratic_terms
+from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.bayesian import bayesian_round
+from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.refining import refinement_round
 from mergekit_map.study.study import Candidate, Study
 
@@ -20,8 +22,15 @@ def next_round(
     study: Study,
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
+    surrogates: Mapping[str, Surrogate] | None = None,
 ) -> list[Candidate]:
     """Propose the merges to measure next; none when the search is over.
+
+    Args:
+        study: The study.
+        rounds: What was proposed before.
+        known: What was measured of that, and may be fitted.
+        surrogates: Fitted to it, where somebody did so already.
 
     Raises:
         DesignError: too few merges can be measured for a surrogate.
@@ -30,10 +39,10 @@ def next_round(
         return bayesian_round(study, rounds, known)
     if not rounds:
         return design(study, known)
-    if not study.search.refine:
+    if not study.search.refines or sum(map(len, rounds)) >= wanted_evaluations(study):
         return []
-    left = wanted_evaluations(study) - sum(map(len, rounds))
-    return refinement_round(study, rounds, known, left)
+    surrogates = surrogates or fit_surrogates(study, known)
+    return refinement_round(study, rounds, known, surrogates)
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
@@ -51,7 +60,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     anchors, n_anchors = study.vectors(merges.values()), len(merges)
     wanted = wanted_evaluations(study)
     imported = [e for e in known if e.role == "imported"]
-    if study.search.refine:
+    if study.search.refines:
         first = max(n_anchors, _required(study)) + len(study.bounds)
         given = n_anchors + len(_measured(study, imported, wanted))
         wanted = min(wanted, max(first, given))

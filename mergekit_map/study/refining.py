@@ -1,81 +1,162 @@
-"""Refinement: measure where the predicted front is least certain, and fit again.
+"""Refinement: measure where it teaches most about the front, and fit again.
 
-Beyond the paper. Stops when what was measured agrees with what was predicted there, or
-when all evaluations are used.
+Beyond the paper. After a first design as small as is safe, every round measures one
+merge: the one that may add most hypervolume to what is measured, taking predictions one
+standard error better than they are (an upper confidence bound); and every other round,
+while predictions of the box as a whole are poor, the merge they know least of. It stops
+when nothing new is learnt, or when all evaluations are used.
+
+Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import qmc
 
 from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.design import most_informative
+from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit, to_unit
+from mergekit_map.search.gain import gains
+from mergekit_map.search.sketch import sketch_front
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.fitting import fit_surrogates, predicted_front
-from mergekit_map.study.study import Candidate, Study
+from mergekit_map.study.fitting import predict_utilities, standard_errors
+from mergekit_map.study.study import Candidate, Ending, Study
 
-# A prediction that misses by this many standard errors, or by this share of all that a
-# task was seen to vary, is right; and so must this share of the predictions be.
-_NOISE = 2.0
-_SHARE = 0.01
-_MOSTLY = 0.9
+# The largest standard error on the front, as a share of a task's range there, with
+# which a search may stop; and how many rounds before must have come out as predicted.
+GOOD_ENOUGH = 0.005
+QUIET_ROUNDS = 2
+# A prediction came true that missed by so many of its standard errors, or by this share
+# of all that a task was seen to vary.
+_STDERRS, _SHARE = 2.0, 0.005
+# Share of the variance of a task over the box that may be unknown.
+_UNKNOWN = 0.03
+_N_SAMPLES = 256
+# Nearer to a measured merge than this share of the box, there is nothing to learn.
+_SAME = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class _Outlook:
+    """What is predicted at some merges."""
+
+    points: FloatArray  # (k, d)
+    Y: FloatArray  # (k, m) larger is better
+    stderr: FloatArray  # (k, m)
+    width: FloatArray  # (m,) range of each task over the points
+
+    @property
+    def errors(self) -> FloatArray:
+        """Give standard errors as shares of the ranges; (k, m)."""
+        return np.asarray(self.stderr / self.width)
 
 
 def refinement_round(
     study: Study,
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
-    left: int,
+    surrogates: Mapping[str, Surrogate],
 ) -> list[Candidate]:
-    """Propose points of the predicted front; none when it is trusted.
+    """Propose the merge to measure next; none when the predictions are trusted.
 
-    A round has one merge per coefficient: as many as a plane through the front needs.
-
-    Raises:
-        DesignError: a surrogate cannot be fitted.
+    A function of its arguments alone: the same log gives the same next round.
     """
-    count = min(len(study.bounds), left)
-    if count <= 0 or (len(rounds) > 1 and _agrees(study, rounds[-1], known)):
+    front = _sketched(study, surrogates)
+    trusted = front.errors.max() <= GOOD_ENOUGH
+    if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
         return []
+    box = _outlook(study, surrogates, _samples(study))
+    if len(rounds) % 2 and _is_poor(box):
+        return _best(study, rounds, box, (box.stderr / box.Y.std(axis=0)).max(axis=1))
+    X = study.vectors({e.key[0]: e.coefficients for e in known}.values())
+    there = predict_utilities(study, surrogates, X[study.contains(X)])
+    worst = front.Y.min(axis=0)
+    hoped = (front.Y + front.stderr - worst) / front.width
+    return _best(study, rounds, front, gains(hoped, (there - worst) / front.width))
+
+
+def ending_of(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    surrogates: Mapping[str, Surrogate],
+    allowed: int,
+) -> Ending:
+    """Say how well the front is known when the last round is over."""
+    errors = _sketched(study, surrogates).errors.max(axis=0)
+    spent = sum(map(len, rounds))
+    return Ending(
+        evaluations=spent,
+        allowed=allowed,
+        trusted=spent < allowed,
+        error=float(errors.max()),
+        task=list(surrogates)[int(errors.argmax())],
+    )
+
+
+def n_quiet_rounds(
+    rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> int:
+    """Count the last rounds that came out as predicted, beginning with the last."""
+    count = 0
+    for planned in reversed(rounds[1:]):
+        keys = {merge_key(c) for _, c in planned}
+        tested = [e for e in known if e.key[0] in keys and not e.failed]
+        if not tested or not all(_came_true(e, known) for e in tested):
+            break
+        count += 1
+    return count
+
+
+def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
+    foretold = tested.foretold
+    if foretold is None or foretold.value is None:
+        return False
+    values = [e.value for e in known if e.task == tested.task and not e.failed]
+    near = _STDERRS * (foretold.stderr or 0.0), _SHARE * float(np.ptp(values))
+    return abs(tested.value - foretold.value) <= max(near)
+
+
+def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
+    def predict(X: FloatArray) -> FloatArray:
+        return predict_utilities(study, surrogates, X)
+
+    return _outlook(study, surrogates, sketch_front(predict, study.box))
+
+
+def _outlook(
+    study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
+) -> _Outlook:
+    Y = predict_utilities(study, surrogates, points)
+    width = np.ptp(Y, axis=0)
+    width = np.where(width > 0, width, 1.0)
+    return _Outlook(points, Y, standard_errors(surrogates, points), width)
+
+
+def _samples(study: Study) -> FloatArray:
+    sobol = qmc.Sobol(len(study.bounds), scramble=False)
+    return from_unit(np.asarray(sobol.random(_N_SAMPLES)), study.box)
+
+
+def _is_poor(box: _Outlook) -> bool:
+    """Tell whether much of some task is unknown, over the whole box."""
+    unknown = (box.stderr**2).mean(axis=0)
+    return bool((unknown > _UNKNOWN * box.Y.var(axis=0)).any())
+
+
+def _best(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    outlook: _Outlook,
+    worth: FloatArray,
+) -> list[Candidate]:
+    """Propose the point that is worth most, of those that are not measured; or none."""
     X = study.vectors(c for planned in rounds for _, c in planned)
-    front = predicted_front(study, fit_surrogates(study, known))
-    fresh = front[[not (row == X).all(axis=1).any() for row in front]]
-    count, slopes = min(count, len(fresh)), study.search.gradients
-    chosen = most_informative(count, study.box, X, fresh, derivatives=slopes)
-    return [("refinement", study.named(row)) for row in chosen]
-
-
-def _agrees(
-    study: Study, last: Sequence[Candidate], known: Sequence[Evaluation]
-) -> bool:
-    """Tell whether the last round came out as the fit without it predicts.
-
-    The fit's own standard errors do not count: they say how wrong it may be, which is
-    no reason to leave it so.
-    """
-    keys = {merge_key(c) for _, c in last}
-    tested = [e for e in known if e.key[0] in keys and not e.failed]
-    before = [e for e in known if e.key[0] not in keys]
-    agree = []
-    for task, surrogate in fit_surrogates(study, before).items():
-        measured = [e for e in tested if e.task == task]
-        predicted = surrogate.predict(study.vectors(e.coefficients for e in measured))
-        miss = np.abs(np.array([e.value for e in measured]) - predicted)
-        values = [e.value for e in before if e.task == task and not e.failed]
-        noise = _NOISE * _noise(surrogate, measured)
-        agree += (miss <= np.maximum(noise, _SHARE * np.ptp(values))).tolist()
-    return bool(agree) and float(np.mean(agree)) >= _MOSTLY
-
-
-def _noise(surrogate: Surrogate, measured: Sequence[Evaluation]) -> FloatArray:
-    """Estimate by how much measurements of merges err against one another: (k,).
-
-    Their standard errors are too large for that, as all are measured on the same items;
-    the scatter around the fit is too large where its shape is wrong.
-    """
-    scatter = surrogate.quality.residual_stderr
-    stderr = np.array([e.stderr or 0.0 for e in measured], dtype=np.float64)
-    return np.fmin(stderr, scatter)
+    apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
+    fresh: BoolArray = np.abs(apart).max(axis=2).min(axis=1) > _SAME
+    if not fresh.any():
+        return []
+    chosen = int(np.where(fresh, worth, -np.inf).argmax())
+    return [("refinement", study.named(outlook.points[chosen]))]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -12,15 +12,13 @@ from mergekit_map.results.log import (
     MergeKey,
     merge_key,
 )
-from mergekit_map.search.selection import spread
-from mergekit_map.study.fitting import (
-    fit_surrogates,
-    predict_utilities,
-    predicted_front,
-)
-from mergekit_map.study.measuring import matching, measure
+from mergekit_map.results.surrogates import predict
+from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.study.ending import end_search
+from mergekit_map.study.fitting import fit_surrogates
+from mergekit_map.study.measuring import Plan, matching, measure
 from mergekit_map.study.nested import run_nested
-from mergekit_map.study.planning import next_round
+from mergekit_map.study.planning import next_round, wanted_evaluations
 from mergekit_map.study.study import (
     Candidate,
     Evaluator,
@@ -45,60 +43,76 @@ def run_study(
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
-    while planned := next_round(study, rounds, _known_to(study, log, rounds)):
-        measure(study, planned, evaluate, log, report)
+    most = study.search.remeasure + 1
+    if study.search.refines:
+        most += wanted_evaluations(study)
+
+    def measure_all(
+        planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
+    ) -> list[Evaluation]:
+        """Measure, and give what may be fitted of it."""
+        foretold = _foretell(study, surrogates, planned)
+        plan = Plan(sum(map(len, rounds)), most, foretold)
+        measure(study, planned, evaluate, log, report, plan)
+        keys = {merge_key(c) for _, c in planned}
+        return [e for e in _ours(study, log) if e.key[0] in keys]
+
+    while True:
+        known = _known_to(study, log, rounds)
+        refined = bool(rounds) and study.search.refines
+        surrogates = fit_surrogates(study, known) if refined else {}
+        planned = next_round(study, rounds, known, surrogates)
+        if not planned:
+            break
+        measure_all(planned, surrogates)
         rounds.append(planned)
-    surrogates = fit_surrogates(study, _latest(_usable(study, log, rounds)))
-    front = predicted_front(study, surrogates)
-    predicted = predict_utilities(study, surrogates, front)
-    anchors = measured_anchors(study.anchors, matching(study, log))
-    selected = choose(study.select, study.tasks, predicted, anchors)
-    again = [*spread(predicted, study.search.remeasure), selected]
-    chosen: list[Candidate] = [
-        ("front", study.named(front[i])) for i in dict.fromkeys(map(int, again))
-    ]
-    measure(study, chosen, evaluate, log, report)
-    return StudyResult(surrogates, [study.named(row) for row in front], selected)
+    return end_search(study, rounds, known, measure_all)
 
 
-def _usable(
-    study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
-) -> list[Evaluation]:
-    """List what may be fitted, in the order of the log.
+def _foretell(
+    study: Study, surrogates: Mapping[str, Surrogate], planned: Iterable[Candidate]
+) -> dict[MergeKey, Readings]:
+    """Predict what is about to be measured, for the record."""
+    merges = [coefficients for _, coefficients in planned]
+    if not surrogates:
+        return {}
+    readings = predict(surrogates, study.vectors(merges))
+    return dict(zip(map(merge_key, merges), readings, strict=True))
 
-    Measurements that assess a search stay out, unless a round asks for them: predicted
-    front points are what the prediction is held against, and would make the front
-    depend on how often a search was continued; opponents are what it is compared with.
-    Where an import was fitted it stays fitted, though a front point confirmed it since.
-    """
-    asked = _asked(rounds)
-    known = matching(study, log)
-    imported = {e.key for e in known if e.role == "imported"}
+
+def _ours(study: Study, log: EvaluationLog) -> list[Evaluation]:
+    """List what a search measures itself, in the order of the log."""
     return [
-        e
-        for e in known
-        if e.role not in ASSESSING or (e.key[0] in asked and e.key not in imported)
+        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
     ]
-
-
-def _asked(rounds: Sequence[Sequence[Candidate]]) -> set[MergeKey]:
-    return {merge_key(c) for planned in rounds for _, c in planned}
-
-
-def _latest(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Keep the last of those that measured the same again, for its derivatives."""
-    return list({e.key: e for e in evaluations}.values())
 
 
 def _known_to(
     study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
 ) -> list[Evaluation]:
-    """List what may be fitted right after these rounds.
+    """List what may be fitted right after these rounds, the latest of each.
 
     What the log gained later is hidden, so that a search that goes on where it was
-    stopped plans each round on what it was planned on before.
+    stopped plans each round on what it was planned on before. Opponents and baselines
+    stay out, unless a round asks for them: they are what a search is compared with.
     """
-    usable = _usable(study, log, rounds)
-    asked = _asked(rounds)
-    last = max((i for i, e in enumerate(usable) if e.key[0] in asked), default=-1)
-    return _latest(usable[: last + 1] if rounds else usable)
+    asked = {merge_key(c) for planned in rounds for _, c in planned}
+    own = {id(e) for e in _ours(study, log)}
+    usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
+    if not rounds:
+        known = [e for e in usable if e.role != "front"]
+    else:
+        known = usable[: _last_asked(usable, asked) + 1]
+    return list({e.key: e for e in known}.values())
+
+
+def _last_asked(usable: Sequence[Evaluation], asked: set[MergeKey]) -> int:
+    """Find where the last of the merges that rounds asked for was measured.
+
+    One of them that is also on the front was measured for the round before that.
+    """
+    places: dict[MergeKey, int] = {}
+    for index, e in enumerate(usable):
+        if e.key[0] in asked and (e.role != "front" or e.key[0] not in places):
+            places[e.key[0]] = index
+    return max(places.values(), default=-1)

@@ -95,6 +95,18 @@ class StudyResult:
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     order: Order | None = None  # what nested MAP merged with what
     stages: Sequence[Stage] = ()  # of nested MAP, the last one among them
+    ending: Ending | None = None  # of a search that chooses its merges as it goes
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a search stopped measuring, and how well it knows its front then."""
+
+    evaluations: int  # merges, without those of the front
+    allowed: int
+    trusted: bool  # whether it stopped because it had learnt enough
+    error: float  # largest on the front, as a share of the range of ``task`` there
+    task: str
 
 
 @dataclass(frozen=True, eq=False)
