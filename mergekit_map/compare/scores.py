@@ -20,7 +20,7 @@ from mergekit_map.compare.indicators import generational_distance, hypervolume
 from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 from mergekit_map.search.arrays import FloatArray, IntArray
-from mergekit_map.search.nsga import non_dominated
+from mergekit_map.search.dense import non_dominated
 
 DRAWS = 100  # points of each front in a win rate: the paper's K
 REPEATS = 10  # of a win rate; the paper does not say what its ± is over

@@ -5,7 +5,8 @@ larger is better. The search never leaves the sampled box: outside it a quadrati
 extrapolation.
 
 Beyond the paper: the best point of every task is computed exactly and joins the front,
-so its ends do not depend on luck, and the population is pushed onto the front.
+so its ends do not depend on luck. Few generations find where the front is; it is then
+filled and pushed into place, which takes a hundred calls of many points.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from pymoo.operators.crossover.sbx import SBX
 from pymoo.operators.mutation.pm import PM
 from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.problems.static import StaticProblem
-from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from pymoo.util.ref_dirs import get_reference_directions
 from scipy.stats import qmc
 
-from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit
-from mergekit_map.search.polish import maximise, push_to_front
+from mergekit_map.search.arrays import FloatArray, from_unit
+from mergekit_map.search.dense import SAME_METRIC, densify, non_dominated, rounded
+from mergekit_map.search.polish import maximise
+from mergekit_map.search.selection import spread
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
-N_GENERATIONS = 100
-# How many points to look for. A hundred leave a front of many tasks nearly empty, and
-# many more than two hundred take seconds.
-FEW_TASKS, N_POINTS_FEW, N_POINTS_MANY = 4, 100, 200
-N_SAMPLES = 1024  # Sobol points that set the scale of every task and the starts
+N_GENERATIONS = 20
+N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
+# How many points to look for: enough for 99 % of the hypervolume of two to four tasks.
+N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
+N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
+N_BEST_SAMPLES = 200  # of those that no other sample dominates
 N_STARTS = 4  # local searches per task
-# Metrics that differ by less than this fraction of a task's range are equal, and so are
-# points that differ by less than this fraction of the box.
-SAME_METRIC = 1e-9
+# Points that differ by less than this fraction of the box are the same.
 SAME_POINT = 1e-6
 # The best point of a task counts the other tasks this much, which decides where the
 # task is flat and costs the task itself about the square of it.
@@ -62,9 +63,9 @@ def compute_front(
         bounds: (d, 2) lower and upper ends of the box.
         n_tasks: m, the width of what ``predict`` returns.
         seed: Of NSGA-III; the same seed gives the same bytes.
-        n_points: About how many points to look for, by default 100, and 200 for more
-            than four tasks. A front that shrinks to fewer returns fewer, and more
-            tasks than points return one end per task.
+        n_points: About how many points to look for, by default 100 for two tasks, whose
+            front is a line, and 450 for more. A front that shrinks to fewer returns
+            fewer, and more tasks than points return one end per task.
 
     Returns:
         (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
@@ -75,39 +76,29 @@ def compute_front(
         ValueError: wrong shapes, an empty box, or predictions that are not finite.
     """
     if n_points is None:
-        n_points = N_POINTS_FEW if n_tasks <= FEW_TASKS else N_POINTS_MANY
+        n_points = N_POINTS_LINE if n_tasks <= 2 else N_POINTS_SURFACE
     _check(bounds, n_tasks, n_points)
     predict_unit = _on_unit_box(predict, bounds, n_tasks)
     samples = _sobol(len(bounds))
     scores = _in_units_of_range(predict_unit, samples)
     found = _best_per_task(scores, samples, n_tasks)
     if n_tasks > 1:
-        directions = _reference_directions(n_tasks, n_points)
-        population = _nsga3(scores, found, samples, directions, seed)
-        polished = [push_to_front(scores, point) for point in population]
-        found = np.vstack([found, *polished])
+        best = samples[non_dominated(scores(samples))]
+        best = best[spread(scores(best), N_BEST_SAMPLES)]
+        directions = _reference_directions(n_tasks, min(n_points, N_DIRECTIONS))
+        population = _nsga3(scores, np.vstack([found, best]), directions, seed)
+        rng = np.random.default_rng(seed)
+        near = np.vstack([found, population, best])
+        found = np.vstack([found, densify(scores, near, n_points, rng)])
     found = _on_sides(found)
     found = _distinct(found, scores(found))
     # The samples are compared with, so that no local optimum worse than one stays; at
     # the best point of a task none of them is better, so there is always a front.
     rivals = scores(np.vstack([found, samples]))
-    found = found[non_dominated(_rounded(rivals))[: len(found)]]
+    found = found[non_dominated(rounded(rivals))[: len(found)]]
     # The last key of lexsort decides first; coefficients only break ties.
     keys = np.hstack([predict_unit(found), found])[:, ::-1]
     return from_unit(found[np.lexsort(keys.T)], bounds)
-
-
-def non_dominated(Y: FloatArray) -> BoolArray:
-    """Mark the rows of Y (n, m) that no other row dominates, larger is better.
-
-    A row dominates another if it is nowhere smaller and somewhere larger, so equal rows
-    are all kept. A row with NaN counts as dominated and dominates nothing.
-    """
-    candidates = np.flatnonzero(~np.isnan(Y).any(axis=1))
-    mask: BoolArray = np.full(len(Y), fill_value=False)
-    best = NonDominatedSorting().do(-Y[candidates], only_non_dominated_front=True)
-    mask[candidates[best]] = True
-    return mask
 
 
 def _check(bounds: FloatArray, n_tasks: int, n_points: int) -> None:
@@ -150,22 +141,19 @@ def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
     return scores
 
 
-def _rounded(scores: FloatArray) -> FloatArray:
-    rounded: FloatArray = np.round(scores / SAME_METRIC)
-    return rounded
-
-
 def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:
     """Maximise one task after the other from its best samples; returns (m, d)."""
     others = SECOND_THOUGHT / max(n_tasks - 1, 1)
     preferences = np.full((n_tasks, n_tasks), others)
     np.fill_diagonal(preferences, 1.0)
     values = scores(samples) @ preferences  # symmetric: column = task
-    ends = []
-    for preference, value in zip(preferences, values.T, strict=True):
-        starts = samples[np.argsort(-value, kind="stable")[:N_STARTS]]
-        ends.append(maximise(scores, preference, starts))
-    return np.array(ends)
+    order = np.argsort(-values, axis=0, kind="stable")[:N_STARTS]
+    wanted = np.tile(preferences, (len(order), 1))
+    tops = maximise(scores, wanted, samples[order.ravel()])
+    heights = (scores(tops) * wanted).sum(axis=1)
+    best = heights.reshape(order.shape).argmax(axis=0)
+    highest: FloatArray = tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)]
+    return highest
 
 
 def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
@@ -190,17 +178,13 @@ def _partitions(n_tasks: int, n_points: int) -> int:
 
 
 def _nsga3(
-    scores: Predict,
-    ends: FloatArray,
-    samples: FloatArray,
-    directions: FloatArray,
-    seed: int,
+    scores: Predict, starts: FloatArray, directions: FloatArray, seed: int
 ) -> FloatArray:
-    d, m = samples.shape[1], directions.shape[1]
+    d, m = starts.shape[1], directions.shape[1]
     algorithm = NSGA3(
         directions,
         # Passed explicitly: pymoo's defaults are instances shared by all runs.
-        sampling=np.vstack([ends, samples]),
+        sampling=starts,
         selection=TournamentSelection(func_comp=comp_by_cv_then_random),
         crossover=SBX(eta=30, prob=1.0),
         mutation=PM(eta=20),
@@ -214,7 +198,7 @@ def _nsga3(
         algorithm.setup(problem)
         while algorithm.has_next():
             population = algorithm.ask()
-            F = -_rounded(scores(population.get("X")))  # pymoo minimises
+            F = -rounded(scores(population.get("X")))  # pymoo minimises
             algorithm.evaluator.eval(StaticProblem(problem, F=F), population)
             algorithm.tell(infills=population)
     return np.asarray(algorithm.pop.get("X"), dtype=np.float64)

@@ -1,108 +1,181 @@
-"""Local searches that make the points of a front exact; used by ``front`` alone.
+"""Steps that make the points of a front exact, all points at once; used by ``nsga``.
 
-Notation: ``d`` coefficients on the unit box, ``m`` tasks, ``scores`` maps (k, d) to
-(k, m), each task in units of its own range, larger is better and smooth. The paper
-stops at the genetic algorithm, which comes near the front but seldom onto it.
+Notation: ``n`` points, ``d`` coefficients on the unit box, ``m`` tasks, ``scores`` maps
+(k, d) to (k, m), each task in units of its own range, larger is better and smooth. The
+paper stops at the genetic algorithm, which comes near the front but seldom onto it.
+
+A step is Newton's for vector optimisation (Fliege, Grana Drummond and Svaiter, 2009):
+up the shortest combination of the tasks' slopes, where all of them gain, measured by
+the curvature of that combination. On the front there is no such step.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
 
 from mergekit_map.search.arrays import FloatArray
 
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]
 
-STEP = 1e-5  # of the numerical derivatives
+STEP = 1e-3  # of the numerical derivatives, which are exact for quadratics
+_LENGTHS = np.array([1.0, 0.5, 0.2, 0.05, 0.01])  # of a step, tried at once
+_LONGEST = 0.5  # no step goes farther, on any axis of the box
+_NOTHING = 1e-12  # a point that gains less has arrived
+# A task may lose this share of what all gain, or points where one task is flat would
+# be at rest whatever the others can gain there.
+_SLACK = 1e-3
+# Curvatures below this share of the largest would make steps without end.
+_FLATTEST = 1e-6
+_N_PASSES = 6  # shares, curvature and sides of the box depend on one another
+_N_EXCHANGES = 60  # of shares between two tasks, which is plenty for a dozen
 
 
-def maximise(scores: Scores, preference: FloatArray, starts: FloatArray) -> FloatArray:
-    """Return the best local maximum of ``scores @ preference`` from the starts (k, d).
+def push_to_front(scores: Scores, points: FloatArray, n_steps: int) -> FloatArray:
+    """Improve points (n, d) until no task can gain without another losing.
 
-    The first of equal ones; shape (d,).
+    Every step gains in total, and all but nothing is lost on any task, so that points
+    stay where they are along the front, convex or not, as a weighted sum would not let
+    them. Points where nothing better is found stay.
     """
-
-    def descent(u: FloatArray) -> tuple[float, FloatArray]:
-        value, jacobian = _linearise(scores, u)
-        return -float(value @ preference), -(preference @ jacobian)
-
-    tops = []
-    for start in starts:
-        found = minimize(
-            descent,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=_unit_box(len(start)),
-            options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200},
-        )
-        tops.append(np.clip(found.x, 0, 1))
-    candidates = np.array(tops)
-    best: FloatArray = candidates[np.argmax(scores(candidates) @ preference)]
-    return best
+    return _climb(scores, points, None, n_steps)
 
 
-def push_to_front(scores: Scores, point: FloatArray) -> FloatArray:
-    """Improve a point until no task can gain without another losing (Benson's method).
+def maximise(
+    scores: Scores, preferences: FloatArray, starts: FloatArray, n_steps: int = 40
+) -> FloatArray:
+    """Climb from each start (n, d) to a local maximum of its ``scores @ preference``.
 
-    Maximises the sum of the scores while no task falls below its score at ``point``
-    (d,). Keeps the shape of the front, convex or not, as a weighted sum would not.
-    Returns the point itself where nothing better is found.
+    Preferences are (n, m); returns (n, d).
     """
-    floor = scores(point[None])[0]
-    last: dict[bytes, tuple[FloatArray, FloatArray]] = {}
-
-    def at(u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        # SLSQP asks for objective and constraints at one place after the other.
-        if u.tobytes() not in last:
-            last.clear()
-            last[u.tobytes()] = _linearise(scores, u)
-        return last[u.tobytes()]
-
-    def descent(u: FloatArray) -> tuple[float, FloatArray]:
-        return -float(at(u)[0].sum()), -at(u)[1].sum(axis=0)
-
-    # Typed by hand: SciPy's stubs do not know the "jac" of a constraint.
-    no_loss: Any = {
-        "type": "ineq",
-        "fun": lambda u: at(u)[0] - floor,
-        "jac": lambda u: at(u)[1],
-    }
-    # SLSQP warns of a step that left the box, and clips it; so do we.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        found = minimize(
-            descent,
-            point,
-            jac=True,
-            method="SLSQP",
-            bounds=_unit_box(len(point)),
-            constraints=no_loss,
-            options={"ftol": 1e-10, "maxiter": 50},
-        )
-    better = np.clip(found.x, 0, 1)
-    # Constraints hold up to SLSQP's tolerance; a real loss means that it failed.
-    gain = scores(better[None])[0] - floor
-    return better if gain.min() > -1e-6 and gain.sum() > 0 else point
+    return _climb(scores, starts, preferences, n_steps)
 
 
-def _linearise(scores: Scores, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the scores (m,) and their derivatives (m, d) at u (d,) in one call.
-
-    Central differences, which are exact for quadratics, one-sided on the border.
-    """
-    d = len(u)
-    steps = STEP * np.eye(d)
-    points = np.clip(np.vstack([u[None], u + steps, u - steps]), 0, 1)
+def _climb(
+    scores: Scores, points: FloatArray, preferences: FloatArray | None, n_steps: int
+) -> FloatArray:
+    points = points.copy()
     values = scores(points)
-    widths = np.diag(points[1 : d + 1] - points[d + 1 :])
-    return values[0], (values[1 : d + 1] - values[d + 1 :]).T / widths
+    moving = np.arange(len(points))
+    for _ in range(n_steps):
+        if not len(moving):
+            break
+        wanted = None if preferences is None else preferences[moving]
+        slopes, curvatures = _local_shape(scores, points[moving])
+        if wanted is None:
+            slopes = slopes + _SLACK * slopes.sum(axis=1, keepdims=True)
+            curvatures = curvatures + _SLACK * curvatures.sum(axis=1, keepdims=True)
+        steps, weights = _steps(slopes, curvatures, points[moving], wanted)
+        weights = weights if wanted is not None else weights + _SLACK
+        tried = np.clip(points[moving] + _LENGTHS[:, None, None] * steps, 0, 1)
+        found = scores(tried.reshape(-1, points.shape[1]))
+        gains = found.reshape(*tried.shape[:2], -1) - values[moving]
+        total = (gains * weights).sum(axis=2)
+        best, better = total.argmax(axis=0), total.max(axis=0) > _NOTHING
+        rows = np.arange(len(moving))
+        moving, best, rows = moving[better], best[better], rows[better]
+        points[moving] = tried[best, rows]
+        values[moving] += gains[best, rows]
+    return points
 
 
-def _unit_box(d: int) -> Bounds:
-    return Bounds(np.zeros(d), np.ones(d))
+def _local_shape(scores: Scores, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return slopes (n, m, d) and curvatures (n, m, d, d) at points (n, d).
+
+    By central differences around the point or, at the border, right inside of it.
+    """
+    n, d = points.shape
+    rows, columns = np.triu_indices(d, 1)
+    unit = STEP * np.eye(d)
+    stencil = np.vstack([np.zeros((1, d)), unit, -unit, unit[rows] + unit[columns]])
+    centres = np.clip(points, STEP, 1 - STEP)
+    around = (centres[:, None] + stencil).reshape(-1, d)
+    values = scores(around).reshape(n, len(stencil), -1)
+    middle, up, down = values[:, :1], values[:, 1 : d + 1], values[:, d + 1 : 2 * d + 1]
+    curvatures = np.empty((n, values.shape[2], d, d))
+    axes = np.arange(d)
+    curvatures[..., axes, axes] = ((up - 2 * middle + down) / STEP**2).swapaxes(1, 2)
+    mixed = values[:, 2 * d + 1 :] - up[:, rows] - up[:, columns] + middle
+    curvatures[..., rows, columns] = (mixed / STEP**2).swapaxes(1, 2)
+    curvatures[..., columns, rows] = curvatures[..., rows, columns]
+    slopes = ((up - down) / (2 * STEP)).swapaxes(1, 2)
+    slopes = slopes + np.einsum("nmij,nj->nmi", curvatures, points - centres)
+    return slopes, curvatures
+
+
+def _steps(
+    slopes: FloatArray,
+    curvatures: FloatArray,
+    points: FloatArray,
+    shares: FloatArray | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Find the step (n, d) of every point, up a shared slope and not out of the box.
+
+    Shares (n, m) say how much each task counts; by default they are found. Returns
+    them, too.
+    """
+    n, d = points.shape
+    weights = np.zeros(slopes.shape[:2]) if shares is None else shares
+    bend = np.broadcast_to(np.eye(d), (n, d, d))
+    held = np.full((n, d), fill_value=False)
+    aside = np.zeros((n, d))  # the step of what is held: up to the side of the box
+    for _ in range(_N_PASSES):
+        free = np.where(held, 0.0, 1.0)
+        both = free[:, :, None] * free[:, None, :]
+        matrix = bend * both + np.eye(d) * held[:, :, None]
+        drag = aside - free * np.einsum("nij,nj->ni", bend, aside)
+        sides = np.concatenate([slopes * free[:, None], drag[:, None]], axis=1)
+        solved = np.linalg.solve(matrix, sides.swapaxes(1, 2))  # (n, d, m + 1)
+        uphill, start = solved[:, :, :-1], solved[:, :, -1]
+        if shares is None:
+            offset = np.einsum("nmd,nd->nm", slopes, start)
+            weights = _balance(slopes * free[:, None] @ uphill, offset)
+        steps = start + np.einsum("ndm,nm->nd", uphill, weights)
+        # What is held is let go where the slope turns back into the box.
+        left = np.einsum("nm,nmi->ni", weights, slopes)
+        left -= np.einsum("nij,nj->ni", bend, steps)
+        wanted = steps + np.where(held, left, 0)
+        aside = np.clip(wanted, -points, 1 - points)
+        held = aside != wanted
+        aside = np.where(held, aside, 0)
+        bend = _steepness(np.einsum("nm,nmij->nij", weights, curvatures))
+    steps = np.clip(points + steps, 0, 1) - points
+    longest = np.abs(steps).max(axis=1, keepdims=True)
+    return steps * np.minimum(1, _LONGEST / np.maximum(longest, _LONGEST)), weights
+
+
+def _steepness(curvatures: FloatArray) -> FloatArray:
+    """Make curvatures (n, d, d) positive definite, as if all of them were downwards."""
+    size, axes = np.linalg.eigh(curvatures)
+    size = np.abs(size)
+    size = np.maximum(size, _FLATTEST * size.max(axis=1, keepdims=True) + 1e-9)
+    scaled: FloatArray = (axes * size[:, None, :]) @ axes.swapaxes(1, 2)
+    return scaled
+
+
+def _balance(products: FloatArray, offsets: FloatArray) -> FloatArray:
+    """Find the shares (n, m) with which no task alone would choose a better step.
+
+    Two tasks exchange what helps most, again and again (as in SMO). Shares sum to 1.
+
+    Args:
+        products: (n, m, m) what each task gains from the step that each other wants.
+        offsets: (n, m) what each gains without any share.
+    """
+    n, m, _ = products.shape
+    rows = np.arange(n)
+    shares = np.full((n, m), 1 / m)
+    gains = products.sum(axis=2) / m + offsets
+    for _ in range(_N_EXCHANGES if m > 1 else 0):
+        least = gains.argmin(axis=1)
+        most = np.where(shares > 0, gains, -np.inf).argmax(axis=1)
+        one, other = products[rows, least], products[rows, most]
+        bend = one[rows, least] + other[rows, most] - 2 * one[rows, most]
+        ahead = gains[rows, most] - gains[rows, least]
+        amount = np.minimum(ahead / np.maximum(bend, 1e-300), shares[rows, most])
+        shares[rows, least] += amount
+        shares[rows, most] -= amount
+        gains += amount[:, None] * (one - other)
+    return shares

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.compare.indicators import hypervolume
-from mergekit_map.search.nsga import non_dominated
+from mergekit_map.search.dense import non_dominated
 
 REFERENCE = "everything known"
 MEAN_R2, WORST_R2, VOLUME = 0.95, 0.90, 0.99

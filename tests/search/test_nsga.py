@@ -9,7 +9,8 @@ import pytest
 from pymoo.problems import get_problem
 from pymoo.util.ref_dirs import get_reference_directions
 
-from mergekit_map.search.nsga import compute_front, non_dominated
+from mergekit_map.search.dense import non_dominated
+from mergekit_map.search.nsga import compute_front
 
 Predict = Callable[[np.ndarray], np.ndarray]
 
@@ -279,7 +280,7 @@ def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (np.zeros(2), 2, 0.0, r"bounds must be \(d, 2\)"),
         (np.zeros((2, 2)), 2, 0.0, "finite and increasing"),
         (unit(2), 0, 0.0, "need a task"),
-        (unit(2), 3, 0.0, r"predict must return \(1024, 3\), got \(1024, 2\)"),
+        (unit(2), 3, 0.0, r"predict must return \(4096, 3\), got \(4096, 2\)"),
         (unit(2), 2, np.nan, "finite values everywhere"),
     ],
 )
