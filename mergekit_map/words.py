@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 _COUNTS = ("", "k", "M", "B", "T")
+_NUMBERS = (
+    *("no", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -16,6 +20,11 @@ def count_in_words(number: float) -> str:
 def bytes_in_words(number: float) -> str:
     """Write a number of bytes: ``3.18 MB``."""
     return _short(number, _BYTES)
+
+
+def number_in_words(number: int) -> str:
+    """Write a number of things from 0: ``seven``, ``13``."""
+    return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
 
 
 def listed(words: Iterable[str]) -> str:

@@ -23,7 +23,8 @@ from mergekit_map.publish.pictures import (
     axis_label,
     write_png,
 )
-from mergekit_map.results.front import KINDS, Front, Kind, Merge, front_table
+from mergekit_map.results.front import KINDS, Front, Kind, Merge
+from mergekit_map.results.front_table import front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 

@@ -1,12 +1,10 @@
-"""``front.json``: the trade-offs that a search found, as a value and as a table.
+"""``front.json``: the trade-offs that a search found, as a value.
 
 Notation: ``k`` merges, ``m`` tasks. What is read as an array is larger is better.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -23,6 +21,7 @@ from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
+from mergekit_map.results.differences import Differences
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.arrays import FloatArray, finite
 
@@ -82,6 +81,8 @@ class Merge(Frozen):
     """By task; missing where nothing was asked of the surrogates."""
     measured: Readings
     """By task."""
+    foretold: Readings | None = None
+    """What was predicted of it before it was measured."""
     recipe: Line | None = None
     """Of a point: the file of its mergekit configuration."""
 
@@ -130,8 +131,15 @@ class Fit(Frozen):
     """What was fitted: `quadratic`, `regularized` or `residual_gp`."""
     error: float | None = None
     """Standard error of predictions left out one by one, as a share of the range."""
+    front_error: float | None = None
+    """The same near the front, as a share of the range there."""
     other_error: float | None = None
     """That of what was not taken, where the search had the choice."""
+
+    @model_serializer(mode="wrap")
+    def _as_it_was_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        later = {"kind", "error", "front_error", "other_error"} - self.model_fields_set
+        return {key: v for key, v in handler(self).items() if key not in later}
 
     @classmethod
     def of(cls, quality: Mapping[str, float | str]) -> Fit:
@@ -159,6 +167,21 @@ class Task(Frozen):
         return Metric(self.direction == "maximize", lower, upper, self.unit)
 
 
+class Border(Frozen):
+    """An end of the searched box at which points of the front lie."""
+
+    coefficient: Line
+    """Whose end it is."""
+    end: float
+    """Its largest or smallest value."""
+    points: int = Field(ge=1)
+    """How many lie there."""
+    beyond: float
+    """How far the surrogates were asked to look past it."""
+    gain: float = Field(ge=0)
+    """What that would add to the hypervolume of the front, as they predict: a share."""
+
+
 class Front(Record):
     """A finished search: its front, its anchors, and the point that was chosen."""
 
@@ -180,6 +203,10 @@ class Front(Record):
     """The base model, every model by itself, and their uniform soup."""
     merges: tuple[Merge, ...] = ()
     """What was measured besides."""
+    differences: dict[Line, Differences] = Field(default_factory=dict)
+    """How well differences are known, by task; of merges measured on the same items."""
+    border: tuple[Border, ...] = ()
+    """Ends of the box at which points lie, and beyond which better ones may."""
     select: SelectSpec = SelectSpec()
     """What the point was chosen by."""
     reason: Line
@@ -190,14 +217,14 @@ class Front(Record):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.selected >= len(self.points):
-            raise ValueError(
-                f"selected: there are the points 0 to {len(self.points) - 1}, not "
-                f"{self.selected}"
-            )
+            raise ValueError(f"selected: there are only {len(self.points)} points")
         every = (self.points, self.anchors, self.merges)
         for place, merges in zip(("points", "anchors", "merges"), every, strict=True):
             for index, merge in enumerate(merges):
                 self._check(f"{place}.{index}", merge)
+        for task, known in self.differences.items():
+            if task not in self.tasks or known.merges[-1] >= len(self.known):
+                raise ValueError(f"differences.{task}: no such task, or merge")
         for index, point in enumerate(self.points):
             if point.recipe not in {None, recipe_name(index)}:
                 raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
@@ -211,6 +238,8 @@ class Front(Record):
         for kind in KINDS[1:] if place.startswith("merges") else KINDS:
             if set(merge.readings(kind)) != set(self.tasks):
                 raise ValueError(f"{place}.{kind}: the tasks are {sorted(self.tasks)}")
+        if merge.foretold is not None and set(merge.foretold) != set(self.tasks):
+            raise ValueError(f"{place}.foretold: the tasks are {sorted(self.tasks)}")
         if place.startswith("anchors") and merge.label is None:
             raise ValueError(f"{place}: an anchor has a label")
 
@@ -221,12 +250,18 @@ class Front(Record):
         for anchor in content["anchors"]:
             anchor["coefficients"] = anchor["coefficients"] or nowhere
         content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
-        return content
+        later = {"differences", "border"}
+        return {k: v for k, v in content.items() if v or k not in later}
 
     @property
     def chosen(self) -> Merge:
         """Give the chosen point."""
         return self.points[self.selected]
+
+    @property
+    def known(self) -> tuple[Merge, ...]:
+        """List all merges, in the order that ``differences`` counts them in."""
+        return (*self.points, *self.anchors, *self.merges)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -262,25 +297,3 @@ class Front(Record):
 def recipe_name(index: int) -> str:
     """Name the file of a point's recipe, in the run folder."""
     return f"recipes/{index:03d}.yml"
-
-
-def front_table(front: Front) -> str:
-    """Write the points of a front as CSV, a row per point."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    header = [
-        f"{task} {kind} {part}"
-        for task in front.tasks
-        for kind in KINDS
-        for part in ("value", "stderr")
-    ]
-    writer.writerow(["point", "selected", *front.coefficients, *header])
-    for index, point in enumerate(front.points):
-        readings = [
-            point.readings(kind)[task] for task in front.tasks for kind in KINDS
-        ]
-        values = [part for r in readings for part in (r.value, r.stderr)]
-        coefficients = [point.coefficients[name] for name in front.coefficients]
-        chosen = int(index == front.selected)
-        writer.writerow([index, chosen, *coefficients, *values])
-    return buffer.getvalue()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -101,7 +101,9 @@ class SurrogateRecord(Frozen):
     def value(self) -> Surrogate:
         """Rebuild the surrogate."""
         known: dict[str, Any] = {
-            name: math.nan if value is None else value for name, value in self.quality
+            field.name: math.nan if value is None else value
+            for field in fields(FitQuality)
+            for value in [getattr(self.quality, field.name)]
         }
         return Surrogate(
             quadratic=Quadratic(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.dominance import Ahead
+from mergekit_map.results.front import Border, Front, Merge
 from mergekit_map.results.verdicts import (
-    Ahead,
     AnchorCompared,
+    AtBorder,
     Held,
+    Miss,
     PoorFit,
     Verdict,
+    foretold,
     judge,
 )
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff
-from mergekit_map.words import listed
+from mergekit_map.words import listed, number_in_words
 
 
 def verdicts_in_words(front: Front) -> tuple[str, ...]:
@@ -30,6 +34,8 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
             yield f"There is no trade-off: {_no_tradeoff(front, verdict)}."
         case PoorFit():
             yield _poor_fit(front, verdict)
+        case AtBorder(border):
+            yield _at_border(front, border)
         case AnchorCompared():
             yield from _anchor(front, verdict)
         case Held():
@@ -70,21 +76,51 @@ def _trading(front: Front, found: TradeOff) -> list[str]:
 
 
 def _poor_fit(front: Front, found: PoorFit) -> str:
-    if found.loo_r2 is None:
+    where, near = [], found.front_error
+    if found.box and found.loo_r2 is not None:
+        error = (
+            ""
+            if found.error is None
+            else f", off by {_percent(found.error)} of its range"
+        )
+        whole = " on the whole box" if near is not None else ""
+        where.append(f"R² {found.loo_r2:.2f} left out one by one{error}{whole}")
+    elif found.box:
         text = f"The fit of {found.task} cannot be checked"
         return f"{text}: no merge can be spared for that; evaluate a few more."
-    text = (
-        f"Predictions of {found.task} are poor (R² {found.loo_r2:.2f} left out one by "
-        "one)"
-    )
-    if found.noisy:
-        return f"{text}, but no worse than its noise: measure it on more items."
-    advice = "set 'surrogate: residual_gp', or search a smaller box"
-    if front.surrogate == "residual_gp":
-        advice = "search a smaller box, or evaluate more merges"
+    if near is not None:
+        where.append(f"off by {_percent(near)} of the range near the front")
     return (
-        f"{text}: a quadratic has the wrong shape for it. Trust what was measured; "
-        f"{advice}."
+        f"Predictions of {found.task} are poor ({'; '.join(where)}){_why(front, found)}"
+    )
+
+
+def _why(front: Front, found: PoorFit) -> str:
+    if found.noisy:
+        return ", but no worse than its noise: measure it on more items."
+    kinds = {front.surrogate, front.tasks[found.task].fit.kind}
+    flexible = bool(kinds & {"residual_gp", "auto"})
+    advice = "search a smaller box, or evaluate more merges"
+    if not flexible:
+        advice = "set 'surrogate: residual_gp', or search a smaller box"
+    cause = "its noise may be the cause, or its shape"
+    if found.noisy is False:
+        shape = "a smooth surface" if flexible else "a quadratic"
+        cause = f"{shape} has the wrong shape for it"
+    return f": {cause}. Trust what was measured; {advice}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _at_border(front: Front, border: Border) -> str:
+    name = border.coefficient
+    lie = "lies" if border.points == 1 else "lie"
+    return (
+        f"{border.points} of {len(front.points)} points {lie} at weight "
+        f"{border.end:.4g} for {name}: searching to {border.beyond:.4g} would gain "
+        f"about {100 * border.gain:.2g} % of the hypervolume, as the surrogates go on."
     )
 
 
@@ -92,10 +128,12 @@ def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
     name = _name(front, found.anchor)
     if found.missing:
         yield f"No comparison with {name}: no value of {listed(found.missing)}."
-    elif found.dominated is None:
-        yield f"No measured merge dominates {name}."
-    else:
+    elif found.dominated is not None:
         yield _dominates(front, found.dominated)
+    elif found.nearly is not None:
+        yield _nearly(front, found.nearly)
+    else:
+        yield f"No measured merge dominates {name}."
     if found.dominates_chosen is not None:
         text = _dominates(front, found.dominates_chosen)
         yield f"{text} So {name} is the better choice."
@@ -103,12 +141,10 @@ def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
 
 def _held(front: Front, found: Held) -> Iterator[str]:
     chosen, name = front.chosen, _name(front, front.chosen)
-    for task, (apart, noise) in found.misses.items():
-        predicted, measured = chosen.readings("predicted")[task], chosen.measured[task]
-        by = f"{apart / noise:.1f} standard errors" if noise else f"{apart:.2g}"
+    for task, miss in found.misses.items():
         yield (
-            f"At {name} {task} was predicted as {predicted} and measured as "
-            f"{measured}, {by} apart: trust the measurement."
+            f"At {name} {task} was predicted as {foretold(chosen)[task]} and measured "
+            f"as {chosen.measured[task]}, {_apart(miss)}: trust the measurement."
         )
     if found.agreeing:
         all_of_them = len(found.agreeing) == len(front.tasks)
@@ -122,20 +158,58 @@ def _held(front: Front, found: Held) -> Iterator[str]:
         yield f"Not measured at {name} yet: {missing}; merging it does so."
 
 
+def _apart(miss: Miss) -> str:
+    if not miss.noise:
+        return f"{miss.apart:.2g} apart"
+    text = f"{miss.apart / miss.noise:.1f} standard errors"
+    if miss.share is not None and miss.apart <= NOISE_FACTOR * miss.noise:
+        text += f", but {_percent(miss.share)} of its range"
+    return f"{text} apart"
+
+
 def _dominates(front: Front, found: Ahead) -> str:
+    one, other = _name(front, found.merge), _name(front, found.other)
+    return f"As measured, {one} dominates {other}: {_better(front, found)}."
+
+
+def _nearly(front: Front, found: Ahead) -> str:
+    one, other = _name(front, found.merge), _name(front, found.other)
+    return (
+        f"No measured merge dominates {other} beyond doubt. Nearest to it is {one}: "
+        f"{_better(front, found)}; among {found.comparisons} comparisons, chance alone "
+        f"gives as much in up to {100 * found.chance:.2g} % of searches."
+    )
+
+
+def _better(front: Front, found: Ahead) -> str:
     texts = []
-    for task, noise_is_known in found.tasks.items():
+    for task, errors in found.tasks.items():
         metric = front.tasks[task].metric
         values = found.merge.measured[task], found.other.measured[task]
         text = f"{values[0]} against {values[1]} {metric.unit}".rstrip()
         lower = "" if metric.higher_is_better else ", lower is better"
-        noise = "" if noise_is_known else "; standard errors unknown"
-        texts.append(f"{task} ({text}{lower}{noise})")
-    by = " by more than noise" if all(found.tasks.values()) else ""
-    return (
-        f"As measured, {_name(front, found.merge)} dominates "
-        f"{_name(front, found.other)}: ahead{by} on {listed(texts)}, behind on none."
-    )
+        noise = "; standard errors unknown" if errors is None else ""
+        by = f" by {_errors(errors)}" if errors is not None else ""
+        texts.append(f"{task}{by} ({text}{lower}{noise})")
+    rest = [f"better on {listed(texts)}"]
+    if found.within:
+        rest.append(f"within noise on {_others(front, found.within, found)}")
+    if found.level:
+        rest.append(f"level on {_others(front, found.level, found)}")
+    return ", ".join(rest)
+
+
+def _errors(errors: float) -> str:
+    if math.isinf(errors):
+        return "more than noise"
+    return f"{errors:.{0 if errors >= 10 else 1}f} standard errors"
+
+
+def _others(front: Front, tasks: Sequence[str], found: Ahead) -> str:
+    """Name tasks; many of them, which are all others, are counted."""
+    if len(tasks) < 3 or len(tasks) + len(found.tasks) < len(front.tasks):
+        return listed(tasks)
+    return f"the other {number_in_words(len(tasks))}"
 
 
 def _name(front: Front, merge: Merge) -> str:

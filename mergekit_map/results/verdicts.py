@@ -1,8 +1,7 @@
 """What the numbers of a front mean, as findings; ``verdict_words`` says them.
 
-Three questions: is there a trade-off, is any merge better than what one had before, and
-can the chosen point be believed. Dominance is judged on measured values alone, and a
-difference counts where it exceeds two standard errors.
+Four questions: is there a trade-off, is any merge better than what one had before, can
+predictions be believed, and do better merges lie outside the box.
 """
 
 from __future__ import annotations
@@ -14,17 +13,18 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.dominance import Ahead, Family
+from mergekit_map.results.front import Border, Front, Merge, Readings
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import select_by_preference
-from mergekit_map.search.tradeoff import (
-    NOISE_FACTOR,
-    TradeOff,
-    detect_tradeoff,
-    dominates,
-)
+from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff
 
 # R² left out one by one, below which a surrogate is said to be wrong.
 _GOOD_FIT = 0.9
+# Share of a task's range that a prediction may miss by and still be one.
+_GOOD_SHARE = 0.1
+# The scatter of a few degrees of freedom is up to half as large again by chance.
+_CHANCE_SCATTER = 1.5
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 
 
@@ -34,17 +34,10 @@ class PoorFit:
 
     task: str
     loo_r2: float | None  # None where no merge can be spared to check it
-    noisy: bool  # whether noise alone explains it
-
-
-@dataclass(frozen=True, eq=False)
-class Ahead:
-    """One merge is as good as another on all tasks, and better on some."""
-
-    merge: Merge
-    other: Merge
-    tasks: Mapping[str, bool]  # on which it is better, and whether the noise is known
-    others: int = 0  # merges besides that are ahead as well
+    error: float | None  # share of the range; with this and R² on the whole box
+    box: bool  # whether it is poor there
+    front_error: float | None  # share of the range near the front; None if good there
+    noisy: bool | None  # whether noise alone explains it; None if that cannot be told
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,92 +47,167 @@ class AnchorCompared:
     anchor: Merge
     missing: Sequence[str]  # tasks that it was not measured on; nothing else then
     dominated: Ahead | None = None
+    nearly: Ahead | None = None  # what would dominate it, if nothing does
     dominates_chosen: Ahead | None = None
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How far apart a prediction and a measurement are."""
+
+    apart: float
+    noise: float  # standard error of that
+    share: float | None  # of the range of what was measured
 
 
 @dataclass(frozen=True)
 class Held:
     """What was predicted of the chosen point, held against what was measured."""
 
-    misses: Mapping[str, tuple[float, float]]  # how far apart, and the noise of that
+    misses: Mapping[str, Miss]
     agreeing: Sequence[str]
     missing: Sequence[str]
 
 
-Verdict: TypeAlias = TradeOff | PoorFit | AnchorCompared | Held | Ahead
+@dataclass(frozen=True)
+class AtBorder:
+    """Points of the front lie at an end of the box, and better ones may beyond it."""
+
+    border: Border
+
+
+Verdict: TypeAlias = TradeOff | PoorFit | AtBorder | AnchorCompared | Held | Ahead
 
 
 def judge(front: Front) -> list[Verdict]:
-    """List the findings on trade-off, fits, anchors, and the chosen point."""
+    """List the findings on trade-off, fits, border, anchors, and the chosen point."""
     # In the order in which they are named where several will do.
     merges = [p for p in front.points if p is not front.chosen] + [*front.merges]
     known = [front.chosen, *merges, *front.anchors]
+    pairs = [(one, other) for other in front.anchors for one in known]
+    pairs += [(one, front.chosen) for one in (*merges, *front.anchors)]
+    whole = {id(merge) for merge in known if not _not_measured(front, merge)}
+    family = Family.of(
+        front,
+        [(a, b) for a, b in pairs if a is not b and {id(a), id(b)} <= whole],
+    )
     return [
         detect_tradeoff(
             front.utilities(front.points, "predicted"),
             front.stderrs(front.points, "predicted"),
         ),
         *(found for task in front.tasks for found in _on_fit(front, task)),
-        *(_on_anchor(front, anchor, known) for anchor in front.anchors),
+        *map(AtBorder, front.border),
+        *(_on_anchor(family, anchor, known) for anchor in front.anchors),
         _on_prediction(front),
-        *_on_better(front, merges),
+        *_on_better(family, merges),
     ]
 
 
 def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
     fit = front.tasks[task].fit
-    if fit.loo_r2 is None or fit.loo_r2 < _GOOD_FIT:
-        known = [m.measured[task].stderr for m in (*front.points, *front.anchors)]
-        noise, scatter = [stderr for stderr in known if stderr], fit.residual_stderr
-        noisy = bool(noise and scatter and scatter <= float(np.median(noise)))
-        yield PoorFit(task, fit.loo_r2, noisy)
+    box = fit.loo_r2 is None or fit.loo_r2 < _GOOD_FIT
+    near = fit.front_error
+    if near is not None and near <= _GOOD_SHARE:
+        near = None
+    if box or near is not None:
+        noisy = _explained_by_noise(front, task)
+        yield PoorFit(task, fit.loo_r2, fit.error, box, near, noisy)
 
 
-def _on_anchor(front: Front, anchor: Merge, merges: Sequence[Merge]) -> AnchorCompared:
+def _explained_by_noise(front: Front, task: str) -> bool | None:
+    """Tell whether what a fit leaves is the noise of the single merge.
+
+    The standard errors of values say nothing of that: they are of the documents, which
+    are the same for all merges. Where they are all that is known, nobody can tell.
+    """
+    scatter = front.tasks[task].fit.residual_stderr
+    if scatter is None:
+        return False
+    between = _own_noise(front, task)
+    if np.isfinite(between).any():
+        return scatter <= _CHANCE_SCATTER * float(np.nanmedian(between))
+    known = [stderr for m in front.known if (stderr := m.measured[task].stderr)]
+    return None if known and scatter <= float(np.median(known)) else False
+
+
+def _own_noise(front: Front, task: str) -> FloatArray:
+    """Bound the noise that each merge (k,) does not share with the others.
+
+    The semivariance at the shortest distance: between merges that err nearly alike, the
+    shape of the metric has no part in their difference, or makes it larger (the limit
+    is what geostatistics calls the nugget). NaN where nothing was compared by items.
+    """
+    k = len(front.known)
+    if (known := front.differences.get(task)) is None:
+        return np.full(k, np.nan)
+    apart = known.array(k)
+    # One without any difference is the same model under another name.
+    least = np.where(apart > 0, apart, np.inf).min(axis=1) / math.sqrt(2)
+    least[np.isinf(least)] = 0
+    return np.where(np.isnan(np.diag(apart)), np.nan, least)
+
+
+def _on_anchor(family: Family, anchor: Merge, known: Sequence[Merge]) -> AnchorCompared:
+    front = family.front
     if missing := _not_measured(front, anchor):
         return AnchorCompared(anchor, missing)
-    better = _ahead_of(front, merges, anchor)
-    worse = _ahead_of(front, [anchor], front.chosen)
-    return AnchorCompared(anchor, (), next(better, None), next(worse, None))
+    better = next(family.dominating(known, anchor), None)
+    nearly = family.nearest(known, anchor) if better is None else None
+    worse = next(family.dominating([anchor], front.chosen), None)
+    return AnchorCompared(anchor, (), better, nearly, worse)
 
 
 def _on_prediction(front: Front) -> Held:
     missing = _not_measured(front, front.chosen)
     misses, agreeing = {}, []
     for task in [task for task in front.tasks if task not in missing]:
-        predicted = front.chosen.readings("predicted")[task]
-        measured = front.chosen.measured[task]
-        values = predicted.value or 0.0, measured.value or 0.0
-        apart = abs(values[0] - values[1])
-        # An unknown standard error counts as none.
-        noise = math.hypot(predicted.stderr or 0.0, measured.stderr or 0.0)
-        same = math.isclose(*values, rel_tol=_SAME_DIGITS)
-        if same or apart <= NOISE_FACTOR * noise:
+        miss = _miss(front, task)
+        if miss is None:
             agreeing.append(task)
         else:
-            misses[task] = apart, noise
+            misses[task] = miss
     return Held(misses, agreeing, missing)
 
 
-def _on_better(front: Front, merges: Sequence[Merge]) -> Iterator[Ahead]:
-    if better := [*_ahead_of(front, merges, front.chosen)]:
+def _miss(front: Front, task: str) -> Miss | None:
+    """Tell how far the chosen point is from what was predicted, if it is."""
+    predicted, measured = foretold(front.chosen)[task], front.chosen.measured[task]
+    values = predicted.value or 0.0, measured.value or 0.0
+    own = float(_own_noise(front, task)[front.selected])
+    # Without records per item the noise is at most that of the documents.
+    alone = (measured.stderr or 0.0) if math.isnan(own) else own
+    noise, apart = (
+        math.hypot(predicted.stderr or 0.0, alone),
+        abs(values[0] - values[1]),
+    )
+    share = _share_of_range(front, task, apart)
+    # An error bar so wide that nothing contradicts it is no agreement.
+    excused = share is None or share < _GOOD_SHARE or apart <= NOISE_FACTOR * own
+    if (apart <= NOISE_FACTOR * noise and excused) or math.isclose(
+        *values, rel_tol=_SAME_DIGITS
+    ):
+        return None
+    return Miss(apart, noise, share)
+
+
+def foretold(merge: Merge) -> Readings:
+    """Give what was predicted of a merge before it was measured, if that is known."""
+    return merge.foretold or merge.readings("predicted")
+
+
+def _share_of_range(front: Front, task: str, apart: float) -> float | None:
+    values = [v for m in front.known if (v := m.measured[task].value) is not None]
+    width = max(values) - min(values)
+    return apart / width if len(values) > 2 and width > 0 else None
+
+
+def _on_better(family: Family, merges: Sequence[Merge]) -> Iterator[Ahead]:
+    front = family.front
+    if better := [*family.dominating(merges, front.chosen)]:
         Y = front.utilities([found.merge for found in better], "measured")
         best = better[select_by_preference(Y, np.ones(Y.shape[1]))]
         yield replace(best, others=len(better) - 1)
-
-
-def _ahead_of(front: Front, merges: Sequence[Merge], other: Merge) -> Iterator[Ahead]:
-    rows = [other, *merges]
-    Y, stderr = front.utilities(rows, "measured"), front.stderrs(rows, "measured")
-    found = dominates(Y[1:], stderr[1:], Y[0], stderr[0])
-    for row in map(int, np.flatnonzero(found) + 1):
-        # Task by task: each as a column of its own.
-        one, second = ((Y[i, :, None], stderr[i, :, None]) for i in (row, 0))
-        ahead = dominates(*one, *second)
-        unknown = np.isnan(stderr[row]) & np.isnan(stderr[0])
-        tasks = zip(front.tasks, ahead, unknown, strict=True)
-        better = {task: not blind for task, yes, blind in tasks if yes}
-        yield Ahead(rows[row], other, better)
 
 
 def _not_measured(front: Front, merge: Merge) -> list[str]:

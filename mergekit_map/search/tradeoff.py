@@ -76,37 +76,13 @@ def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
     )
 
 
-def dominates(
-    Y: FloatArray, stderr: FloatArray, other: FloatArray, other_stderr: FloatArray
-) -> BoolArray:
-    """Tell which rows are at least as good on all tasks and on one better beyond noise.
-
-    Args:
-        Y: (k, m) measured metrics; a row with NaN dominates nothing.
-        stderr: (k, m) their standard errors, NaN where unknown; where neither side's
-            is known, nothing explains a difference.
-        other: (m,), or (k, m) one per row, what they are held against; with NaN it is
-            dominated by none.
-        other_stderr: as other.
-
-    Returns:
-        (k,)
-    """
-    noise = NOISE_FACTOR * stderr_of_difference(stderr, other_stderr)
-    ahead = Y - other
-    better = ahead > np.fmax(noise, TIE * np.abs(other))
-    found: BoolArray = np.all(ahead >= 0, axis=1) & better.any(axis=1)
-    return found
-
-
 def stderr_of_difference(first: FloatArray, second: FloatArray) -> FloatArray:
     """Combine two standard errors as if independent; NaN where neither is known.
 
-    Where one is known, the difference has at least the noise of that one.
-    Two merges measured on the same items err together, so that their difference is
-    known better than this says: where it finds a difference, there is one. Predictions
-    of one surrogate may err together or against one another; the front does not carry
-    their covariance.
+    Where one is known, the difference has at least the noise of that one. Two merges
+    measured on the same items err together: where their records can be compared, that
+    is better. Predictions of one surrogate may err together or against one another; the
+    front does not carry their covariance.
     """
     known = np.hypot(np.nan_to_num(first), np.nan_to_num(second))
     return np.where(np.isnan(first) & np.isnan(second), np.nan, known)

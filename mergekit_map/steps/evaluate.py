@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -10,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mergekit_map.files import digest, plain, write_atomically
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
+from mergekit_map.results.samples import write_samples
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.preparing import prepare_tasks
 
@@ -62,19 +61,9 @@ class MergeEvaluator:
             self._coefficients = dict(coefficients)
         measurement = self._measures[task]()
         if self._samples is not None:
-            _save_samples(self._samples / task, coefficients, measurement)
+            folder = self._samples / task
+            write_samples(folder, coefficients, measurement.samples)
         return measurement
-
-
-def _save_samples(
-    folder: Path, coefficients: Mapping[str, float], measurement: Measurement
-) -> None:
-    """Keep what was measured item by item, one file per merge."""
-    if not measurement.samples:
-        return
-    content = {"coefficients": coefficients, "samples": list(measurement.samples)}
-    path = folder / f"{digest(coefficients)}.json"
-    write_atomically(path, json.dumps(plain(content)) + "\n")
 
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:

@@ -17,8 +17,9 @@ from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import Merge
-from mergekit_map.results.log import Evaluation, Role, merge_key, open_log
+from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
@@ -70,6 +71,8 @@ def merge_point(
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, reporter)
         front = RunFolder(run).read_front().with_point(selection.index, searched)
+        records = Records.of(project, RunFolder(run))
+        front = with_differences(front, project.tasks, records, read_log(place.log))
         front = chosen_as(front, selection.index, selection.front.select)
         shown = front.with_point(selection.index, written)
         if difference := _difference(searched, written):

@@ -18,6 +18,7 @@ from mergekit_map.results.origin import seal
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, changes_in_words
@@ -45,8 +46,10 @@ def search_front(
         return _search_nested(project, run, reporter, imported)
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
         result = run_study(study, evaluate, log, reporter.progress)
+        records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
-        _write_stages(result, log, run)
+        front = with_differences(front, project.tasks, records, log)
+        _write_stages(project, result, log, run)
     surrogates = fitted_surrogates(study, result)
     recipes = Recipes(project.space, project.options)
     _write_results(project, front, surrogates, recipes, run)
@@ -65,6 +68,8 @@ def _search_nested(
     front, surrogates, recipes = search_pairs(
         project, evaluations, RunFolder(run), search
     )
+    records = Records.of(project, RunFolder(run))
+    front = with_differences(front, project.tasks, records)
     _write_results(project, front, surrogates, recipes, run)
     return front
 
@@ -125,10 +130,14 @@ def _note_changes(
     write_record(run.identities, Identities(merges=merges))
 
 
-def _write_stages(result: StudyResult, log: EvaluationLog, run: Path) -> None:
+def _write_stages(
+    project: Project, result: StudyResult, log: EvaluationLog, run: Path
+) -> None:
     for number, stage in enumerate(result.stages, start=1):
         # Only the whole is merged, so that the points of a pair have no recipes.
         front = found_front(stage.study, stage.result, log, part=True)
+        records = Records.of(project, RunFolder(run))
+        front = with_differences(front, project.tasks, records, log)
         save_front(front, RunFolder(run).pair(number))
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import (
     UNKNOWN,
+    Border,
     Fit,
     Front,
     Merge,
@@ -17,6 +18,7 @@ from mergekit_map.results.front import (
 )
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.results.surrogates import SurrogateRecord, Surrogates, locate, predict
+from mergekit_map.study.border import find_border
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study, StudyResult
 
@@ -55,11 +57,22 @@ def found_front(
             for key, measured in seen.items()
             if key not in shown
         ),
+        border=_border(study, result),
         select=study.select,
         reason="",
         verdicts=(),
     )
     return chosen_as(front, result.selected, study.select)
+
+
+def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
+    bounds = next(iter(result.surrogates.values())).bounds
+    X, anchors = (
+        locate(merges, study.bounds, result.groups, bounds)
+        for merges in (result.front, study.anchors.values())
+    )
+    names = tuple(result.groups or study.bounds)
+    return tuple(find_border(result.surrogates, study.tasks, names, X, anchors))
 
 
 def measured_at(

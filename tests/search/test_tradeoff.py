@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mergekit_map.search.tradeoff import detect_tradeoff, dominates
+from mergekit_map.search.tradeoff import detect_tradeoff
 
 # The second task moves by 0.1, a tenth of the first.
 FRONT = np.array([[1.0, 0.0], [0.9, 0.08], [0.0, 0.1]])
@@ -113,46 +113,3 @@ def test_wrong_arrays_are_programming_mistakes() -> None:
         detect_tradeoff(FRONT, np.zeros((3, 1)))
     with pytest.raises(ValueError, match="at least one point"):
         detect_tradeoff(np.empty((0, 2)), np.empty((0, 2)))
-
-
-@pytest.mark.parametrize(
-    ("row", "stderr", "expected"),
-    [
-        ([1.0, 1.3], [0.1, 0.1], True),  # 0.3 > 2 * sqrt(0.02) = 0.283
-        ([1.0, 1.2], [0.1, 0.1], False),
-        ([0.999, 2.0], [0.1, 0.1], False),  # worse on one task, if only by noise
-        ([1.0, 1.0], [0.0, 0.0], False),
-        ([1.3, 1.3], [NAN, NAN], True),  # 0.3 > 2 * 0.1, the noise that is known
-        ([1.1, 1.1], [NAN, NAN], False),
-        ([NAN, 9.0], [0.1, 0.1], False),
-    ],
-)
-def test_dominating_is_never_worse_and_once_better_beyond_noise(
-    row: list[float], stderr: list[float], expected: bool
-) -> None:
-    other, other_stderr = np.array([1.0, 1.0]), np.array([0.1, 0.1])
-
-    found = dominates(np.array([row]), np.array([stderr]), other, other_stderr)
-
-    assert found.tolist() == [expected]
-
-
-def test_where_no_noise_is_known_nothing_explains_a_difference() -> None:
-    unknown = np.array([NAN, NAN])
-
-    assert dominates(np.array([[1.0, 1.1]]), unknown[None], np.ones(2), unknown).all()
-
-
-def test_nothing_dominates_what_was_not_measured() -> None:
-    rows = np.array([[9.0, 9.0]])
-
-    assert not dominates(rows, rows * 0, np.array([1.0, NAN]), np.zeros(2)).any()
-
-
-def test_dominance_has_no_circles() -> None:
-    rng = np.random.default_rng(2)
-    Y, stderr = rng.normal(size=(30, 2)), rng.uniform(0, 0.2, size=(30, 2))
-    above = np.array([dominates(Y, stderr, *p) for p in zip(Y, stderr, strict=True)])
-
-    assert above.any()
-    assert not (above & above.T).any()

@@ -20,7 +20,7 @@ from mergekit_map.cli import main
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.front import front_table
+from mergekit_map.results.front_table import front_table
 from mergekit_map.results.log import Evaluation, open_log, read_log
 from mergekit_map.study.import_csv import read_imported
 from mergekit_map.study.importing import add_imported

@@ -17,7 +17,7 @@ from stopping import stopped_and_resumed
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement
-from mergekit_map.results.front import front_table
+from mergekit_map.results.front_table import front_table
 from mergekit_map.results.log import Evaluation, open_log, read_log
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.outcome import fitted_surrogates, found_front

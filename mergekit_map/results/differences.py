@@ -1,0 +1,58 @@
+"""How well differences between merges are known that were measured on the same items.
+
+Notation: ``k`` merges of a front: points, anchors, and those measured besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from mergekit_map.results.records import Frozen
+from mergekit_map.search.arrays import FloatArray
+
+_DIGITS = 5  # of a standard error: more than anybody judges by
+
+
+class Differences(Frozen):
+    """Standard errors of the differences between merges on one task."""
+
+    items: int = Field(ge=2)
+    """Documents, blocks or questions that all of them were measured on."""
+    answers: bool = False
+    """Whether they are answers, right or wrong, and not amounts such as losses."""
+    merges: tuple[int, ...] = Field(min_length=2)
+    """Which: counted through points, anchors and merges."""
+    stderr: tuple[tuple[float, ...], ...]
+    """Of the second of them to the first, of the third to first and second, ..."""
+
+    @model_validator(mode="after")
+    def _triangular(self) -> Self:
+        if sorted({*self.merges}) != [*self.merges] or self.merges[0] < 0:
+            raise ValueError("merges: they are counted from 0, each once, in order")
+        if [*map(len, self.stderr)] != [*range(1, len(self.merges))]:
+            raise ValueError(f"stderr: no triangle for {len(self.merges)} merges")
+        if any(value < 0 for row in self.stderr for value in row):
+            raise ValueError("stderr: a standard error is not negative")
+        return self
+
+    @classmethod
+    def of(
+        cls, merges: Sequence[int], stderr: FloatArray, items: int, *, answers: bool
+    ) -> Differences:
+        """Take the lower triangle of a symmetric array, with a few digits."""
+        rows = (stderr[row, :row].tolist() for row in range(1, len(merges)))
+        short = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
+        return cls(items=items, answers=answers, merges=tuple(merges), stderr=short)
+
+    def array(self, k: int) -> FloatArray:
+        """Give all of them, (k, k); NaN between merges that are not compared here."""
+        found = np.full((k, k), np.nan)
+        for row, values in enumerate(self.stderr, start=1):
+            one, others = self.merges[row], list(self.merges[:row])
+            found[one, others] = found[others, one] = values
+        found[self.merges, self.merges] = 0
+        return found

@@ -1,0 +1,119 @@
+"""Which merges of a front are better than which, as measured.
+
+A merge *dominates* another if it is better on some task by more than noise, and worse
+on none by more than noise. What noise explains is judged for all comparisons together,
+by the differences item by item where merges were measured on the same items, and else
+as if they erred independently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.comparisons import Comparisons, compare
+from mergekit_map.search.tradeoff import stderr_of_difference
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """One merge is better than another on some tasks, and worse on none, as by noise.
+
+    ``chance``: among as many ``comparisons``, one is so far ahead without being better
+    in at most this share of searches.
+    """
+
+    merge: Merge
+    other: Merge
+    tasks: Mapping[str, float | None]  # standard errors ahead; None where unknown
+    within: Sequence[str]  # where noise explains a difference
+    level: Sequence[str]  # where there is none, and noise is not known
+    chance: float
+    comparisons: int
+    others: int = 0  # merges besides that are ahead as well
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """All comparisons that a front is judged by."""
+
+    front: Front
+    rows: Mapping[tuple[int, int], int]  # places among ``front.known`` to a row
+    ahead: FloatArray  # (r, m)
+    stderr: FloatArray  # (r, m) of that, NaN where unknown
+    found: Comparisons
+
+    @classmethod
+    def of(cls, front: Front, pairs: Sequence[tuple[Merge, Merge]]) -> Family:
+        """Compare merges with others, each pair once."""
+        place = {id(merge): i for i, merge in enumerate(front.known)}
+        unique = dict.fromkeys((place[id(a)], place[id(b)]) for a, b in pairs)
+        ones, others = np.array([*unique], np.int_).reshape(-1, 2).T
+        Y = front.utilities(front.known, "measured")
+        errors = front.stderrs(front.known, "measured")
+        alone = stderr_of_difference(errors[ones], errors[others])
+        stderr, items = alone, np.full(alone.shape, np.inf)
+        told = [front.differences.get(task) for task in front.tasks]
+        for column, known in enumerate(told):
+            if known is not None:
+                paired = known.array(len(place))[ones, others]
+                there = ~np.isnan(paired)
+                stderr[there, column] = paired[there]
+                items[there, column] = known.items
+        rows = {pair: row for row, pair in enumerate(unique)}
+        answers = np.array([known is not None and known.answers for known in told])
+        found = compare(Y[ones], Y[others], stderr, items, answers)
+        return cls(front, rows, Y[ones] - Y[others], stderr, found)
+
+    def dominating(self, merges: Sequence[Merge], other: Merge) -> Iterator[Ahead]:
+        """Find those of some merges that dominate another, in their order."""
+        for merge, row in self._kept(merges, other):
+            if self.found.better[row].any():
+                yield self._ahead(merge, other, row, sure=True)
+
+    def nearest(self, merges: Sequence[Merge], other: Merge) -> Ahead | None:
+        """Find the merge that would dominate another if fewer had been compared."""
+        known = [
+            self._ahead(merge, other, row, sure=False)
+            for merge, row in self._kept(merges, other)
+            if self.found.promising[row].any()
+        ]
+        best = min(known, key=lambda ahead: ahead.chance, default=None)
+        return best if best is not None and best.chance < 1 else None
+
+    def _kept(
+        self, merges: Sequence[Merge], other: Merge
+    ) -> Iterator[tuple[Merge, int]]:
+        place = {id(merge): i for i, merge in enumerate(self.front.known)}
+        for merge in merges:
+            row = self.rows.get((place[id(merge)], place[id(other)]))
+            if row is not None and self.found.kept[row]:
+                yield merge, row
+
+    def _ahead(self, merge: Merge, other: Merge, row: int, *, sure: bool) -> Ahead:
+        found = self.found.better if sure else self.found.promising
+        tasks: dict[str, float | None] = {}
+        within: list[str] = []
+        level: list[str] = []
+        for column, task in enumerate(self.front.tasks):
+            stderr = float(self.stderr[row, column])
+            if found[row, column]:
+                ahead = float(self.ahead[row, column])
+                exact = ahead / stderr if stderr else math.inf
+                tasks[task] = None if np.isnan(stderr) else exact
+            else:
+                (level if np.isnan(stderr) else within).append(task)
+        return Ahead(
+            merge,
+            other,
+            tasks,
+            within,
+            level,
+            chance=float(self.found.chances[row].min()),
+            comparisons=self.found.count,
+        )
