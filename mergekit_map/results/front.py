@@ -6,7 +6,7 @@ Notation: ``k`` merges, ``m`` tasks. What is read as an array is larger is bette
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from typing_extensions import Self, TypeAliasType
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.differences import Differences
+from mergekit_map.results.quality import Border, Ending, Fit
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.arrays import FloatArray, finite
 
@@ -112,42 +113,6 @@ class Merge(Frozen):
         return ", ".join(f"{n}={v:.4g}" for n, v in self.coefficients.items())
 
 
-class Fit(Frozen):
-    """How far to trust a surrogate; null where there are too few merges to tell."""
-
-    n: int
-    """Fitted merges."""
-    n_terms: int | None = None
-    """Parameters of the quadratic."""
-    r2: float | None
-    """On the fitted merges."""
-    loo_r2: float | None
-    """Each merge predicted by the fit without it."""
-    condition: float | None = None
-    """Of the design: largest over smallest singular value."""
-    residual_stderr: float | None = None
-    """Of a merge of average weight."""
-    kind: Line = "quadratic"
-    """What was fitted: `quadratic`, `regularized` or `residual_gp`."""
-    error: float | None = None
-    """Standard error of predictions left out one by one, as a share of the range."""
-    front_error: float | None = None
-    """The same near the front, as a share of the range there."""
-    other_error: float | None = None
-    """That of what was not taken, where the search had the choice."""
-
-    @model_serializer(mode="wrap")
-    def _as_it_was_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        later = {"kind", "error", "front_error", "other_error"} - self.model_fields_set
-        return {key: v for key, v in handler(self).items() if key not in later}
-
-    @classmethod
-    def of(cls, quality: Mapping[str, float | str]) -> Fit:
-        """Take NaN for what is not known."""
-        known = {k: v if isinstance(v, str) else finite(v) for k, v in quality.items()}
-        return cls.model_validate(known)
-
-
 class Task(Frozen):
     """A task, and how well its surrogate fits."""
 
@@ -167,21 +132,6 @@ class Task(Frozen):
         return Metric(self.direction == "maximize", lower, upper, self.unit)
 
 
-class Border(Frozen):
-    """An end of the searched box at which points of the front lie."""
-
-    coefficient: Line
-    """Whose end it is."""
-    end: float
-    """Its largest or smallest value."""
-    points: int = Field(ge=1)
-    """How many lie there."""
-    beyond: float
-    """How far the surrogates were asked to look past it."""
-    gain: float = Field(ge=0)
-    """What that would add to the hypervolume of the front, as they predict: a share."""
-
-
 class Front(Record):
     """A finished search: its front, its anchors, and the point that was chosen."""
 
@@ -199,6 +149,10 @@ class Front(Record):
     """Index of the chosen point."""
     points: tuple[Merge, ...] = Field(min_length=1)
     """The front, best on the first task first."""
+    recommended: tuple[int, ...] = ()
+    """The points that were measured, and that no measured merge dominates."""
+    ending: Ending | None = None
+    """Of a search that chose its merges as it went."""
     anchors: tuple[Merge, ...]
     """The base model, every model by itself, and their uniform soup."""
     merges: tuple[Merge, ...] = ()
@@ -225,6 +179,8 @@ class Front(Record):
         for task, known in self.differences.items():
             if task not in self.tasks or known.merges[-1] >= len(self.known):
                 raise ValueError(f"differences.{task}: no such task, or merge")
+        if not set(self.recommended) <= set(range(len(self.points))):
+            raise ValueError(f"recommended: there are {len(self.points)} points")
         for index, point in enumerate(self.points):
             if point.recipe not in {None, recipe_name(index)}:
                 raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.results.front import Fit, Reading, Readings
+from mergekit_map.results.front import Reading, Readings
 from mergekit_map.results.process_records import (
     IsotropicRecord,
     ProcessRecord,
@@ -22,6 +22,7 @@ from mergekit_map.results.process_records import (
     Row,
     rows_of,
 )
+from mergekit_map.results.quality import Fit
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.arrays import FloatArray, finite, inside
 from mergekit_map.search.links import Link

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from mergekit_map.results.dominance import Ahead
-from mergekit_map.results.front import Border, Front, Merge
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.quality import Border
 from mergekit_map.results.verdicts import (
     AnchorCompared,
     AtBorder,

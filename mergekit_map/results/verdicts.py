@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.results.dominance import Ahead, Family
-from mergekit_map.results.front import Border, Front, Merge, Readings
+from mergekit_map.results.front import Front, Merge, Readings
+from mergekit_map.results.quality import Border
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff

@@ -27,13 +27,16 @@ def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
         known: (n, m) merges that are there.
     """
     m = Y.shape[1]
-    if m == 1:
-        return np.asarray(np.maximum(Y[:, 0] - known.max(initial=-np.inf), 0))
     if m > _MOST_TASKS:
         apart = np.linalg.norm(Y[:, None] - known, axis=2)
         return np.asarray(apart.min(axis=1, initial=np.inf))
     before = _volume(known)
     return np.array([_volume(np.vstack([known, row])) - before for row in Y])
+
+
+def gained(Y: FloatArray, known: FloatArray) -> float:
+    """Give the share by which the hypervolume of Y (k, m) exceeds that of known."""
+    return max(_volume(Y) / (_volume(known) or 1.0) - 1, 0.0)
 
 
 def choose_by_gain(Y: FloatArray, known: FloatArray, count: int) -> list[int]:
@@ -47,4 +50,10 @@ def choose_by_gain(Y: FloatArray, known: FloatArray, count: int) -> list[int]:
 
 
 def _volume(Y: FloatArray) -> float:
-    return float(moocore.hypervolume(1 - Y, ref=_REFERENCE)) if len(Y) else 0.0
+    if not len(Y):
+        return 0.0
+    if Y.shape[1] == 1:
+        return float(max(Y.max() - 1 + _REFERENCE, 0))
+    exact = Y.shape[1] <= _MOST_TASKS
+    volume = moocore.hypervolume if exact else moocore.hv_approx
+    return float(volume(1 - Y, ref=_REFERENCE))

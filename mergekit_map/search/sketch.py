@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from mergekit_map.search.arrays import FloatArray, from_unit
-from mergekit_map.search.nsga import non_dominated
+from mergekit_map.search.dense import non_dominated
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 

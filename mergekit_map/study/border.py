@@ -12,7 +12,7 @@ import moocore
 import numpy as np
 
 from mergekit_map.measurement import Metric
-from mergekit_map.results.front import Border
+from mergekit_map.results.quality import Border
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.surrogate import Surrogate
 

@@ -13,8 +13,8 @@ import numpy as np
 from mergekit_map.results.choosing import choose, measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.dense import non_dominated
 from mergekit_map.search.gain import choose_by_gain
-from mergekit_map.search.nsga import non_dominated
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import (
     fit_surrogates,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+
+import numpy as np
+from scipy.stats import qmc
 
 from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import (
     UNKNOWN,
-    Border,
-    Fit,
     Front,
     Merge,
     Readings,
@@ -17,10 +19,15 @@ from mergekit_map.results.front import (
     recipe_name,
 )
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
+from mergekit_map.results.quality import Border, Fit
 from mergekit_map.results.surrogates import SurrogateRecord, Surrogates, locate, predict
+from mergekit_map.search.arrays import from_unit
+from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.border import find_border
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study, StudyResult
+
+_N_SAMPLES = 256  # of the box
 
 
 def found_front(
@@ -41,6 +48,8 @@ def found_front(
         tasks={task: _task(study, result, task) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
+        recommended=_recommended(study, points, seen),
+        ending=result.ending,
         points=tuple(
             point if part else point.model_copy(update={"recipe": recipe_name(index)})
             for index, point in enumerate(points)
@@ -87,14 +96,56 @@ def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
     return {t: measured[t].reading if t in measured else UNKNOWN for t in study.tasks}
 
 
+def _foretold(study: Study, measured: Mapping[str, Evaluation]) -> Readings | None:
+    known = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
+    return {t: known.get(t, UNKNOWN) for t in study.tasks} if known else None
+
+
 def _task(study: Study, result: StudyResult, task: str) -> Task:
     metric, quality = study.tasks[task], result.surrogates[task].quality
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",
         range=(metric.lower, metric.upper),
         unit=metric.unit,
-        fit=Fit.of(asdict(quality)),
+        fit=Fit.of({**asdict(quality), **_expected(study, result, task)}),
     )
+
+
+def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
+    """Say how good predictions are by their own standard errors."""
+    surrogate = result.surrogates[task]
+    box = surrogate.bounds
+    sobol = qmc.Sobol(len(box), scramble=False).random(_N_SAMPLES)
+    places = from_unit(np.asarray(sobol), box)
+    front = locate(result.front, study.bounds, result.groups, box)
+    front = front[np.isfinite(front).all(axis=1)]
+    error, seen = surrogate.stderr(places), surrogate.predict(places)
+    unknown = (error**2).mean()
+    near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
+    variance = seen.var() + unknown
+    return {
+        "expected_r2": 1 - unknown / variance if variance > 0 else 1.0,
+        "front_error": np.sqrt((near**2).mean()) / width if width > 0 else math.nan,
+    }
+
+
+def _recommended(
+    study: Study,
+    points: Sequence[Merge],
+    seen: Mapping[MergeKey, Mapping[str, Evaluation]],
+) -> tuple[int, ...]:
+    """List the measured points that no measured merge dominates."""
+    keys = list(seen)
+    values = [
+        [
+            m.utility(seen[key][t].value) if t in seen[key] else math.nan
+            for t, m in study.tasks.items()
+        ]
+        for key in keys
+    ]
+    Y = np.array(values, np.float64).reshape(len(keys), len(study.tasks))
+    best = {key for key, yes in zip(keys, non_dominated(Y), strict=True) if yes}
+    return tuple(i for i, p in enumerate(points) if merge_key(p.coefficients) in best)
 
 
 def _merges(
@@ -110,6 +161,7 @@ def _merges(
             coefficients=dict(merge),
             predicted=predicted,
             measured=_readings(study, seen.get(merge_key(merge), {})),
+            foretold=_foretold(study, seen.get(merge_key(merge), {})),
         )
         for merge, predicted in zip(
             coefficients, predict(result.surrogates, X), strict=True

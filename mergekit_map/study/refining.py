@@ -18,12 +18,13 @@ import numpy as np
 from scipy.stats import qmc
 
 from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.quality import Ending
 from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit, to_unit
-from mergekit_map.search.gain import gains
+from mergekit_map.search.gain import gained, gains
 from mergekit_map.search.sketch import sketch_front
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import predict_utilities, standard_errors
-from mergekit_map.study.study import Candidate, Ending, Study
+from mergekit_map.study.study import Candidate, Study
 
 # The largest standard error on the front, as a share of a task's range there, with
 # which a search may stop; and how many rounds before must have come out as predicted.
@@ -85,7 +86,9 @@ def ending_of(
     allowed: int,
 ) -> Ending:
     """Say how well the front is known when the last round is over."""
-    errors = _sketched(study, surrogates).errors.max(axis=0)
+    front = _sketched(study, surrogates)
+    errors = front.errors.max(axis=0)
+    scaled = (front.Y - front.Y.min(axis=0)) / front.width
     spent = sum(map(len, rounds))
     return Ending(
         evaluations=spent,
@@ -93,6 +96,7 @@ def ending_of(
         trusted=spent < allowed,
         error=float(errors.max()),
         task=list(surrogates)[int(errors.argmax())],
+        hope=gained(scaled + front.errors, scaled),
     )
 
 

@@ -12,6 +12,7 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import Role
+from mergekit_map.results.quality import Ending
 from mergekit_map.search.arrays import BoolArray, FloatArray, inside
 
 if TYPE_CHECKING:
@@ -96,17 +97,6 @@ class StudyResult:
     order: Order | None = None  # what nested MAP merged with what
     stages: Sequence[Stage] = ()  # of nested MAP, the last one among them
     ending: Ending | None = None  # of a search that chooses its merges as it goes
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Why a search stopped measuring, and how well it knows its front then."""
-
-    evaluations: int  # merges, without those of the front
-    allowed: int
-    trusted: bool  # whether it stopped because it had learnt enough
-    error: float  # largest on the front, as a share of the range of ``task`` there
-    task: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mergekit_map.measurement import Metric
-from mergekit_map.results.front import Border
+from mergekit_map.results.quality import Border
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
