@@ -20,17 +20,21 @@ from mergekit_map.search.residual import Residual, residual_of_version_1
 Row: TypeAlias = tuple[float, ...]
 _Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 _Theta: TypeAlias = tuple[Annotated[float, Field(ge=-20, le=20)], ...]
-_Variance: TypeAlias = Annotated[float, Field(ge=0)]
+# Wide enough for whatever is fitted, and such that no covariance overflows.
+_Point: TypeAlias = tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
+_Size: TypeAlias = Annotated[float, Field(ge=-1e100, le=1e100)]
+_Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
+_Length: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
 class ResidualRecord(Frozen):
     """The mean of the process: a bump around every merge."""
 
-    points: tuple[Row, ...] = Field(min_length=1)
+    points: tuple[_Point, ...] = Field(min_length=1)
     """On coefficients scaled to [-1/2, 1/2] by the bounds."""
-    weights: Row
+    weights: tuple[_Size, ...]
     """Height of each bump, in units of the quadratic."""
-    lengths: tuple[Annotated[float, Field(gt=0)], ...]
+    lengths: tuple[_Length, ...]
     """How far a bump reaches along each coefficient, in widths of the box."""
 
     @model_validator(mode="after")
@@ -58,11 +62,11 @@ class ResidualRecord(Frozen):
 class IsotropicRecord(Frozen):
     """The process as runs of mergekit-map 0.1.0 have it."""
 
-    points: tuple[Row, ...] = Field(min_length=1)
+    points: tuple[_Point, ...] = Field(min_length=1)
     """On coefficients scaled to [-1/2, 1/2] by the bounds."""
-    left: Row
+    left: tuple[_Size, ...]
     """What the quadratic left there, in its units."""
-    scale: float = Field(gt=0)
+    scale: float = Field(gt=0, le=1e100)
     """Standard deviation of that."""
     theta: tuple[_Logarithm, ...] = Field(min_length=3)
     """Logarithms of height, wave length and noise."""
@@ -82,17 +86,17 @@ class IsotropicRecord(Frozen):
 class ProcessRecord(Frozen):
     """What tells the standard errors of predictions with a process."""
 
-    points: tuple[Row, ...] = Field(min_length=1)
+    points: tuple[_Point, ...] = Field(min_length=1)
     """On coefficients scaled to [-1/2, 1/2] by the bounds."""
     sloped: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """The points whose slopes were measured."""
-    seen: Row
+    seen: tuple[_Size, ...]
     """Values, then slopes, behind the link, in units of ``scale``."""
     noise: tuple[_Variance, ...]
     """Variances of these, in units of those in theta."""
-    offset: float
+    offset: _Size
     """What the values are counted from."""
-    scale: float = Field(gt=0)
+    scale: float = Field(gt=0, le=1e100)
     """Standard deviation of the values."""
     theta: _Theta
     """The most probable logarithms of how large each part is."""
@@ -100,7 +104,7 @@ class ProcessRecord(Frozen):
     """Probable ones."""
     weights: tuple[_Variance, ...]
     """How probable each draw is."""
-    widening: float = Field(gt=0)
+    widening: float = Field(gt=0, le=1e9)
     """Of all standard deviations."""
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import INVERT_MARGIN, Link
 from mergekit_map.search.observations import Observations
 from mergekit_map.search.process import Process
-from mergekit_map.search.process_fit import fit_process
+from mergekit_map.search.process_fit import averaged, fit_process
 from mergekit_map.search.quadratic import quadratic_features
 from mergekit_map.search.spread import possible, widened
 
@@ -48,15 +48,15 @@ def fit_process_behind(
     """
     start = invert(_off_the_bounds(observed, link, stderr), link)
     process = _fit(observed, stderr, start.y, link.derivative(start.y), start.slopes)
-    if link.is_identity:
-        return process
-    s = process.best_at_points()
-    slope = link.derivative(s)
-    slope = np.maximum(slope, _FLATTEST * slope.max())
-    far = _FARTHEST * process.scale
-    moved = np.clip((observed.y - link.apply(s)) / slope, -far, far)
-    slopes = observed.slopes / slope[observed.owners]
-    return _fit(observed, stderr, s + moved, slope, slopes, process.theta)
+    if not link.is_identity:
+        s = process.best_at_points()
+        slope = link.derivative(s)
+        slope = np.maximum(slope, _FLATTEST * slope.max())
+        far = _FARTHEST * process.scale
+        moved = np.clip((observed.y - link.apply(s)) / slope, -far, far)
+        slopes = observed.slopes / slope[observed.owners]
+        process = _fit(observed, stderr, s + moved, slope, slopes, process.theta)
+    return averaged(process, known_noise=stderr is not None)
 
 
 def _fit(

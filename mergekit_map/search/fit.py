@@ -38,6 +38,7 @@ from mergekit_map.search.quadratic import quadratic_from_terms
 from mergekit_map.search.residual import Residual
 from mergekit_map.search.shrinkage import shrink
 from mergekit_map.search.surrogate import FitQuality, Surrogate
+from mergekit_map.search.weighing import weigh
 
 Kind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
 
@@ -55,9 +56,8 @@ def fit_surrogate(
     """Fit the quadratic of one metric by weighted (nonlinear) least squares.
 
     Case 1 (identity link) is solved in closed form; the others by Levenberg-Marquardt
-    from the closed-form fits of the inverted data. The paper weighs all points alike;
-    we weigh by ``1 / (stderr**2 + mean(stderr**2))``: an accuracy of 0 or 1 has a
-    standard error of 0 and would otherwise be the only point that counts.
+    from the closed-form fits of the inverted data. ``weighing`` says how much each
+    point counts.
 
     A slope across the whole box weighs as much as a value, unless the fit is
     regularized and the data say otherwise.
@@ -70,7 +70,8 @@ def fit_surrogate(
     Args:
         X: (n, d) coefficients, inside the bounds or not.
         y: (n,) metric values; the caller leaves out merges that failed.
-        stderr: (n,) their standard errors; None or all 0 gives equal weights.
+        stderr: (n,) their standard errors, NaN where unknown; None if all are. If none
+            is positive, all points count alike.
         link: The range of the metric.
         bounds: (d, 2) the box of the search, used as the unit of each coefficient.
         slopes: (n, d) derivatives of the metric by the coefficients, rows of NaN
@@ -81,12 +82,14 @@ def fit_surrogate(
 
     Raises:
         DesignError: X does not identify all t terms, with what is missing and why.
-        ValueError: NaN or infinite values, negative standard errors, wrong shapes.
+        ValueError: NaN or infinite values, infinite or negative standard errors, wrong
+            shapes.
     """
-    observed = make_observations(X, y, stderr, bounds, slopes)
+    errors = known_errors(stderr)
+    observed = weigh(make_observations(X, y, stderr, bounds, slopes), link, errors)
     find = _find_terms if kind == "quadratic" else _find_shrunk_terms
     fit = find(X, observed, link)
-    process = fit_process_behind(observed, link, known_errors(stderr))
+    process = fit_process_behind(observed, link, errors)
     if kind == "residual_gp":
         return _with_process(fit, process, bounds)
     quadratic = _as_quadratic(fit, process, bounds)

@@ -14,9 +14,14 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.links import Link
 from mergekit_map.search.observations import RANK_TOLERANCE, Observations
+
+# Of fits that leave out a point: how many steps to try, how far behind the link one may
+# go, what it takes to have settled, and the least share of a ridge that keeps a step
+# finite where the link is flat.
+_STEPS, _LONGEST_STEP, _SETTLED, _DAMPING = 30, 2.0, 1e-9, 1e-13
 
 log = logging.getLogger(__name__)
 
@@ -51,35 +56,42 @@ def invert(observed: Observations, link: Link) -> Observations:
 
 
 def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
-    """Return weighted residuals of values, slopes and shrunk terms: (n + k + t,)."""
-    s = observed.features @ terms
-    slopes = link.derivative(s)[observed.owners] * (observed.slope_features @ terms)
+    """Return weighted residuals of values, slopes and shrunk terms: (n + k + t,).
+
+    Of terms (..., t) all of them: (..., n + k + t).
+    """
+    s = terms @ observed.features.T
+    inner = terms @ observed.slope_features.T
+    slopes = link.derivative(s)[..., observed.owners] * inner
     root, slope_root = observed.root_weights
     return np.concatenate(
         [
             root * (link.apply(s) - observed.y),
             slope_root * (slopes - observed.slopes),
             np.sqrt(observed.shrinkage) * terms,
-        ]
+        ],
+        axis=-1,
     )
 
 
 def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
-    """Return the derivatives of ``residuals`` by the terms: (n + k + t, t)."""
-    s = observed.features @ terms
+    """Return the derivatives of ``residuals`` by the terms: (..., n + k + t, t)."""
+    s = terms @ observed.features.T
     root, slope_root = (weights[:, None] for weights in observed.root_weights)
-    first = link.derivative(s)[:, None]
-    second = link.second_derivative(s)[:, None]
-    inner = (observed.slope_features @ terms)[:, None]
+    first = link.derivative(s)[..., None]
+    second = link.second_derivative(s)[..., None]
+    inner = (terms @ observed.slope_features.T)[..., None]
     of = observed.owners
-    slopes = second[of] * inner * observed.features[of]
-    slopes = slopes + first[of] * observed.slope_features
-    return np.vstack(
+    slopes = second[..., of, :] * inner * observed.features[of]
+    slopes = slopes + first[..., of, :] * observed.slope_features
+    shrinkage = np.diag(np.sqrt(observed.shrinkage))
+    return np.concatenate(
         [
             root * first * observed.features,
             slope_root * slopes,
-            np.diag(np.sqrt(observed.shrinkage)),
-        ]
+            np.broadcast_to(shrinkage, (*s.shape[:-1], *shrinkage.shape)),
+        ],
+        axis=-2,
     )
 
 
@@ -93,18 +105,46 @@ def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> Floa
     rest = [np.eye(len(block)) - Q[block] @ Q[block].T for block in blocks]
     if min(np.linalg.eigvalsh(matrix)[0] for matrix in rest) < RANK_TOLERANCE:
         return np.full_like(observed.y, np.nan)
-    if link.is_identity:
-        misses = residuals(observed, link, terms)
-        left_out = [
-            np.linalg.solve(matrix, misses[block])[0]
-            for matrix, block in zip(rest, blocks, strict=True)
-        ]
-        return observed.y + np.array(left_out) / np.sqrt(observed.weights)
-    predicted = np.empty_like(observed.y)
-    for i in range(n):
-        fit = _refine(terms, observed.without(i), link)
-        predicted[i] = link.apply(observed.features[i : i + 1] @ fit)[0]
-    return predicted
+    if not link.is_identity:
+        fits = _refine_without(blocks, observed, link, terms)
+        return link.apply((observed.features * fits).sum(axis=1))
+    misses = residuals(observed, link, terms)
+    left_out = [
+        np.linalg.solve(matrix, misses[block])[0]
+        for matrix, block in zip(rest, blocks, strict=True)
+    ]
+    return observed.y + np.array(left_out) / np.sqrt(observed.weights)
+
+
+def _refine_without(
+    blocks: list[IntArray], observed: Observations, link: Link, terms: FloatArray
+) -> FloatArray:
+    """Fit all rows but those of a block, for each block: (n, t).
+
+    By steps of Gauss and Newton, all fits at once; by ``_refine`` where these do not
+    settle.
+    """
+    n, n_terms = observed.features.shape
+    kept = np.ones((n, observed.n_rows + n_terms))
+    for i, block in enumerate(blocks):
+        kept[i, block] = 0.0
+    fits, moved = np.tile(terms, (n, 1)), np.full(n, np.inf)
+    for _ in range(_STEPS):
+        rows = kept[:, :, None] * jacobian(observed, link, fits)
+        squares = rows.transpose(0, 2, 1) @ rows
+        damping = _DAMPING * np.trace(squares, axis1=1, axis2=2) + np.finfo(float).tiny
+        squares += damping[:, None, None] * np.eye(n_terms)
+        pull = rows.transpose(0, 2, 1) @ residuals(observed, link, fits)[:, :, None]
+        steps = np.linalg.solve(squares, pull)[:, :, 0]
+        moved = np.abs(steps @ observed.features.T).max(axis=1)
+        fits -= (
+            steps * np.minimum(1, _LONGEST_STEP / np.maximum(moved, 1e-300))[:, None]
+        )
+        if moved.max() < _SETTLED:
+            return fits
+    for i in np.flatnonzero(moved >= _SETTLED).tolist():
+        fits[i] = _refine(terms, observed.without(i), link)
+    return fits
 
 
 def unit_covariance(rows: FloatArray) -> FloatArray:

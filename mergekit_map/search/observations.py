@@ -91,7 +91,7 @@ def make_observations(
         U=scaled(X, bounds),
         features=features,
         y=y,
-        weights=_weights(y, stderr),
+        weights=np.ones_like(y),
         slope_features=slope_features,
         slopes=seen,
         owners=owners,
@@ -100,13 +100,15 @@ def make_observations(
 
 
 def known_errors(stderr: FloatArray | None) -> FloatArray | None:
-    """Make standard errors (n,) positive; None where none is known.
+    """Make standard errors (n,) known and positive; None where none is.
 
-    An accuracy of 0 or 1 seems to have no error: it has the smallest of all others.
+    An accuracy of 0 or 1 seems to have no error: it has the smallest of all others. One
+    that is unknown, NaN, is the median of the known ones.
     """
-    if stderr is None or not stderr.any():
+    if stderr is None or not (stderr > 0).any():
         return None
-    return np.where(stderr > 0, stderr, stderr[stderr > 0].min())
+    known = np.where(stderr == 0, stderr[stderr > 0].min(), stderr)
+    return np.where(np.isnan(known), np.nanmedian(known), known)
 
 
 def scaled_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
@@ -193,15 +195,5 @@ def _check_data(
         return
     if stderr.shape != y.shape:
         raise ValueError(f"stderr must be {y.shape} like y, got {stderr.shape}")
-    if not (np.isfinite(stderr).all() and (stderr >= 0).all()):
+    if np.isinf(stderr).any() or (stderr < 0).any():
         raise ValueError("standard errors must be finite and not negative")
-
-
-def _weights(y: FloatArray, stderr: FloatArray | None) -> FloatArray:
-    """Return weights of mean 1, so that variances stay in the metric's units."""
-    if stderr is None or not stderr.any():
-        return np.ones_like(y)
-    # Relative to the largest one: the squares of tiny standard errors would underflow.
-    relative = (stderr / stderr.max()) ** 2
-    weights = 1 / (relative + relative.mean())
-    return np.asarray(weights / weights.mean(), dtype=np.float64)

@@ -37,12 +37,12 @@ class Process:
     offset: float
     scale: float
     theta: FloatArray  # (6 + d,) the most probable
-    draws: FloatArray  # (N_DRAWS, 6 + d) probable ones
-    weights: FloatArray  # (N_DRAWS,) of sum 1
+    draws: FloatArray  # (k, 6 + d) probable ones
+    weights: FloatArray  # (k,) of sum 1
     widening: float  # of all standard deviations
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Give mean and standard deviation at U (k, d), a row per draw: (N_DRAWS, k).
+        """Give mean and standard deviation at U (k, d), a row per draw.
 
         Behind the link, without the noise of a new measurement.
         """
@@ -51,24 +51,25 @@ class Process:
         return self.offset + self.scale * mean, self.widening * self.scale * deviation
 
     @cached_property
-    def _posteriors(self) -> list[_Posterior]:
-        return [_Posterior(self.rows, self.z, theta) for theta in self.draws]
+    def _posteriors(self) -> list[Posterior]:
+        return [Posterior(self.rows, self.z, theta) for theta in self.draws]
 
     def best_terms(self) -> FloatArray:
         """Give the most probable terms of the quadratic; (t,)."""
         widths = term_widths(self.rows.U.shape[1], self.theta)
-        terms: FloatArray = self.scale * widths**2 * (self.rows.features.T @ self._pull)
+        pulled: FloatArray = self.rows.features.T @ self._best.pull
+        terms = self.scale * widths**2 * pulled
         terms[0] += self.offset
         return terms
 
     def best_weights(self) -> FloatArray:
         """Give what each merge adds to the most probable process, at its top; (n,)."""
         height = np.exp(2 * self.theta[HEIGHT])
-        return np.asarray(self.scale * height * self._pull[: len(self.rows.U)])
+        return np.asarray(self.scale * height * self._best.pull[: len(self.rows.U)])
 
     @cached_property
-    def _pull(self) -> FloatArray:
-        return _Posterior(self.rows, self.z, self.theta).pull
+    def _best(self) -> Posterior:
+        return Posterior(self.rows, self.z, self.theta)
 
     @property
     def lengths(self) -> FloatArray:
@@ -77,7 +78,7 @@ class Process:
 
     def best_at_points(self) -> FloatArray:
         """Give the most probable mean at the merges; (n,)."""
-        mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._pull
+        mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._best.pull
         return np.asarray(self.offset + self.scale * mean)
 
     def noise(self) -> FloatArray:
@@ -87,17 +88,23 @@ class Process:
 
     def left_out(self) -> FloatArray:
         """Predict each merge from the others, with theta as it is; (n,)."""
-        mean, _ = left_out(self.rows, self.z, self.theta)
+        mean, _ = self._best.left_out()
         return self.offset + self.scale * mean
 
 
-class _Posterior:
+class Posterior:
     """What theta makes of the rows."""
 
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
-        self._rows, self._theta = rows, theta
+        self._rows, self._z, self._theta = rows, z, theta
         self._root = _root(Covariance(rows, theta).whole)
         self.pull: FloatArray = cho_solve((self._root, True), z)
+
+    @property
+    def surprise(self) -> float:
+        """Give minus the logarithm of how probable the rows are, up to a constant."""
+        spread = np.log(self._root.diagonal()).sum()
+        return float(self._z @ self.pull / 2 + spread)
 
     def at(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Give mean and standard deviation at U (k, d)."""
@@ -105,6 +112,18 @@ class _Posterior:
         known = solve_triangular(self._root, across.T, lower=True)
         left = variance(self._theta, U) - (known**2).sum(axis=0)
         return across @ self.pull, np.sqrt(np.maximum(left, 0))
+
+    def left_out(self) -> tuple[FloatArray, FloatArray]:
+        """Predict each merge from the others: mean and variance with noise; (n,)."""
+        n = len(self._rows.U)
+        inverse = cho_solve((self._root, True), np.eye(len(self._z)))
+        spread = 1 / inverse.diagonal()[:n]
+        off = self.pull[:n] * spread
+        for merge in self._rows.sloped:
+            block = self._rows.block(merge)
+            rest = np.linalg.inv(inverse[np.ix_(block, block)])
+            off[merge], spread[merge] = rest[0] @ self.pull[block], rest[0, 0]
+        return self._z[:n] - off, spread
 
 
 def _root(matrix: FloatArray) -> FloatArray:
@@ -115,19 +134,3 @@ def _root(matrix: FloatArray) -> FloatArray:
             return np.asarray(cholesky(matrix + lift * np.eye(len(matrix)), lower=True))
         except np.linalg.LinAlgError:
             lift = max(10 * lift, 1e-12 * float(np.abs(matrix).max()))
-
-
-def left_out(
-    rows: Rows, z: FloatArray, theta: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Predict each merge from the others: mean and variance, noise included; (n,)."""
-    inverse = np.linalg.inv(Covariance(rows, theta).whole)
-    pull = inverse @ z
-    n = len(rows.U)
-    mean, spread = np.empty(n), np.empty(n)
-    for merge in range(n):
-        block = rows.block(merge)
-        rest = np.linalg.inv(inverse[np.ix_(block, block)])
-        mean[merge] = z[merge] - rest[0] @ pull[block]
-        spread[merge] = rest[0, 0]
-    return mean, spread

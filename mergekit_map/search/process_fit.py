@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.kernel import HEIGHT, LENGTHS, NOISE, Covariance, Rows
-from mergekit_map.search.process import Process, left_out
+from mergekit_map.search.process import Posterior, Process
 
 N_DRAWS = 32
 # Theta as we expect it, and how vaguely: linear terms, squares, products, noise, noise
@@ -36,7 +36,7 @@ _FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 5.0, 60.0, 0.3, 1.5
 def fit_process(
     rows: Rows, z: FloatArray, *, known_noise: bool, start: FloatArray | None = None
 ) -> Process:
-    """Find how probable each theta is, from several starts or from the one given.
+    """Find the most probable theta, from several starts or from the one given.
 
     Args:
         rows: What was measured where, with noise in units of the values.
@@ -51,11 +51,16 @@ def fit_process(
     noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
     rows = replace(rows, noise=noise)
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
-    starts = belief.starts() if start is None else [start]
-    theta = belief.climb(starts)
-    draws, weights = belief.draw(theta)
-    process = Process(rows, z, offset, scale, theta, draws, weights, 1.0)
-    return replace(process, widening=_widening(process))
+    theta = belief.climb(belief.starts() if start is None else [start])
+    return Process(rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0)
+
+
+def averaged(process: Process, *, known_noise: bool) -> Process:
+    """Draw what else is probable beside the most probable theta of a process."""
+    rows, z = process.rows, process.z
+    belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
+    draws, weights, widening = belief.draw(process.theta)
+    return replace(process, draws=draws, weights=weights, widening=widening)
 
 
 def _beliefs(rows: Rows, *, known: bool) -> tuple[FloatArray, FloatArray]:
@@ -107,19 +112,24 @@ class _Belief:
         ]
         return np.asarray(min(found, key=lambda result: result.fun).x)
 
-    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Draw around the most probable theta; with the weight of each draw."""
+    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        """Draw around the most probable theta; with weights, and by what to widen."""
         width, axes = np.linalg.eigh(self._curvature(theta))
+        # An axis has two directions: the same one in whatever order coefficients are.
+        axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         width = np.maximum(width, 0.25 / self.vagueness.max() ** 2)
         normal = qmc.MultivariateNormalQMC(np.zeros(len(theta)), seed=0)
         steps = normal.random(N_DRAWS)
         draws = theta + (steps / np.sqrt(width)) @ axes.T
         draws = np.clip(draws, *np.array(_ends(len(theta))).T)
-        logs = -np.array([self.surprise(draw)[0] for draw in draws])
+        posteriors = [Posterior(self.rows, self.z, draw) for draw in draws]
+        logs = -np.array([posterior.surprise for posterior in posteriors])
+        logs -= (((draws - self.belief) / self.vagueness) ** 2).sum(axis=1) / 2
         logs += (steps**2).sum(axis=1) / 2
         weights = np.exp(np.maximum(logs - logs.max(), -30.0))
         weights = np.minimum(weights / weights.sum(), _HEAVIEST / N_DRAWS)
-        return draws, weights / weights.sum()
+        weights /= weights.sum()
+        return draws, weights, _widening(posteriors, weights, self.z)
 
     def _curvature(self, theta: FloatArray, step: float = 1e-3) -> FloatArray:
         steps = step * np.eye(len(theta))
@@ -135,13 +145,13 @@ def _ends(size: int) -> list[tuple[float, float]]:
     return [(_LEAST, _MOST)] * LENGTHS + lengths
 
 
-def _widening(process: Process) -> float:
+def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -> float:
     """Widen for few merges, and by how far those left out are off."""
-    n = len(process.rows.U)
-    parts = [left_out(process.rows, process.z, theta) for theta in process.draws]
+    parts = [posterior.left_out() for posterior in posteriors]
     means, variances = (np.array(part) for part in zip(*parts, strict=True))
-    mean = process.weights @ means
-    spread = process.weights @ (variances + (means - mean) ** 2)
-    seen = float(((process.z[:n] - mean) ** 2 / spread).mean())
+    n = means.shape[1]
+    mean = weights @ means
+    spread = weights @ (variances + (means - mean) ** 2)
+    seen = float(((z[:n] - mean) ** 2 / spread).mean())
     learnt = (_ENOUGH + n * np.clip(seen, _AT_LEAST, _AT_MOST)) / (_ENOUGH + n)
     return float(np.sqrt((1 + _FEW / n) * learnt))

@@ -82,6 +82,6 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
 
 
 def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    if any(e.stderr is None for e in evaluations):
+    if all(e.stderr is None for e in evaluations):
         return None
-    return np.array([e.stderr for e in evaluations], dtype=np.float64)
+    return np.array([e.stderr for e in evaluations], dtype=np.float64)  # None is NaN

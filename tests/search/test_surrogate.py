@@ -16,9 +16,10 @@ from surrogate_data import (
 )
 
 from mergekit_map.results.surrogates import SurrogateRecord
-from mergekit_map.search.fit import fit_surrogate
+from mergekit_map.search.fit import Kind, fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
+from mergekit_map.search.surrogate import Surrogate
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -42,15 +43,16 @@ def test_recovers_a_quadratic_from_a_just_identified_design(link: Link, d: int) 
     assert fitted.quality.r2 == pytest.approx(1, abs=1e-9)
     assert math.isnan(fitted.quality.loo_r2)  # no point can be spared
     assert math.isnan(fitted.quality.residual_stderr)
-    assert np.isnan(fitted.stderr(Z)).all()
+    # Whether the shape is that of a quadratic, no point is left to tell.
+    assert (fitted.stderr(Z) > 0.001 * np.ptp(fitted.predict(X))).all()
 
 
 @pytest.mark.parametrize("link", LINKS)
 def test_the_fit_is_a_minimum_of_the_weighted_squares(link: Link) -> None:
     X, y = noisy_data(link)
-    noise = np.linspace(0.01, 0.1, len(y))
+    noise = np.linspace(0.05, 0.5, len(y))  # more than explains what is left
     fitted = fit_surrogate(X, y, stderr=noise, link=link, bounds=unit(2))
-    weights = 1 / (noise**2 + np.mean(noise**2))
+    weights = 1 / noise**2
 
     def cost(change: np.ndarray) -> float:
         s = fitted.quadratic.predict(X) + quadratic_features(X) @ change
@@ -62,21 +64,28 @@ def test_the_fit_is_a_minimum_of_the_weighted_squares(link: Link) -> None:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_the_order_of_coefficients_and_points_does_not_matter(link: Link) -> None:
+@pytest.mark.parametrize("kind", ["quadratic", "regularized", "residual_gp"])
+def test_the_order_of_coefficients_and_points_does_not_matter(
+    link: Link, kind: Kind
+) -> None:
     X, y = noisy_data(link, n=30, d=3)
     Z = np.random.default_rng(9).uniform(size=(20, 3))
     rows, columns = np.random.default_rng(1).permutation(30), [2, 0, 1]
 
-    plain = fit_surrogate(X, y, stderr=None, link=link, bounds=unit(3))
-    permuted = fit_surrogate(
-        X[rows][:, columns], y[rows], stderr=None, link=link, bounds=unit(3)
-    )
+    def fit(X: np.ndarray, y: np.ndarray) -> Surrogate:
+        return fit_surrogate(X, y, stderr=None, link=link, bounds=unit(3), kind=kind)
+
+    plain, shuffled = fit(X, y), fit(X[rows], y[rows])
+    permuted = fit(X[rows][:, columns], y[rows])
 
     same = {"rtol": 0, "atol": 1e-6}
-    np.testing.assert_allclose(
-        permuted.predict(Z[:, columns]), plain.predict(Z), **same
-    )
-    np.testing.assert_allclose(permuted.stderr(Z[:, columns]), plain.stderr(Z), **same)
+    np.testing.assert_allclose(shuffled.predict(Z), plain.predict(Z), **same)
+    np.testing.assert_allclose(shuffled.stderr(Z), plain.stderr(Z), **same)
+    there = permuted.predict(Z[:, columns]), permuted.stderr(Z[:, columns])
+    np.testing.assert_allclose(there[0], plain.predict(Z), **same)
+    # A misfit is an average over places of the box, which are not symmetric.
+    loose = {"rtol": 0.02} if kind != "residual_gp" else same
+    np.testing.assert_allclose(there[1], plain.stderr(Z), **loose)
     assert permuted.quality.loo_r2 == pytest.approx(plain.quality.loo_r2, abs=1e-6)
 
 
@@ -98,7 +107,7 @@ def test_the_unit_of_a_coefficient_does_not_matter(link: Link) -> None:
     assert moved.quality.condition == pytest.approx(plain.quality.condition)
 
 
-def test_bounds_are_only_a_unit_for_an_identity_fit() -> None:
+def test_bounds_are_only_a_unit_for_what_an_identity_fit_predicts() -> None:
     X, y = noisy_data(IDENTITY)
     Z = np.random.default_rng(9).uniform(size=(20, 2))
 
@@ -106,7 +115,6 @@ def test_bounds_are_only_a_unit_for_an_identity_fit() -> None:
     larger = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(2) * 3 - 1)
 
     np.testing.assert_allclose(larger.predict(Z), unit_box.predict(Z), atol=1e-10)
-    np.testing.assert_allclose(larger.stderr(Z), unit_box.stderr(Z), atol=1e-10)
 
 
 @pytest.mark.parametrize(

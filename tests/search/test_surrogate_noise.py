@@ -20,63 +20,73 @@ from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import quadratic_features
 
 
-def test_standard_errors_are_those_of_ordinary_least_squares() -> None:
+@pytest.mark.parametrize("n", [6, 14])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_standard_errors_are_those_of_least_squares_and_of_the_misfit(
+    n: int, weighted: bool
+) -> None:
+    X, y = noisy_data(IDENTITY, n=n)
+    noise = np.linspace(0.1, 0.5, n) if weighted else None
+    weights = np.ones(n) if noise is None else 1 / (noise**2 + extra(noise, n))
+    features = quadratic_features(X)
+    inverse = np.linalg.inv(features.T * (weights / weights.mean()) @ features)
+    leverage = ((features @ inverse) * features).sum(axis=1)
+
+    fitted = fit_surrogate(X, y, stderr=noise, link=IDENTITY, bounds=unit(2))
+
+    # Every point is off by noise and misfit, and so is the fit; the truth by misfit.
+    of_fit = fitted.stderr(X) ** 2 - fitted.misfit**2
+    per_point = of_fit / leverage
+    np.testing.assert_allclose(per_point, per_point[0], rtol=1e-6)
+    assert per_point[0] > fitted.misfit**2
+    assert weighted or fitted.misfit > 0
+
+
+def extra(noise: np.ndarray, n: int) -> float:
+    """Give the variance of the shape: unknown of six points, none of fourteen."""
+    return float((noise**2).mean()) if n == 6 else 0.0
+
+
+def test_what_the_residuals_say_is_that_of_ordinary_least_squares() -> None:
     X, y = noisy_data(IDENTITY)
     features = quadratic_features(X)
     terms = np.linalg.solve(features.T @ features, features.T @ y)
     variance = ((y - features @ terms) ** 2).sum() / (len(y) - 6)
-    expected = np.sqrt(
-        variance * np.diag(features @ np.linalg.inv(features.T @ features) @ features.T)
-    )
 
-    fitted = noisy_fit(IDENTITY)
+    quality = noisy_fit(IDENTITY).quality
 
-    np.testing.assert_allclose(fitted.stderr(X), expected, rtol=1e-7)
-    assert fitted.quality.residual_stderr == pytest.approx(math.sqrt(variance))
+    assert quality.residual_stderr == pytest.approx(math.sqrt(variance))
     centred = quadratic_features(X - 0.5)
-    assert fitted.quality.condition == pytest.approx(np.linalg.cond(centred))
-
-
-def test_standard_errors_are_those_of_weighted_least_squares() -> None:
-    X, y = noisy_data(IDENTITY)
-    noise = np.linspace(0.01, 0.1, len(y))
-    W = np.diag(1 / (noise**2 + np.mean(noise**2)))
-    features = quadratic_features(X)
-    inverse = np.linalg.inv(features.T @ W @ features)
-    residuals = y - features @ inverse @ features.T @ W @ y
-    variance = residuals @ W @ residuals / (len(y) - 6)
-    expected = np.sqrt(variance * np.diag(features @ inverse @ features.T))
-
-    fitted = fit_surrogate(X, y, stderr=noise, link=IDENTITY, bounds=unit(2))
-
-    np.testing.assert_allclose(fitted.stderr(X), expected, rtol=1e-7)
+    assert quality.condition == pytest.approx(np.linalg.cond(centred))
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_fit_through_every_point_is_as_uncertain_as_they_are(link: Link) -> None:
-    X, y = noisy_data(link, n=6)
-    noise = np.linspace(0.01, 0.1, 6)
+def test_behind_a_link_standard_errors_bend_with_it(link: Link) -> None:
+    fitted = noisy_fit(link)
+    Z = np.random.default_rng(0).uniform(size=(20, 2))
+    features = quadratic_features(Z - 0.5)
+    variance = ((features @ fitted.covariance) * features).sum(axis=1)
+    deviation = np.sqrt(variance + fitted.misfit**2)
+    s = fitted.quadratic.predict(Z)
+    places, weights = np.polynomial.hermite_e.hermegauss(40)
+    off = link.apply(s[:, None] + deviation[:, None] * places) - link.apply(s)[:, None]
 
-    fitted = fit_surrogate(X, y, stderr=noise, link=link, bounds=unit(2))
+    expected = np.sqrt((off**2) @ weights / weights.sum())
 
-    np.testing.assert_allclose(fitted.stderr(X), noise, rtol=1e-6)
+    np.testing.assert_allclose(fitted.stderr(Z), expected, rtol=0.02)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
-@pytest.mark.parametrize("n", [6, pytest.param(12, marks=pytest.mark.slow)])
-def test_standard_errors_match_the_scatter_of_repeated_studies(
-    link: Link, n: int
+@pytest.mark.parametrize(("n", "most"), [(12, 4.0), (60, 2.0)])
+def test_standard_errors_hold_the_scatter_of_repeated_studies(
+    link: Link, n: int, most: float
 ) -> None:
-    # n = 6 has no degrees of freedom: all it knows is the measured noise.
+    # Of exact quadratics, which a few points do not show them to be.
     rng = np.random.default_rng(3)
     truth = random_quadratic(rng, 2)
-    X = np.vstack(
-        [
-            [[0, 0], [0, 1], [1, 0], [1, 1], [0.5, 0.5], [0, 0.5]],
-            rng.uniform(size=(6, 2)),
-        ]
-    )[:n]
+    corners = [[0, 0], [0, 1], [1, 0], [1, 1], [0.5, 0.5], [0, 0.5]]
+    X = np.vstack([corners, rng.uniform(size=(n - 6, 2))])
     Z = rng.uniform(size=(6, 2))
     noise = np.full(n, 0.004)
     exact = link.apply(truth.predict(X))
@@ -85,13 +95,14 @@ def test_standard_errors_match_the_scatter_of_repeated_studies(
         fit_surrogate(
             X, rng.normal(exact, noise), stderr=noise, link=link, bounds=unit(2)
         )
-        for _ in range(150)
+        for _ in range(50)
     ]
 
     scatter = np.std([fit.predict(Z) for fit in fits], axis=0)
     claimed = np.sqrt(np.mean([fit.stderr(Z) ** 2 for fit in fits], axis=0))
-    # The scatter of 150 studies is itself known to 6 %, four of which are allowed.
-    np.testing.assert_allclose(claimed, scatter, rtol=0.24)
+    # The scatter of 50 studies is itself known to 10 %, three of which are allowed.
+    assert (claimed > 0.7 * scatter).all()
+    assert (claimed < most * scatter).all()
 
 
 def test_a_standard_error_of_zero_does_not_dominate() -> None:
@@ -102,7 +113,8 @@ def test_a_standard_error_of_zero_does_not_dominate() -> None:
 
     fitted = fit_surrogate(X, y, stderr=noise, link=BOUNDED, bounds=unit(2))
 
-    # The weight of that point is 1 / 0.095 relative to 1 / 0.195: about twice.
+    equal = fit_surrogate(X, y, stderr=None, link=BOUNDED, bounds=unit(2))
+    np.testing.assert_array_equal(fitted.predict(X), equal.predict(X))
     assert abs(fitted.predict(X[:1])[0] - 1.0) > 0.05
 
 
@@ -117,12 +129,15 @@ def test_noisy_points_count_less() -> None:
         return float(fitted.predict(np.array([[0.4]]))[0])
 
     assert level([1, 1]) == pytest.approx(0.5)
-    # Weights 1 / (9 + 5) and 1 / (1 + 5) of the measured variances 9 and 1.
-    assert level([3, 1]) == pytest.approx((1 / 6) / (1 / 6 + 1 / 14))
-    assert level([3e-200, 1e-200]) == pytest.approx(level([3, 1]))
+    # Weights 1 / 9 and 1 of the measured variances, which explain what is left.
+    assert level([3, 1]) == pytest.approx(1 / (1 + 1 / 9))
+    # No noise explains what is left: the shape is wrong, the same for all points.
+    assert level([3e-200, 1e-200]) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("noise", [None, np.zeros(14)])
+@pytest.mark.parametrize(
+    "noise", [None, np.zeros(14), np.full(14, np.nan), np.array([0, np.nan] * 7)]
+)
 def test_without_measured_noise_all_points_count_alike(
     noise: np.ndarray | None,
 ) -> None:

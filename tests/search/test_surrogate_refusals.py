@@ -49,7 +49,7 @@ def test_a_coefficient_with_too_few_levels_is_refused(levels: int) -> None:
         ({"bounds": np.ones((2, 2))}, "bounds must be finite and increasing"),
         ({"stderr": np.ones(3)}, r"stderr must be \(14,\)"),
         ({"stderr": np.full(14, -1.0)}, "finite and not negative"),
-        ({"stderr": np.full(14, np.nan)}, "finite and not negative"),
+        ({"stderr": np.full(14, np.inf)}, "finite and not negative"),
     ],
 )
 def test_wrong_arrays_are_programming_mistakes(

@@ -305,6 +305,9 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
         return float(np.abs(surrogate.predict(places[:-1]) - truth[:-1]).mean())
 
     assert missed(*[0.001] * 11, 2.0) < missed(*[None] * 12) / 2
+    # One that is unknown is taken to be like the others: it drops none of them.
+    unknown = missed(None, *[0.001] * 10, 2.0)
+    assert unknown == pytest.approx(missed(*[0.001] * 11, 2.0))
     assert missed(*[0.001] * 12) == pytest.approx(missed(*[None] * 12))
 
 

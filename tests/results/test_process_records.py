@@ -1,0 +1,85 @@
+"""Processes in a file: every bit, and numbers that nobody fitted."""
+
+import json
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from mergekit_map.results.process_records import ProcessRecord, ResidualRecord
+from mergekit_map.search.kernel import Rows
+from mergekit_map.search.process import Process
+from mergekit_map.search.process_fit import averaged, fit_process
+from mergekit_map.search.residual import Residual
+
+U = np.random.default_rng(0).uniform(-0.5, 0.5, size=(6, 2))
+
+
+def fitted() -> Process:
+    rows = Rows(U, np.array([2]), np.ones(8))
+    z = np.append(np.sin(4 * U[:, 0]), [0.3, 0.1])
+    return averaged(fit_process(rows, z, known_noise=False), known_noise=False)
+
+
+def test_json_keeps_every_bit_of_a_process() -> None:
+    process = fitted()
+
+    text = ProcessRecord.of(process).model_dump_json()
+    again = ProcessRecord.model_validate_json(text).value()
+
+    for one, other in zip(again.predict(U), process.predict(U), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert ProcessRecord.of(again).model_dump_json() == text
+
+
+def test_json_keeps_every_bit_of_a_residual() -> None:
+    residual = Residual(U, np.linspace(-1, 1, 6) / 3, np.array([0.1, 0.7]))
+
+    text = ResidualRecord.of(residual).model_dump_json()
+    again = ResidualRecord.model_validate_json(text).value()
+
+    np.testing.assert_array_equal(again.predict(U + 0.1), residual.predict(U + 0.1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"points": [[0.1, 0.2]] * 6, "noise": [0.0] * 8},  # no covariance has a root
+        {"points": [[1e3, -1e3]] * 6, "theta": [20.0] * 8, "draws": [[20.0] * 8] * 2},
+        {"theta": [-20.0] * 8, "draws": [[-20.0] * 8] * 2, "noise": [0.0] * 8},
+        {"noise": [1e100] * 8, "seen": [1e100] * 8, "scale": 1e100, "offset": 1e100},
+        {"seen": [1e100, -1e100] * 4, "scale": 1e-100, "weights": [0.0, 0.0]},
+    ],
+)
+def test_numbers_that_nobody_fitted_still_predict_numbers(
+    change: dict[str, object],
+) -> None:
+    data = ProcessRecord.of(fitted()).model_dump(mode="json")
+    data = {**data, "draws": data["draws"][:2], "weights": data["weights"][:2]}
+
+    process = ProcessRecord.model_validate_json(json.dumps({**data, **change})).value()
+
+    for numbers in process.predict(np.array([[0.0, 0.0], [0.5, -0.5]])):
+        assert np.isfinite(numbers).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"theta": [21.0] * 8}, "theta"),
+        ({"points": [[1e4, 0.0]] * 6}, "points"),
+        ({"scale": 0.0}, "scale"),
+        ({"seen": [0.0] * 7}, "6 points need 8 values, and 8 in theta"),
+        ({"draws": [[0.0] * 7]}, "6 points need 8 values, and 8 in theta"),
+        ({"sloped": [6]}, "slopes and weights are of points and draws"),
+        ({"weights": [1.0]}, "slopes and weights are of points and draws"),
+        ({"seen": [1e200] * 8}, "seen"),
+    ],
+)
+def test_a_damaged_process_names_what_is_wrong(
+    change: dict[str, object], message: str
+) -> None:
+    data = ProcessRecord.of(fitted()).model_dump(mode="json")
+
+    with pytest.raises(ValidationError, match=message):
+        ProcessRecord.model_validate_json(json.dumps({**data, **change}))
