@@ -168,7 +168,7 @@ class Front(Record):
     selected: int = Field(ge=0)
     """Index of the chosen point."""
     points: tuple[Merge, ...] = Field(min_length=1)
-    """The front, best on the first task first."""
+    """The front, best on the first task first; what was chosen between them is last."""
     anchors: tuple[Merge, ...]
     """The base model, every model by itself, and their uniform soup."""
     merges: tuple[Merge, ...] = ()

@@ -22,8 +22,9 @@ from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import by_stage_name, pair_merge
-from mergekit_map.results.choosing import chosen_as, find_limits, measured_anchors
+from mergekit_map.results.choosing import chosen_as, measured_anchors
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder

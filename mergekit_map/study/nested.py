@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import SOUP
-from mergekit_map.results.choosing import AnchorValues, choose, measured_anchors
+from mergekit_map.results.choosing import AnchorValues, measured_anchors
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
@@ -26,6 +26,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.search.selection import spread
 from mergekit_map.study.fitting import (
+    chosen_of,
     fit_surrogates,
     predict_utilities,
     predicted_front,
@@ -195,11 +196,11 @@ def _search_pair(
     known = _measure_pair(plane, measure_on)
     surrogates = fit_surrogates(study, known)
     front = predicted_front(study, surrogates)
+    front, selected = chosen_of(study, surrogates, front, readings)
     predicted = predict_utilities(study, surrogates, front)
     merges = [plane.flat(study.named(row)) for row in front]
     again = spread(predicted, study.search.remeasure)
     measure_on(study.tasks, [("front", merges[i]) for i in again])
-    selected = choose(study.select, study.tasks, predicted, readings)
     return StudyResult(surrogates, merges, selected, plane.vectors)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.choosing import measured_anchors
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -14,6 +14,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.search.selection import spread
 from mergekit_map.study.fitting import (
+    chosen_of,
     fit_surrogates,
     predict_utilities,
     predicted_front,
@@ -50,9 +51,9 @@ def run_study(
         rounds.append(planned)
     surrogates = fit_surrogates(study, _latest(_usable(study, log, rounds)))
     front = predicted_front(study, surrogates)
-    predicted = predict_utilities(study, surrogates, front)
     anchors = measured_anchors(study.anchors, matching(study, log))
-    selected = choose(study.select, study.tasks, predicted, anchors)
+    front, selected = chosen_of(study, surrogates, front, anchors)
+    predicted = predict_utilities(study, surrogates, front)
     again = [*spread(predicted, study.search.remeasure), selected]
     chosen: list[Candidate] = [
         ("front", study.named(front[i])) for i in dict.fromkeys(map(int, again))
