@@ -402,3 +402,46 @@ def test_interrupting_says_how_to_go_on(config: dict[str, Any]) -> None:
 
     assert process.returncode == 130
     assert "Go on with: mergekit-map search config.yml 'my run'" in output
+
+
+def test_a_limit_that_no_merge_keeps_ends_a_search_with_a_warning(
+    config: dict[str, Any],
+) -> None:
+    keep(config, "spread")
+    config["map"]["select"] = {"require": {"spread": 99.0}}
+    write(config)
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "out.run"])
+
+    assert result.exit_code == 0, result.output
+    assert "warning: Point " in result.stderr
+    assert "no merge in the searched box is predicted to keep" in result.stderr
+    front = json.loads(Path("out.run/front.json").read_text())
+    assert "relax a limit" in front["reason"]
+    assert Path("out.run/recipe.yml").read_text().startswith(f"# {front['reason']}")
+    select = click.testing.CliRunner().invoke(main, ["select", "out.run"])
+    assert select.exit_code == 0, select.output
+
+
+@pytest.mark.slow
+def test_what_is_chosen_between_the_points_is_merged_as_any_other(
+    config: dict[str, Any],
+) -> None:
+    keep(config, "greeting", "code")
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    front = json.loads(Path("out.run/front.json").read_text())
+    count = len(front["points"])
+    losses = sorted(p["predicted"]["greeting"]["value"] for p in front["points"])
+    limit = losses[1] * 0.3 + losses[2] * 0.7  # between two points
+
+    invoke("select", "out.run", "--require", f"greeting={limit}")
+    invoke("merge", "out.run", "out")
+
+    front = json.loads(Path("out.run/front.json").read_text())
+    assert front["selected"] == count
+    point = front["points"][count]
+    assert point["measured"]["greeting"]["value"] is not None
+    recipe = yaml.safe_load(Path("out/mergekit_config.yml").read_text())
+    weights = [m["parameters"]["weight"] for m in recipe["models"]]
+    assert weights == list(point["coefficients"].values())

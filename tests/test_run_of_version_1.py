@@ -81,16 +81,20 @@ def test_what_was_chosen_last_is_still_chosen() -> None:
     [
         (("--prefer", "code=1"), 0),
         (("--prefer", "greeting=1"), 9),
-        (("--require", "greeting=0.5"), 5),
-        (("--require", "code=50%"), 2),
-        (("--knee",), 5),
+        (("--index", "5"), 5),
+        # Between the points of a front as coarse as this one lies a better merge.
+        (("--require", "greeting=0.5"), 10),
+        (("--require", "code=50%"), 10),
+        (("--knee",), 10),
     ],
 )
 def test_another_point_can_be_selected(choice: tuple[str, ...], index: int) -> None:
-    points = read("run/front.json")["points"]
+    before = read("run/front.json")["points"]
 
     invoke("select", "run", *choice)
 
+    points = read("run/front.json")["points"]
+    assert points[:10] == before
     assert read("run/front.json")["selected"] == index
     recipe = yaml.safe_load(Path("run/recipe.yml").read_text())
     weights = [model["parameters"]["weight"] for model in recipe["models"]]

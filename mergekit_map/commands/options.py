@@ -13,12 +13,32 @@ from typing import Any
 import click
 
 FOLDER = click.Path(path_type=Path)
+N_SHOWN = 20  # points of a front, unless asked otherwise
 
 trust_option = click.option(
     "--trust-run",
     is_flag=True,
     help="Run the code that a run folder of another machine names: python tasks, files "
     "of lm-eval tasks, backends.",
+)
+
+
+def _count(ctx: click.Context, param: click.Parameter, text: str) -> int:
+    """Read how many points to show; "all" is more than there can be."""
+    if text == "all":
+        return sys.maxsize
+    if not text.isdecimal():
+        raise click.BadParameter(f"a number or 'all', got {text!r}", ctx, param)
+    return int(text)
+
+
+points_option = click.option(
+    "--points",
+    default=str(N_SHOWN),
+    metavar="N|all",
+    callback=_count,
+    show_default=True,
+    help="About how many points of the front to show; the files hold all.",
 )
 
 

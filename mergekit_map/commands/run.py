@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, trust_option
+from mergekit_map.commands.options import FOLDER, points_option, trust_option
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.files import refuse_existing
 
@@ -21,6 +21,7 @@ from mergekit_map.files import refuse_existing
     type=FOLDER,
     help="Where the search goes  [default: OUT.run]",
 )
+@points_option
 @trust_option
 @merging("reading {config}")
 def run(
@@ -28,6 +29,7 @@ def run(
     config: Path,
     out: Path,
     run_folder: Path | None,
+    points: int,
     *,
     trust_run: bool,
 ) -> None:
@@ -40,7 +42,14 @@ def run(
     refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     again = ["run", str(config), str(out), "--run-folder", str(run_folder)]
-    search_and_show(config, run_folder, merge_options, again=again, trust_run=trust_run)
+    search_and_show(
+        config,
+        run_folder,
+        merge_options,
+        again=again,
+        trust_run=trust_run,
+        n_points=points,
+    )
     # What was searched here just now is nobody else's.
     selection = select_point(run_folder)
     merge_and_show(run_folder, out, selection, merge_options, trust_run=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, trust_option
+from mergekit_map.commands.options import FOLDER, points_option, trust_option
 from mergekit_map.commands.shared import search_and_show
 
 
@@ -23,6 +23,7 @@ from mergekit_map.commands.shared import search_and_show
     help="Evaluations that were measured elsewhere, a row per merge: a column per "
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
+@points_option
 @trust_option
 @merging("reading {config}")
 def search(
@@ -30,6 +31,7 @@ def search(
     config: Path,
     run: Path,
     import_file: Path | None,
+    points: int,
     *,
     trust_run: bool,
 ) -> None:
@@ -40,7 +42,9 @@ def search(
 
     Example: mergekit-map search merge.yml my-search
     """
-    search_and_show(config, run, merge_options, import_file, trust_run=trust_run)
+    search_and_show(
+        config, run, merge_options, import_file, trust_run=trust_run, n_points=points
+    )
     click.echo(
         f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
         f"Look at it with: mergekit-map report {shlex.quote(str(run))}\n"

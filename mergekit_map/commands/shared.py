@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions
-from mergekit_map.commands.options import starting
+from mergekit_map.commands.options import N_SHOWN, starting
 
 if TYPE_CHECKING:
     from mergekit_map.steps.select import Selection
@@ -28,10 +28,12 @@ def search_and_show(
     again: Sequence[str] = (),
     *,
     trust_run: bool = False,
+    n_points: int = N_SHOWN,
 ) -> None:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
         from mergekit_map.commands.terminal import TerminalReporter, show_front
+        from mergekit_map.results.choosing import unmet_limits
         from mergekit_map.steps.project import load_project
         from mergekit_map.steps.search import search_front
         from mergekit_map.study.import_csv import read_imported
@@ -48,7 +50,9 @@ def search_and_show(
             f"\nstopped; all finished measurements are kept. Go on with: {words}"
         )
         raise SystemExit(130) from None
-    show_front(front)
+    show_front(front, n_points)
+    if unmet_limits(front):
+        click.echo(f"warning: {front.reason}", err=True)
 
 
 def merge_and_show(

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.commands.options import N_SHOWN
 from mergekit_map.words import printable
 
 if TYPE_CHECKING:
@@ -99,11 +100,15 @@ def new_table(
     return table
 
 
-def show_front(front: Front) -> None:
-    """Print the measured points of a front, the anchors, the fits and the verdicts."""
+def show_front(front: Front, n_points: int = N_SHOWN) -> None:
+    """Print points of a front, the anchors, the fits and the verdicts.
+
+    Shown is what was measured, what was chosen, and about n_points that show the whole.
+    """
     console = Console()
-    count = len(front.points)
-    table = new_table(f"Measured merges: anchors, and some of the front's {count}")
+    shown = _shown_points(front, n_points)
+    title = f"Anchors, and {len(shown)} of the front's {len(front.points)} points"
+    table = new_table(title)
     table.add_column("merge", no_wrap=True)
     for name in front.coefficients:
         table.add_column(Text(name), justify="right")
@@ -113,11 +118,11 @@ def show_front(front: Front) -> None:
     for anchor in front.anchors:
         _add_merge(table, front, anchor, anchor.label or "", style="")
     table.add_section()
-    for index, point in enumerate(front.points):
-        if any(point.is_measured(task) for task in front.tasks):
-            chosen = index == front.selected
-            label = f"{index} chosen" if chosen else f"{index}"
-            _add_merge(table, front, point, label, style="bold" if chosen else "")
+    for index in shown:
+        chosen = index == front.selected
+        label = f"{index} chosen" if chosen else f"{index}"
+        style = "bold" if chosen else ""
+        _add_merge(table, front, front.points[index], label, style=style)
     console.print(table)
     if front.order is not None:
         console.print(Text(f"Merged in pairs: {_pairs(front.order)}"))
@@ -132,6 +137,21 @@ def show_front(front: Front) -> None:
     console.print()
     for sentence in front.verdicts:
         console.print(Text(sentence))
+
+
+def _shown_points(front: Front, n_points: int) -> list[int]:
+    """List points that show a whole front, and all that were measured or chosen."""
+    # Here, as the numbers are not needed for help.
+    from mergekit_map.search.selection import spread
+
+    predicted = front.utilities(front.points, "predicted")
+    shown = {int(index) for index in spread(predicted, n_points)}
+    measured = (
+        index
+        for index, point in enumerate(front.points)
+        if any(point.is_measured(task) for task in front.tasks)
+    )
+    return sorted({front.selected, *shown, *measured})
 
 
 def _pairs(order: Order) -> str:
@@ -150,6 +170,8 @@ def _add_merge(
     predicted = [_number(readings[task].value) for task in front.tasks]
     measured = [_reading(merge.measured[task]) for task in front.tasks]
     table.add_row(*map(Text, (label, *weights, *predicted)), style=style)
+    if not any(merge.is_measured(task) for task in front.tasks):
+        return
     empty = [""] * len(weights)
     table.add_row(*map(Text, ("  measured", *empty, *measured)), style=style)
 

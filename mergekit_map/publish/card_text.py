@@ -24,10 +24,12 @@ from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
 from mergekit_map.publish.licences import Licence
 from mergekit_map.publish.public_names import Configs, PublicNames, is_local, models_of
 from mergekit_map.results.front import KINDS, Front, Kind, Merge
+from mergekit_map.search.selection import spread
 
 PICTURE = "front.png"
 RECIPE_FILE = "mergekit_config.yml"
 RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a repository
+_N_SHOWN = 20  # points of the front as predicted; the run folder has all
 
 # Headings of the sections that may change when a card goes to the Hub.
 MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
@@ -64,7 +66,7 @@ def measured_section(front: Front) -> str:
 
 
 def front_section(front: Front) -> str:
-    """Show the front: its picture, what was measured, and all points as predicted."""
+    """Show the front: its picture, what was measured, and points as predicted."""
     tasks = list(front.tasks)
     header = ["merge", *front.coefficients, *(_task(front, task) for task in tasks)]
     measured = [
@@ -72,9 +74,11 @@ def front_section(front: Front) -> str:
         for anchor in front.anchors
     ]
     predicted = []
+    shown = spread(front.utilities(front.points, "predicted"), _N_SHOWN)
     for index, point in enumerate(front.points):
         label = f"{index} (this one)" if index == front.selected else str(index)
-        predicted.append(_merge_row(label, point, front, "predicted"))
+        if index in shown or index == front.selected:
+            predicted.append(_merge_row(label, point, front, "predicted"))
         if any(point.is_measured(task) for task in tasks):
             measured.append(_merge_row(label, point, front, "measured"))
     return "\n\n".join(
@@ -82,7 +86,7 @@ def front_section(front: Front) -> str:
             f"![Predicted and measured merges, task against task]({PICTURE})",
             "As measured; a number is a point of the front:",
             _table(header, measured),
-            "<details><summary>The whole front, as predicted</summary>",
+            "<details><summary>The front, as predicted</summary>",
             _table(header, predicted),
             "</details>",
         ]

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, DesignError, nearest
-from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
-from mergekit_map.results.front import Front
+from mergekit_map.measurement import Metric
+from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
+from mergekit_map.results.limits import (
+    find_limits,
+    limit_in_words,
+    lower_limits,
+    out_of_reach,
+    shortfalls,
+)
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.arrays import FloatArray
@@ -19,7 +27,11 @@ from mergekit_map.search.selection import (
     select_by_preference,
     select_knee,
 )
+from mergekit_map.search.wishes import Predict, Wish, best_merge
 from mergekit_map.words import listed
+
+if TYPE_CHECKING:
+    from mergekit_map.results.surrogates import Surrogates
 
 # Label of an anchor to task to what was measured there, in the task's own units.
 AnchorValues = Mapping[str, Mapping[str, float]]
@@ -27,12 +39,17 @@ AnchorValues = Mapping[str, Mapping[str, float]]
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
 
 
-def choose_point(front: Front, select: SelectSpec) -> Front:
+def choose_point(
+    front: Front, select: SelectSpec, surrogates: Surrogates | None = None
+) -> Front:
     """Choose a point of a front as asked.
+
+    Where what predicted the front is given, and predicts a better merge than all its
+    points, that one becomes its last point.
 
     Raises:
         ConfigError: there is no such task, or a limit is a share that there is not.
-        DesignError: there is no such point, or none within the limits.
+        DesignError: there is no such point, or no merge within the limits.
     """
     for key, names in (("prefer", select.prefer), ("require", select.require)):
         for name in names or ():
@@ -40,9 +57,52 @@ def choose_point(front: Front, select: SelectSpec) -> Front:
                 raise ConfigError(
                     f"{key}: there is no task {name!r}; {nearest(name, front.tasks)}"
                 )
+    anchors = _anchor_values(front)
+    if surrogates is not None and select.index is None:
+        longer = _with_wished(front, select, surrogates, anchors)
+        if longer is not None:
+            chosen = chosen_as(longer, len(front.points), select)
+            if missed := unmet_limits(chosen):
+                raise DesignError(
+                    "no merge in the searched box is predicted to keep its limits; the "
+                    f"nearest ({chosen.chosen.weights}) misses {missed}; relax a "
+                    "limit, nothing is measured again"
+                )
+            return chosen
     predicted = front.utilities(front.points, "predicted")
-    index = choose(select, front.metrics, predicted, _anchor_values(front))
+    index = choose(select, front.metrics, predicted, anchors)
     return chosen_as(front, index, select)
+
+
+def _with_wished(
+    front: Front, select: SelectSpec, surrogates: Surrogates, anchors: AnchorValues
+) -> Front | None:
+    """Add what is better than all points, if there is such a merge."""
+    # It brings SciPy, which takes longer than all else where a point is looked up.
+    from mergekit_map.results.surrogates import locate, predict
+
+    fitted, metrics = surrogates.values(), front.metrics
+    bounds = next(iter(fitted.values())).bounds
+    signs = [metric.sign for metric in metrics.values()]
+
+    def utilities(X: FloatArray) -> FloatArray:
+        return np.column_stack([fitted[task].predict(X) for task in metrics]) * signs
+
+    merges = [point.coefficients for point in front.points]
+    X = locate(merges, front.coefficients, surrogates.groups, bounds)
+    X = X[np.isfinite(X).all(axis=1)]
+    wish = wished(select, metrics, anchors)
+    better = best_merge(utilities, bounds, X, wish) if len(X) else None
+    if better is None:
+        return None
+    order = {task: fitted[task] for task in metrics}
+    point = Merge(
+        coefficients=surrogates.named(better),
+        predicted=predict(order, better[None])[0],
+        measured=dict.fromkeys(metrics, UNKNOWN),
+        recipe=recipe_name(len(front.points)),
+    )
+    return front.model_copy(update={"points": (*front.points, point)})
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
@@ -61,8 +121,12 @@ def choose(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
     anchors: AnchorValues,
+    *,
+    strict: bool = True,
 ) -> int:
     """Choose a row of the front's utilities (k, m), a column per task, as asked.
+
+    Of rows that all miss a limit the nearest is chosen, unless this is ``strict``.
 
     Raises:
         ConfigError: a limit is a share of a score that has no shares.
@@ -76,17 +140,78 @@ def choose(
             )
         return select.index
     limits = find_limits(select, tasks, anchors)
-    lower = np.array(
-        [m.utility(limits[t]) if t in limits else -np.inf for t, m in tasks.items()]
-    )
+    lower = lower_limits(tasks, limits)
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
-        raise DesignError(_out_of_reach(tasks, utilities, limits, lower))
+        if strict:
+            raise DesignError(out_of_reach(tasks, utilities, limits, lower))
+        return nearest_to_limits(utilities, lower)
     if select.knee:
         return select_knee(utilities, allowed)
-    prefer = preference(select, tasks)
-    weights = np.array([prefer.get(task, 0.0) for task in tasks])
+    weights = _weights(select, tasks)
     return _SCALARIZATIONS[select.scalarization](utilities, weights, allowed)
+
+
+def choose_merge(
+    select: SelectSpec,
+    tasks: Mapping[str, Metric],
+    predict_utilities: Predict,
+    bounds: FloatArray,
+    X: FloatArray,
+    anchors: AnchorValues,
+) -> tuple[FloatArray, int]:
+    """Choose a merge as asked: a front point of X (k, d), or one between them.
+
+    A merge of the box (d, 2) that is predicted to be better than all points becomes a
+    further row. Where none keeps the limits, the nearest is chosen. Returns the rows
+    and which is chosen.
+
+    Raises:
+        ConfigError: a limit is a share of a score that has no shares.
+        DesignError: there is no such row.
+    """
+    better = None
+    if select.index is None:
+        wish = wished(select, tasks, anchors)
+        better = best_merge(predict_utilities, bounds, X, wish)
+    if better is not None:
+        return np.vstack([X, better]), len(X)
+    chosen = choose(select, tasks, predict_utilities(X), anchors, strict=False)
+    return X, chosen
+
+
+def wished(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+) -> Wish:
+    """Say what is asked as numbers, in the order of the tasks.
+
+    Raises:
+        ConfigError: a limit is a share of a score that has no shares.
+    """
+    weights = np.ones(len(tasks)) if select.knee else _weights(select, tasks)
+    shares = weights / weights.max()
+    return Wish(
+        weights=shares / shares.sum(),
+        lower=lower_limits(tasks, find_limits(select, tasks, anchors)),
+        achievement=select.scalarization == "achievement" and not select.knee,
+    )
+
+
+def _weights(select: SelectSpec, tasks: Iterable[str]) -> FloatArray:
+    prefer = preference(select, tasks)
+    return np.array([prefer.get(task, 0.0) for task in tasks])
+
+
+def unmet_limits(front: Front) -> str:
+    """Say by how much the chosen point misses its limits, as predicted; or nothing."""
+    if not front.select.require:
+        return ""
+    limits = find_limits(front.select, front.metrics, _anchor_values(front))
+    utilities = front.utilities([front.chosen], "predicted")
+    lower = lower_limits(front.metrics, limits)
+    if (utilities >= lower).all():
+        return ""
+    return listed(shortfalls(front.metrics, utilities[0], limits, lower))
 
 
 def preference(select: SelectSpec, tasks: Iterable[str]) -> Mapping[str, float]:
@@ -94,35 +219,6 @@ def preference(select: SelectSpec, tasks: Iterable[str]) -> Mapping[str, float]:
     names = list(tasks)
     free = [task for task in names if task not in (select.require or {})]
     return select.prefer or dict.fromkeys(free or names, 1.0)
-
-
-def find_limits(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
-) -> dict[str, float]:
-    """Turn what is required into limits in the tasks' own units.
-
-    A share s of the best single model's measured score v is s * v where larger is
-    better, and v / s where smaller is.
-
-    Raises:
-        ConfigError: a share is asked for of what is not above 0, or was not measured.
-    """
-    limits = {}
-    for task, required in (select.require or {}).items():
-        share = share_of(required)
-        if share is None:
-            limits[task] = float(required)
-        elif tasks[task].higher_is_better:
-            limits[task] = share * _best_single_model(task, tasks[task], anchors)
-        else:
-            limits[task] = _best_single_model(task, tasks[task], anchors) / share
-    return limits
-
-
-def limit_in_words(task: str, metric: Metric, limit: float) -> str:
-    """Say a limit: ``math at least 0.65``, ``code at most 2.1 nats/token``."""
-    word = "least" if metric.higher_is_better else "most"
-    return f"{task} at {word} {limit:.4g} {metric.unit}".rstrip()
 
 
 def measured_anchors(
@@ -134,51 +230,6 @@ def measured_anchors(
         label: {task: e.value for task, e in seen.get(merge_key(c), {}).items()}
         for label, c in anchors.items()
     }
-
-
-def _best_single_model(task: str, metric: Metric, anchors: AnchorValues) -> float:
-    values = [
-        readings[task]
-        for label, readings in anchors.items()
-        if label not in NO_SINGLE_MODEL and task in readings
-    ]
-    if not values:
-        raise ConfigError(
-            f"require: a share of the best single model on {task} was asked for, but "
-            "none has been measured on it; give the limit as a number"
-        )
-    best = max(values, key=metric.utility)
-    if best <= 0:
-        raise ConfigError(
-            f"require: a share of the best single model on {task} was asked for, but "
-            f"its score is {best:.4g}, and only scores above 0 have shares; give the "
-            "limit as a number"
-        )
-    return best
-
-
-def _out_of_reach(
-    tasks: Mapping[str, Metric],
-    utilities: FloatArray,
-    limits: Mapping[str, float],
-    lower: FloatArray,
-) -> str:
-    point = nearest_to_limits(utilities, lower)
-    wanted = [limit_in_words(task, tasks[task], limits[task]) for task in limits]
-    missed = []
-    for column, (task, metric) in enumerate(tasks.items()):
-        short = lower[column] - utilities[point, column]
-        if short > 0:
-            values = utilities[:, column] * metric.sign
-            best = values[utilities[:, column].argmax()]
-            missed.append(
-                f"{task} is {values[point]:.4g}, {short:.2g} short (the best {task} of "
-                f"the front is {best:.4g})"
-            )
-    return (
-        f"no point of the front has {' and '.join(wanted)}; at point {point}, the "
-        f"nearest, {' and '.join(missed)}; relax a limit, nothing is measured again"
-    )
 
 
 def _anchor_values(front: Front) -> AnchorValues:
@@ -196,6 +247,11 @@ def _reason(front: Front) -> str:
     start, select = f"Point {front.selected} of {len(front.points)}", front.select
     if select.index is not None:
         return f"{start}, chosen by its index."
+    if unmet := unmet_limits(front):
+        return (
+            f"{start}, the nearest to its limits: no merge in the searched box is "
+            f"predicted to keep {unmet}; relax a limit."
+        )
     how = "the knee of the front" if select.knee else _preferred(front)
     if select.require is None:
         return f"{start}, {how}."

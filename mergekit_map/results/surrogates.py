@@ -144,6 +144,17 @@ class Surrogates(Record):
         """Rebuild the surrogates, by task."""
         return {task: surrogate.value() for task, surrogate in self.tasks.items()}
 
+    def named(self, place: FloatArray) -> dict[str, float]:
+        """Say a place on the axes (d,) by the front's coefficients."""
+        axes = dict(zip(self.coefficients, place.tolist(), strict=True))
+        if not self.groups:
+            return axes
+        names = next(iter(self.groups.values()))
+        return {
+            name: sum(axes[label] * group[name] for label, group in self.groups.items())
+            for name in names
+        }
+
 
 def locate(
     merges: Iterable[Mapping[str, float]],

@@ -17,7 +17,6 @@ from typing import Protocol
 from mergekit_map.config.parsing import raise_problems
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
-from mergekit_map.errors import DesignError
 from mergekit_map.files import digest, whole_folder, write_atomically
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.entries import check_merge
@@ -27,10 +26,11 @@ from mergekit_map.merging.staged import by_stage_name, pair_merge
 from mergekit_map.results.choosing import (
     AnchorValues,
     chosen_as,
-    find_limits,
     measured_anchors,
+    unmet_limits,
 )
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
@@ -142,12 +142,10 @@ def _search_pair(
     """Search a pair as the first of its studies whose limits can be kept."""
     for small in smalls:
         part = made(small)
-        try:
-            return part, search(part)
-        except DesignError:
-            if small is smalls[-1]:
-                raise
-    raise AssertionError("nothing to search")
+        front = search(part)
+        if not unmet_limits(front):
+            break
+    return part, front
 
 
 def _small_study(

@@ -13,6 +13,7 @@ from mergekit_map.files import digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.front import Front
+from mergekit_map.results.further_recipe import recipe_comments
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.origin import seal
 from mergekit_map.results.records import read_record, write_record
@@ -160,14 +161,7 @@ def _write_results(
 def _recipe_comments(
     recipes: Recipes, front: Front, index: int, run: RunFolder
 ) -> list[str]:
-    point = front.points[index]
-    lines = [f"mergekit-map {__version__}, point {index} of {len(front.points)}."]
-    for task, predicted in point.readings("predicted").items():
-        text = (
-            f"{task}: predicted {predicted.value:.6g} {front.tasks[task].unit}".rstrip()
-        )
-        measured = point.measured[task].value
-        lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
+    lines = recipe_comments(front, index)
     command = recipes.command(run.recipe(index), "OUT")
     return [*lines, f"Merge it with: {command}"]
 

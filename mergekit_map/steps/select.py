@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mergekit_map.config.parsing import parse_select
+from mergekit_map.errors import ArtifactError
 from mergekit_map.files import write_atomically
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.run_folder import open_run
+from mergekit_map.results.further_recipe import further_recipe
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder, open_run
+
+if TYPE_CHECKING:
+    from mergekit_map.results.surrogates import Surrogates
 
 
 @dataclass(frozen=True)
@@ -57,10 +64,13 @@ def select_point(
             task's own units, or a share of the best single model such as ``"95%"``.
         index: The number of the point.
 
+    Where the surrogates predict a better merge than all points of the front, that one
+    joins the front, as its last point, and gets a recipe.
+
     Raises:
-        ArtifactError: the search is not finished.
+        ArtifactError: the search is not finished, or a file of it is damaged.
         ConfigError: there is no such task, or the arguments do not go together.
-        DesignError: there is no such point, or none within the limits.
+        DesignError: there is no such point, or no merge within the limits.
     """
     asked = {
         "prefer": prefer,
@@ -72,9 +82,31 @@ def select_point(
     select = parse_select({k: v for k, v in asked.items() if v is not None})
     folder = open_run(run)
     front = folder.read_front()
+    n_points = len(front.points)
     asked_for_one = bool(select.model_fields_set)
-    front = choose_point(front, select) if asked_for_one else judged(front)
+    if asked_for_one:
+        known = _surrogates(folder, front) if select.index is None else None
+        front = choose_point(front, select, known)
+    else:
+        front = judged(front)
+    if len(front.points) > n_points:
+        text = further_recipe(folder, front)
+        write_atomically(folder.recipe(front.selected), text)
     recipe = f"# {front.reason}\n{folder.read_recipe(front.selected)}"
     write_atomically(folder.chosen_recipe, recipe)
     save_front(front, folder)
     return Selection(front, recipe)
+
+
+def _surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
+    if not folder.surrogates.exists():  # a folder that was thinned out
+        return None
+    # It brings SciPy, which takes longer than all else where an index is given.
+    from mergekit_map.results.surrogates import Surrogates
+
+    found = read_record(folder.surrogates, Surrogates, "surrogates")
+    if found.tasks.keys() != front.tasks.keys():
+        raise ArtifactError(
+            f"{folder.surrogates} has other tasks than {folder.front}; search again"
+        )
+    return found

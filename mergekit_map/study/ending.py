@@ -10,13 +10,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.choosing import measured_anchors
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.search.gain import choose_by_gain
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import (
+    chosen_of,
     fit_surrogates,
     predict_utilities,
     predicted_front,
@@ -62,9 +63,8 @@ def end_search(
     if len(known) > n_fitted:
         front = predicted_front(study, surrogates)
     front = _with_measured(study, surrogates, front, known)
-    utilities = predict_utilities(study, surrogates, front)
     anchors = measured_anchors(study.anchors, known)
-    selected = choose(study.select, study.tasks, utilities, anchors)
+    front, selected = chosen_of(study, surrogates, front, anchors)
     measure_rows(front[[selected]])
     merges = [study.named(row) for row in front]
     ending = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from mergekit_map.errors import DesignError
+from mergekit_map.results.choosing import AnchorValues, choose_merge
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.fit import fit_surrogate
@@ -71,6 +72,26 @@ def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatA
         study.box,
         len(surrogates),
         seed=study.search.seed,
+    )
+
+
+def chosen_of(
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    front: FloatArray,
+    anchors: AnchorValues,
+) -> tuple[FloatArray, int]:
+    """Choose of a front (k, d) as the study says, with a further row if one is better.
+
+    Where no merge keeps its limits, the nearest is chosen, and the reason will say so.
+    """
+    return choose_merge(
+        study.select,
+        study.tasks,
+        lambda X: predict_utilities(study, surrogates, X),
+        study.box,
+        front,
+        anchors,
     )
 
 

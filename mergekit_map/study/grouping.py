@@ -20,10 +20,10 @@ from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.choosing import (
     AnchorValues,
-    find_limits,
     measured_anchors,
 )
 from mergekit_map.results.front import Order, members, pairs
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation, merge_key
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.pairing import (

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from mergekit_map.config.specs import SelectSpec
-from mergekit_map.errors import DesignError
 from mergekit_map.measurement import SOUP
-from mergekit_map.results.choosing import AnchorValues, choose, measured_anchors
+from mergekit_map.results.choosing import AnchorValues, measured_anchors, wished
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
@@ -27,6 +26,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.search.selection import spread
 from mergekit_map.study.fitting import (
+    chosen_of,
     fit_surrogates,
     predict_utilities,
     predicted_front,
@@ -199,12 +199,12 @@ def _search_pair(
     again = spread(predicted, study.search.remeasure)
     measure_on(study.tasks, [("front", merges[i]) for i in again])
     for choice in choices:
-        try:
-            selected = choose(choice, study.tasks, predicted, readings)
+        asked = replace(study, select=choice)
+        rows, selected = chosen_of(asked, surrogates, front, readings)
+        chosen = predict_utilities(study, surrogates, rows[[selected]])
+        if (chosen >= wished(choice, study.tasks, readings).lower).all():
             break
-        except DesignError:
-            if choice is choices[-1]:
-                raise
+    merges = [plane.flat(study.named(row)) for row in rows]
     return StudyResult(surrogates, merges, selected, plane.vectors), choice
 
 

@@ -27,8 +27,9 @@ from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
-from mergekit_map.results.choosing import choose, find_limits
+from mergekit_map.results.choosing import choose
 from mergekit_map.results.finished import read_finished
+from mergekit_map.results.limits import find_limits
 
 Make = Callable[[str], Path]
 

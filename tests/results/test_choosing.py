@@ -10,7 +10,8 @@ import pytest
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.measurement import Metric
-from mergekit_map.results.choosing import choose, find_limits, measured_anchors
+from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
 
 TASKS = {

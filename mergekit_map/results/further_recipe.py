@@ -1,0 +1,93 @@
+"""The recipe of a further point of a front, without the models: like its neighbours'.
+
+All recipes of a front are one configuration with other numbers in the places of the
+coefficients, which the manifest lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from mergekit_map.config.yaml_file import yaml_text
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import Front, pairs, recipe_name
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.version import __version__
+
+
+def further_recipe(folder: RunFolder, front: Front) -> str:
+    """Write the recipe of the last point of a front, from that of the first.
+
+    Raises:
+        ArtifactError: the manifest or the recipe is damaged.
+    """
+    text = folder.read_recipe(0)
+    index = len(front.points) - 1
+    try:
+        *stages, config = yaml.safe_load_all(text)
+        _fill(config, _identity(folder, front), front.points[index].coefficients)
+    except (yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{folder.recipe(0)} is no recipe of this search ({error!r}), so point "
+            f"{index} cannot be written like it; search again"
+        ) from None
+    command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)
+    lines = recipe_comments(front, index)
+    if command:
+        lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
+    return yaml_text([*stages, config], lines)
+
+
+def recipe_comments(front: Front, index: int) -> list[str]:
+    """Say above a recipe what is known of its point."""
+    point = front.points[index]
+    lines = [f"mergekit-map {__version__}, point {index} of {len(front.points)}."]
+    for task, predicted in point.readings("predicted").items():
+        text = (
+            f"{task}: predicted {predicted.value:.6g} {front.tasks[task].unit}".rstrip()
+        )
+        measured = point.measured[task].value
+        lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
+    return lines
+
+
+def _identity(folder: RunFolder, front: Front) -> Mapping[str, Any]:
+    """Find what a merge with the front's coefficients is.
+
+    Where nested MAP merges checkpoints these are the coefficients of the last pair.
+    """
+    identity = folder.read_manifest().identity
+    if front.order is not None and set(_places(identity)) != set(front.coefficients):
+        last = folder.pair(len(pairs(front.order)))
+        identity = last.read_manifest().identity
+    return identity
+
+
+def _places(identity: Mapping[str, Any]) -> Mapping[str, Sequence[Sequence[Any]]]:
+    places: Mapping[str, Sequence[Sequence[Any]]] = identity["coefficients"]
+    return places
+
+
+def _fill(
+    config: Any, identity: Mapping[str, Any], coefficients: Mapping[str, float]
+) -> None:
+    """Put coefficients into their places; what is left of 1 into the remainder's."""
+    rest = 1.0
+    for name, places in _places(identity).items():
+        rest -= coefficients[name]
+        for place in places:
+            _put(config, place, coefficients[name])
+    for place in identity.get("remainder", ()):
+        _put(config, place, rest)
+
+
+def _put(config: Any, place: Sequence[Any], value: float) -> None:
+    for part in place[:-1]:
+        config = config[part]
+    if isinstance(config[place[-1]], dict | list | str):
+        raise ValueError(f"no number at {list(place)}")
+    config[place[-1]] = value

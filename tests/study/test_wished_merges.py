@@ -1,0 +1,86 @@
+"""What a search chooses, and writes, where its front points are not what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import LOSS, Recorder, run
+
+from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.measurement import Measurement
+from mergekit_map.results.choosing import unmet_limits
+from mergekit_map.results.front import Front
+from mergekit_map.results.records import read_record
+from mergekit_map.study.study import Study
+
+NAMES = "abcdefgh"
+
+
+def own_corner(c: Mapping[str, float], task: str) -> Measurement:
+    """Squared distance to the single model of the task: all tasks trade off."""
+    return Measurement(sum((c[n] - (n == task)) ** 2 for n in c), None, 10)
+
+
+def make_study(names: str, select: SelectSpec) -> Study:
+    anchors = {n: {m: float(m == n) for m in names} for n in names}
+    return Study(
+        bounds=dict.fromkeys(names, (0.0, 1.0)),
+        anchors=anchors,
+        tasks=dict.fromkeys(names, LOSS),
+        definitions={name: f"d{name}" for name in names},
+        merge="m",
+        search=SearchSpec(remeasure=0),
+        select=select,
+    )
+
+
+def searched(select: SelectSpec, path: Path, names: str = "abc") -> Front:
+    run(make_study(names, select), path, Recorder(own_corner))
+    return read_record(path / "front.json", Front, "front")
+
+
+def test_limits_that_only_a_merge_between_the_points_keeps_are_kept(
+    tmp_path: Path,
+) -> None:
+    # All weights alike give every task (1 - w)^2 + 7 w^2, at best 0.875.
+    limits = dict.fromkeys(NAMES, 0.875 * 1.001)
+
+    front = searched(SelectSpec(require=limits), tmp_path, NAMES)
+
+    others = front.utilities(front.points[:-1], "predicted")
+    assert not (others >= -0.875 * 1.001).all(axis=1).any()
+    assert front.selected == len(front.points) - 1
+    chosen = front.chosen
+    assert list(chosen.coefficients.values()) == pytest.approx([1 / 8] * 8, abs=0.02)
+    assert chosen.is_measured(*NAMES)
+    assert chosen.recipe == f"recipes/{front.selected:03d}.yml"
+    assert unmet_limits(front) == ""
+
+
+def test_a_limit_that_nothing_keeps_ends_a_search_all_the_same(tmp_path: Path) -> None:
+    # The best of all three alike is 2 / 3 at 1 / 3.
+    front = searched(SelectSpec(require=dict.fromkeys("abc", 0.6)), tmp_path)
+
+    assert front.chosen.is_measured(*"abc")
+    missed = np.array([r.value for r in front.chosen.readings("predicted").values()])
+    assert (missed - 0.6).clip(0).sum() == pytest.approx(0.2, abs=1e-3)
+    assert front.reason.startswith(f"Point {front.selected} of {len(front.points)}, ")
+    assert "the nearest to its limits: no merge in the searched box" in front.reason
+    assert front.reason.endswith("relax a limit.")
+    assert "at most 0.6 (predicted " in unmet_limits(front)
+
+
+def test_the_points_before_are_those_of_any_other_choice(tmp_path: Path) -> None:
+    plain = searched(SelectSpec(index=0), tmp_path / "plain")
+
+    wished = searched(SelectSpec(prefer={"a": 3, "b": 2, "c": 1}), tmp_path / "wished")
+
+    before = [point.coefficients for point in plain.points]
+    assert [p.coefficients for p in wished.points[: len(before)]] == before
+    assert wished.selected == len(before) == len(wished.points) - 1
+    # Their ranges are alike, so the best is the weighted centre.
+    weights = list(wished.chosen.coefficients.values())
+    assert weights == pytest.approx([3 / 6, 2 / 6, 1 / 6], abs=1e-2)
