@@ -415,7 +415,7 @@ def test_a_limit_that_no_merge_keeps_ends_a_search_with_a_warning(
 
     assert result.exit_code == 0, result.output
     assert "warning: Point " in result.stderr
-    assert "no merge in the searched box is predicted to keep" in result.stderr
+    assert "the nearest to its limits that was found" in result.stderr
     front = json.loads(Path("out.run/front.json").read_text())
     assert "relax a limit" in front["reason"]
     assert Path("out.run/recipe.yml").read_text().startswith(f"# {front['reason']}")

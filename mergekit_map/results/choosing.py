@@ -249,8 +249,8 @@ def _reason(front: Front) -> str:
         return f"{start}, chosen by its index."
     if unmet := unmet_limits(front):
         return (
-            f"{start}, the nearest to its limits: no merge in the searched box is "
-            f"predicted to keep {unmet}; relax a limit."
+            f"{start}, the nearest to its limits that was found: it does not keep "
+            f"{unmet}; relax a limit, or allow more evaluations."
         )
     how = "the knee of the front" if select.knee else _preferred(front)
     if select.require is None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mergekit_map.results.choosing import measured_anchors
+from mergekit_map.results.choosing import measured_anchors, wished
 from mergekit_map.results.log import Evaluation, by_merge
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.dense import non_dominated
@@ -30,6 +30,9 @@ from mergekit_map.study.study import Candidate, Study, StudyResult
 MeasureAll: TypeAlias = Callable[
     [Sequence[Candidate], Mapping[str, Surrogate]], list[Evaluation]
 ]
+
+
+_MORE_CHOICES = 2
 
 
 def end_search(
@@ -64,9 +67,14 @@ def end_search(
         front = predicted_front(study, surrogates)
     front = _with_measured(study, surrogates, front, known)
     anchors = measured_anchors(study.anchors, known)
-    front, selected = chosen_of(study, surrogates, front, anchors)
-    measure_rows(front[[selected]])
-    merges = [study.named(row) for row in front]
+    for _ in range(1 + _more_choices(study)):
+        rows, selected = chosen_of(study, surrogates, front, anchors)
+        measure_rows(rows[[selected]])
+        # A merge just within its limits may be outside them once it is fitted.
+        utilities = predict_utilities(study, surrogates, rows[[selected]])
+        if (utilities >= wished(study.select, study.tasks, anchors).lower).all():
+            break
+    merges = [study.named(row) for row in rows]
     ending = None
     if study.search.refines:
         ending = ending_of(study, rounds, surrogates, wanted_evaluations(study))
@@ -86,7 +94,13 @@ def _telling(
     X = study.vectors({e.key[0]: e.coefficients for e in known}.values())
     there = predict_utilities(study, surrogates, X[study.contains(X)])
     scaled = [(rows - Y.min(axis=0)) / width for rows in (Y, there)]
-    return choose_by_gain(scaled[0], scaled[1], study.search.remeasure)
+    count = study.search.remeasure - _more_choices(study)
+    return choose_by_gain(scaled[0], scaled[1], count)
+
+
+def _more_choices(study: Study) -> int:
+    """Keep some of the measurements of the front for limits, which are met closely."""
+    return min(_MORE_CHOICES, study.search.remeasure) if study.select.require else 0
 
 
 def _with_measured(
