@@ -92,15 +92,14 @@ def fit_surrogate(
     process = fit_process_behind(observed, link, errors)
     if kind == "residual_gp":
         return _with_process(fit, process, bounds)
-    quadratic = _as_quadratic(fit, process, bounds)
     if kind != "auto":
-        return quadratic
-    both = _with_process(fit, process, bounds)
-    taken, other = quadratic, both
-    if both.quality.error < quadratic.quality.error:
-        taken, other = both, quadratic
-    quality = replace(taken.quality, other_error=other.quality.error)
-    return replace(taken, quality=quality)
+        return _as_quadratic(fit, process, bounds)
+    both, plain = _with_process(fit, process, bounds), _quality_of(fit)
+    if both.quality.error < plain.error:
+        quality = replace(both.quality, other_error=plain.error)
+        return replace(both, quality=quality)
+    quality = replace(plain, other_error=both.quality.error)
+    return replace(_as_quadratic(fit, process, bounds), quality=quality)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,10 +132,8 @@ def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
     """Say how far off a quadratic is, by what a process makes of the same data."""
     observed, link = fit.observed, fit.link
     s = observed.features @ fit.terms
-    unit, slope = (
-        unit_covariance(jacobian(observed, link, fit.terms)),
-        link.derivative(s),
-    )
+    unit = unit_covariance(jacobian(observed, link, fit.terms))
+    slope = link.derivative(s)
     steepness = float((slope**2).mean())
     noise = float((process.noise() ** 2 * slope**2 * observed.weights).mean())
     misfit = math.nan
@@ -147,9 +144,14 @@ def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
         link=link,
         bounds=bounds.copy(),
         covariance=(steepness * misfit**2 + noise) * unit,
-        quality=_quality(fit, link.apply(s), leave_one_out(observed, link, fit.terms)),
+        quality=_quality_of(fit),
         misfit=misfit,
     )
+
+
+def _quality_of(fit: _Fit) -> FitQuality:
+    fitted = fit.link.apply(fit.observed.features @ fit.terms)
+    return _quality(fit, fitted, leave_one_out(fit.observed, fit.link, fit.terms))
 
 
 def _with_process(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:

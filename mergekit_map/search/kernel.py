@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Rows:
         return np.append(merge, n + owned)
 
 
+@cache
 def kinds_of_terms(d: int) -> IntArray:
     """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
     rows, columns = np.triu_indices(d)
