@@ -32,9 +32,6 @@ MeasureAll: TypeAlias = Callable[
 ]
 
 
-_MORE_CHOICES = 2
-
-
 def end_search(
     study: Study,
     rounds: Sequence[Sequence[Candidate]],
@@ -60,13 +57,15 @@ def end_search(
             known = [*known, *{e.key: e for e in new}.values()]
             surrogates = fit_surrogates(study, known)
 
+    anchors = measured_anchors(study.anchors, known)
     front = predicted_front(study, surrogates)
-    n_fitted = len(known)
-    measure_rows(front[_telling(study, surrogates, front, known)])
-    if len(known) > n_fitted:
+    if study.search.remeasure:
+        # Known better by then, the choice at the end will be a better one.
+        rows, selected = chosen_of(study, surrogates, front, anchors)
+        measure_rows(rows[[selected]])
+        measure_rows(front[_telling(study, surrogates, front, known)])
         front = predicted_front(study, surrogates)
     front = _with_measured(study, surrogates, front, known)
-    anchors = measured_anchors(study.anchors, known)
     for _ in range(1 + _more_choices(study)):
         rows, selected = chosen_of(study, surrogates, front, anchors)
         measure_rows(rows[[selected]])
@@ -94,13 +93,13 @@ def _telling(
     X = study.vectors({e.key[0]: e.coefficients for e in known}.values())
     there = predict_utilities(study, surrogates, X[study.contains(X)])
     scaled = [(rows - Y.min(axis=0)) / width for rows in (Y, there)]
-    count = study.search.remeasure - _more_choices(study)
+    count = study.search.remeasure - 1 - _more_choices(study)
     return choose_by_gain(scaled[0], scaled[1], count)
 
 
 def _more_choices(study: Study) -> int:
-    """Keep some of the measurements of the front for limits, which are met closely."""
-    return min(_MORE_CHOICES, study.search.remeasure) if study.select.require else 0
+    """Keep a measurement of the front for limits, which are met closely."""
+    return int(study.select.require is not None and study.search.remeasure > 1)
 
 
 def _with_measured(

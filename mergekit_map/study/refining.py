@@ -37,7 +37,7 @@ _STDERRS, _SHARE = 2.0, 0.005
 _UNKNOWN = 0.03
 _N_SAMPLES = 256
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
-_SAME = 1e-3
+_SAME = 0.03
 
 
 @dataclass(frozen=True, eq=False)
