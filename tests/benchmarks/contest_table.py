@@ -1,0 +1,188 @@
+"""The tables of ``contest.py``, from its records."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contest_truth import LOSS, SCENES, Array, Truth, scene
+from scipy.stats import qmc
+
+from mergekit_map.compare.indicators import hypervolume
+from mergekit_map.search.nsga import compute_front, non_dominated
+
+Entry = dict[str, Any]
+Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
+
+POOR = 0.9  # a true R2 below this is a bad fit
+DENSE = 14  # log2 of the merges that stand for a whole box
+HEAD = """\
+# The contest
+
+    python tests/benchmarks/contest_families.py FAMILIES
+    python tests/benchmarks/contest.py run FAMILIES RUNS
+    python tests/benchmarks/contest.py table FAMILIES RUNS
+
+Medians over the seeds, and the worst seed in brackets. *Front*: hypervolume of the true
+values of the recommended points, as a share of that of the same finder run on the truth
+(of accuracies, which have steps: of that of a dense grid). *R²*: of the worst task on
+{unseen} unseen merges. *Regret*: what the chosen point lacks of the best even sum of the
+tasks, each in units of its range over the true front, in percent. *Covered*: the share
+of true values within ± 1.96 standard errors, of the worst task. *Merges*: all that were
+measured, those of the front included.
+"""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What can be had at all in a scene."""
+
+    truth: Truth
+    front: Array  # (k, m) utilities
+    best: float  # even sum
+
+    @classmethod
+    def of(cls, truth: Truth) -> Reference:
+        """Find the front of the truth."""
+        d, m = len(truth.bounds), len(truth.names)
+        dense = qmc.Sobol(d, scramble=False).random_base2(DENSE)
+        Y = truth.utilities(dense * truth.bounds[:, 1])
+        front = Y[non_dominated(Y)]
+        if truth.metric is LOSS:
+            found = compute_front(truth.utilities, truth.bounds, m, seed=0)
+            front = truth.utilities(found)
+        return cls(truth, front, float(_even_sum(np.vstack([front, Y]), front).max()))
+
+    def volume(self, X: Sequence[Sequence[float]]) -> float:
+        """Give the share of the hypervolume that merges (k, d) have in truth."""
+        return hypervolume(self.truth.utilities(np.array(X)), self.front)
+
+    def regret(self, x: Sequence[float]) -> float:
+        """Give what a merge (d,) lacks, in percent."""
+        [score] = _even_sum(self.truth.utilities(np.array([x])), self.front)
+        return 100 * (self.best - float(score))
+
+
+def table(families: Path, runs: Path, unseen: int) -> str:
+    """Write Markdown: what each way of searching comes to, scene by scene."""
+    parts = [HEAD.format(unseen=unseen)]
+    entries = [json.loads(line) for line in runs.read_text().splitlines()]
+    entries = [e for e in entries if "refused" not in e]
+    for name in SCENES:
+        searches: dict[tuple[str, int], list[Entry]] = defaultdict(list)
+        for entry in entries:
+            if entry["family"] == name:
+                searches[entry["method"], entry["budget"]].append(entry)
+        if searches:
+            reference = Reference.of(scene(families, name))
+            parts += [f"## {name}", "", *_fits(searches, reference), ""]
+            parts += [*_measured(searches, reference), ""]
+    return "\n".join([*parts, *_warnings(entries)])
+
+
+def _fits(searches: Searches, reference: Reference) -> list[str]:
+    """Tell what is predicted and recommended, a row for each method and budget."""
+    columns = ("method", "budget", "merges", "front", "R²", "regret", "covered")
+    rows = []
+    for (method, budget), found in searches.items():
+        if "r2" not in found[0]:
+            continue
+        volumes = [reference.volume(e["front"]) for e in found if "front" in e]
+        regrets = [
+            reference.regret(e["front"][e["selected"]]) for e in found if "front" in e
+        ]
+        cells = [
+            f"{np.median([len(e['measured']) for e in found]):g}",
+            _median(volumes, min, "{:.4f}"),
+            _median([min(e["r2"]) for e in found], min, "{:.3f}"),
+            _median(regrets, max, "{:.2f}"),
+            _median(
+                [min(e["covered"]) for e in found if "covered" in e], min, "{:.2f}"
+            ),
+        ]
+        rows.append([method, str(budget), *cells])
+    return _markdown(columns, rows)
+
+
+def _measured(searches: Searches, reference: Reference) -> list[str]:
+    """Hold what a search of ours has measured against opponents' as many merges."""
+    curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (method, _), found in searches.items():
+        if "r2" not in found[0]:
+            curves[method] += _curve(found, reference)
+    rows = []
+    for (method, budget), found in searches.items():
+        if "said" not in found[0]:
+            continue
+        used = float(np.mean([len(e["measured"]) for e in found]))
+        volumes = [reference.volume(e["measured"]) for e in found]
+        theirs = []
+        for curve in curves.values():
+            merges, reached = np.array(sorted(curve)).T
+            theirs.append(float(np.interp(used, merges, reached)))
+        best = "**" if np.median(volumes) >= max(theirs, default=0.0) else ""
+        ours = best + _median(volumes, min, "{:.3f}") + best
+        cells = [f"{volume:.3f}" for volume in theirs]
+        rows.append([method, str(budget), f"{used:g}", ours, *cells])
+    columns = ("method", "budget", "merges", "measured", *curves)
+    return _markdown(columns, rows)
+
+
+def _curve(found: Sequence[Entry], reference: Reference) -> list[tuple[float, float]]:
+    """Give merges and the median volume of the first so many, for one budget's runs.
+
+    A search by populations is only taken at its whole budget, as that is what it was
+    planned for.
+    """
+    whole = len(found[0]["measured"])
+    sizes = range(4, whole + 1, 2) if found[0].get("sequential") else [whole]
+    return [
+        (n, float(np.median([reference.volume(e["measured"][:n]) for e in found])))
+        for n in sizes
+    ]
+
+
+def _warnings(entries: Iterable[Entry]) -> list[str]:
+    """Count fits, by method: whether they are bad, and whether that was said."""
+    counts: dict[str, dict[tuple[bool, bool], int]] = defaultdict(
+        lambda: defaultdict(int)
+    )
+    for entry in entries:
+        if "said" in entry:
+            for r2, said in zip(entry["r2"], entry["said"], strict=True):
+                counts[entry["method"]][r2 < POOR, said] += 1
+    rows = [
+        [
+            method,
+            f"{found[True, True]} of {found[True, True] + found[True, False]}",
+            f"{found[False, True]} of {found[False, True] + found[False, False]}",
+        ]
+        for method, found in counts.items()
+    ]
+    columns = ("method", f"R² below {POOR}: said", "false alarms")
+    return ["## Predictions are poor", "", *_markdown(columns, rows)]
+
+
+def _even_sum(Y: Array, front: Array) -> Array:
+    """Add up the tasks (k, m) in units of their ranges over a front; (k,)."""
+    scaled = (Y - front.min(axis=0)) / np.ptp(front, axis=0)
+    return np.asarray(scaled.mean(axis=1))
+
+
+def _median(
+    values: Sequence[float], worst: Callable[[Sequence[float]], float], form: str
+) -> str:
+    if not values:
+        return ""
+    return f"{form} ({form})".format(float(np.median(values)), worst(values))
+
+
+def _markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [list(columns)]
+    lines += [["---"] * len(lines[0]), *map(list, rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
