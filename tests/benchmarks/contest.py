@@ -7,9 +7,9 @@
 Families have known true values (``contest_truth.py``), so that a search takes no longer
 than its own arithmetic. A search of ours is the whole study, as a user gets it who sets
 nothing (``ours``) or one thing (the other names of ``OURS``). Opponents are those of
-``mergekit-map compare``, and two fits of the merges of a plain design (anchors and Sobol
-points): ``gp``, a Gaussian process with a length for each coefficient, several starts
-and the same finder of fronts, and ``forest``.
+``mergekit-map compare``, and two fits of the merges of a plain design (anchors and
+Sobol points): ``gp``, a Gaussian process with a length for each coefficient, several
+starts and the same finder of fronts, and ``forest``.
 
 Kept are a line per search: what was measured, in order; the front and the chosen point;
 how well the fits do on unseen merges. What is there is not run again, so that a line to
@@ -32,15 +32,23 @@ from typing import Any
 
 import numpy as np
 from contest_table import table
-from contest_truth import SCENES, Array, Truth, scene
-from scipy.stats import qmc
+from contest_truth import (
+    SCENES,
+    UNSEEN,
+    Array,
+    Truth,
+    anchor_merges,
+    plain_design,
+    scene,
+    unseen_merges,
+)
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from mergekit_map import Measurement
-from mergekit_map.compare.budget import Budget, sobol_points
+from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.specs import SearchSpec, SelectSpec
@@ -72,7 +80,6 @@ EXTRA = 10
 # The first n points are what it has after n: one run does for all budgets.
 SEQUENTIAL = frozenset({"random", "sobol", "qlognehvi", "optuna"})
 SLOWEST, SLOWEST_D, SLOWEST_BUDGET = "qlognehvi", 4, 40
-UNSEEN = 500
 NORMAL_95 = 1.96
 
 
@@ -89,7 +96,7 @@ def our_search(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any
         poor = {v.task for v in verdicts if isinstance(v, PoorFit)}
         measured = [dict(key) for key in by_merge(log)]
         roles = [e.role for e in log if e.task == truth.names[0]]
-    unseen = unseen_merges(truth)
+    unseen = unseen_merges(truth.bounds)
     surrogates = result.surrogates.values()
     predicted = np.column_stack([s.predict(unseen) for s in surrogates])
     stderr = np.column_stack([s.stderr(unseen) for s in surrogates])
@@ -107,7 +114,7 @@ def study_of(truth: Truth, spec: SearchSpec) -> Study:
     """Describe a family as a project does."""
     d = len(truth.bounds)
     names = [f"c{i}" for i in range(d)]
-    anchors = dict(zip([BASE, *truth.names, SOUP], _anchors(d), strict=True))
+    anchors = dict(zip([BASE, *truth.names, SOUP], anchor_merges(d), strict=True))
     return Study(
         bounds=dict(zip(names, map(tuple, truth.bounds.tolist()), strict=True)),
         anchors={
@@ -135,17 +142,9 @@ def evaluator(study: Study, truth: Truth) -> Evaluator:
     return evaluate
 
 
-def unseen_merges(truth: Truth) -> Array:
-    """Draw merges to predict, the same ones for all; (UNSEEN, d)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # not a power of two
-        U = qmc.Sobol(len(truth.bounds), seed=12345).random(UNSEEN)
-    return np.asarray(U * truth.bounds[:, 1])
-
-
 def scores(truth: Truth, predicted: Array, stderr: Array | None) -> dict[str, Any]:
-    """Score predictions of the unseen merges (UNSEEN, m) by R2 and coverage, by task."""
-    Y = truth.predict(unseen_merges(truth))
+    """Score predictions (UNSEEN, m) of the unseen merges, task by task."""
+    Y = truth.predict(unseen_merges(truth.bounds))
     r2 = [r_squared(y, p) for y, p in zip(Y.T, predicted.T, strict=True)]
     if stderr is None:
         return {"r2": r2}
@@ -162,7 +161,7 @@ def opponent(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
 
 def gaussian_process(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Fit a process per task to a plain design, and find the front of them."""
-    X = plain_design(truth, budget, seed)
+    X = plain_design(truth.bounds, budget, seed)
     Y = truth.utilities(X)
     processes = [_Process(X / truth.bounds[:, 1], y, seed) for y in Y.T]
 
@@ -171,7 +170,7 @@ def gaussian_process(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
         return np.column_stack([process.mean(U) for process in processes])
 
     front = compute_front(predict, truth.bounds, len(processes), seed=seed)
-    unseen = unseen_merges(truth)
+    unseen = unseen_merges(truth.bounds)
     stderr = [process.stderr(unseen / truth.bounds[:, 1]) for process in processes]
     return {
         "measured": X.tolist(),
@@ -211,25 +210,12 @@ class _Process:
 
 def forest(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     """Fit a random forest per task to a plain design."""
-    X, unseen = plain_design(truth, budget, seed), unseen_merges(truth)
+    X, unseen = plain_design(truth.bounds, budget, seed), unseen_merges(truth.bounds)
     predicted = [
         RandomForestRegressor(random_state=seed).fit(X, y).predict(unseen)
         for y in truth.predict(X).T
     ]
     return {"measured": X.tolist(), **scores(truth, np.column_stack(predicted), None)}
-
-
-def plain_design(truth: Truth, budget: int, seed: int) -> Array:
-    """Give the anchors and Sobol points, (budget, d)."""
-    anchors = _anchors(len(truth.bounds))
-    rng = np.random.default_rng(seed)
-    U = sobol_points(len(truth.bounds), max(budget - len(anchors), 1), rng)
-    return np.vstack([anchors, U * truth.bounds[:, 1]])[:budget]
-
-
-def _anchors(d: int) -> Array:
-    """Give the base, every single model, and the uniform soup."""
-    return np.vstack([np.zeros(d), np.eye(d), np.full(d, 1 / d)])
 
 
 FITS: dict[str, Callable[[Truth, int, int], dict[str, Any]]] = {

@@ -31,10 +31,10 @@ HEAD = """\
 Medians over the seeds, and the worst seed in brackets. *Front*: hypervolume of the true
 values of the recommended points, as a share of that of the same finder run on the truth
 (of accuracies, which have steps: of that of a dense grid). *R²*: of the worst task on
-{unseen} unseen merges. *Regret*: what the chosen point lacks of the best even sum of the
-tasks, each in units of its range over the true front, in percent. *Covered*: the share
-of true values within ± 1.96 standard errors, of the worst task. *Merges*: all that were
-measured, those of the front included.
+{unseen} unseen merges. *Regret*: what the chosen point lacks of the best even sum of
+the tasks, each in units of its range over the true front, in percent. *Covered*: the
+share of true values within ± 1.96 standard errors, of the worst task. *Merges*: all
+that were measured, those of the front included.
 """
 
 

@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
+from mergekit_map.compare.budget import sobol_points
 from mergekit_map.measurement import Measurement, Metric
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 LOSS = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats/token")
 ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+UNSEEN = 500
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,16 @@ class Truth:
         """Give the same with larger better."""
         return self.metric.sign * self.predict(X)
 
+    def stderr(self, X: Array) -> Array:
+        """Give the standard errors of the values, (k, m), if items are independent."""
+        items = self.items(X)
+        return np.asarray(items.std(axis=2, ddof=1) / np.sqrt(items.shape[2]))
+
     def measure(self, x: Array) -> dict[str, Measurement]:
         """Measure one merge (d,) as a search would, with standard errors; by task."""
-        [rows], [means] = self.items(x[None]), self.predict(x[None])
-        b = rows.shape[1]
-        errors = rows.std(axis=1, ddof=1) / np.sqrt(b)
+        [means], [errors] = self.predict(x[None]), self.stderr(x[None])
         return {
-            name: Measurement(float(mean), float(error), b)
+            name: Measurement(float(mean), float(error), self._shape[1])
             for name, mean, error in zip(self.names, means, errors, strict=True)
         }
 
@@ -112,6 +117,25 @@ class Truth:
 
     def _interpolator(self, X: Array, Y: Array) -> RBFInterpolator:
         return RBFInterpolator(self._unit(X), Y, kernel="quintic", degree=3)
+
+
+def plain_design(bounds: Array, n: int, seed: int) -> Array:
+    """Give the anchors of a box (d, 2) from 0, and Sobol points, (n, d)."""
+    anchors = anchor_merges(len(bounds))
+    rng = np.random.default_rng(seed)
+    U = sobol_points(len(bounds), max(n - len(anchors), 1), rng)
+    return np.vstack([anchors, U * bounds[:, 1]])[:n]
+
+
+def anchor_merges(d: int) -> Array:
+    """Give the base, every single model, and the uniform soup; (d + 2, d)."""
+    return np.vstack([np.zeros(d), np.eye(d), np.full(d, 1 / d)])
+
+
+def unseen_merges(bounds: Array) -> Array:
+    """Draw merges to predict, the same ones for all; (UNSEEN, d)."""
+    rng = np.random.default_rng(12345)
+    return np.asarray(sobol_points(len(bounds), UNSEEN, rng) * bounds[:, 1])
 
 
 def values(items: Array) -> Array:
