@@ -20,7 +20,7 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,15 @@ FAMILIES = {
         2500,
     ),
     "acc3": Family("gentle", ("german", "french", "code"), 1200, choices=True),
-    "n3_shape": Family("strong", ("german", "russian", "code"), 1200),
+    "n3_wide": Family("strong", ("german", "code", "arithmetic"), 1200, upper=1.5),
+    "n3_shape": Family("mixed", ("french", "code", "math"), 1200),
     "ties2": Family("strong", ("german", "code"), 600, method="ties"),
 }
-_STRONG_NAMES = FAMILIES["n3_shape"].names
+# What is trained from the base of another set; its fine-tunes come along.
+_TRAINED = {
+    "strong": ("gentle", ("german", "code", "arithmetic")),
+    "mixed": ("demo", ("french",)),
+}
 
 
 def build_family(folder: Path, name: str, manpages: Path) -> None:
@@ -113,28 +118,31 @@ def _design(d: int, n: int) -> Array:
 
 
 def _build_models(folder: Path, models: str, manpages: Path) -> None:
+    """Train what is missing of a set, and of the sets that it builds on."""
     if models == "demo":
         train_family(folder / "demo", lambda *_: None)
     elif not (folder / "gentle" / "manifest.json").exists():
         build(folder / "gentle", manpages)
-    if models == "strong":
-        _build_strong(folder, manpages)
+    if models in _TRAINED and not (folder / models).exists():
+        origin, names = _TRAINED[models]
+        _build_models(folder, origin, manpages)
+        unfinished = folder / f"{models}.unfinished"
+        shutil.copytree(folder / origin, unfinished, dirs_exist_ok=True)
+        for name in names:
+            shutil.copy(folder / "gentle" / f"{name}.jsonl", unfinished)
+            shutil.rmtree(unfinished / name, ignore_errors=True)
+        _train_strongly(unfinished, names, manpages)
+        unfinished.rename(folder / models)
 
 
-def _build_strong(folder: Path, manpages: Path) -> None:
-    """Train stronger fine-tunes of the gentle base."""
-    gentle, strong = folder / "gentle", folder / "strong"
-    names = [n for n in _STRONG_NAMES if not (strong / n / "config.json").exists()]
-    if not names:
-        return
-    shutil.copytree(gentle / "base", strong / "base", dirs_exist_ok=True)
-    base = LlamaForCausalLM.from_pretrained(strong / "base", dtype="float32")
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(strong / "base")
+def _train_strongly(folder: Path, names: Sequence[str], manpages: Path) -> None:
+    """Train fine-tunes of the base in a folder that go far from it."""
     corpus = read_domains(manpages)
+    base = LlamaForCausalLM.from_pretrained(folder / "base", dtype="float32")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "base")
     for name in names:
-        shutil.copy(gentle / f"{name}.jsonl", strong)
         stream = {name: join_documents(tokenizer, corpus[name].train)}
-        train(strong / name, copy.deepcopy(base), tokenizer, stream, _STRONG)
+        train(folder / name, copy.deepcopy(base), tokenizer, stream, _STRONG)
 
 
 def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Array]:

@@ -50,6 +50,7 @@ SCENES = {
     "acc2_100": Scene("acc2", 2, 100),
     "acc2_200": Scene("acc2", 2, 200),
     "n3": Scene("n3", 3),
+    "n3_wide": Scene("n3_wide", 3),
     "n3_shape": Scene("n3_shape", 3),
     "acc3_50": Scene("acc3", 3, 50),
     "acc3_200": Scene("acc3", 3, 200),
