@@ -171,22 +171,29 @@ _SHIFT = {"identity": 0.0, "sigmoid": 0.0, "softplus": 0.5, "mirror": -0.5}
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Fit all there is, a dimension at a time."""
-    work = functools.partial(_dimension, arguments)
+    """Fit all there is, case by case."""
+    places = [
+        (d, index)
+        for d in arguments.dimensions
+        for index in range(len(_all_cases(arguments.families, d)))
+    ]
+    work = functools.partial(_one_case, arguments)
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for lines in pool.imap_unordered(work, arguments.dimensions):
+        for found in pool.imap_unordered(work, places):
             with arguments.runs.open("a") as file:
-                file.writelines(lines)
+                file.writelines(json.dumps(fit) + "\n" for fit in found)
 
 
-def _dimension(arguments: argparse.Namespace, d: int) -> list[str]:
+def _one_case(arguments: argparse.Namespace, place: tuple[int, int]) -> Any:
     warnings.simplefilter("ignore")
-    found = (
-        fit
-        for case in cases(arguments.families, d)
-        for fit in fits(case, arguments.kinds, arguments.seeds)
-    )
-    return [json.dumps(fit) + "\n" for fit in found]
+    d, index = place
+    case = _all_cases(arguments.families, d)[index]
+    return list(fits(case, arguments.kinds, arguments.seeds))
+
+
+@functools.lru_cache
+def _all_cases(families: Path, d: int) -> list[Case]:
+    return list(cases(families, d))
 
 
 def table(runs: Path) -> str:
