@@ -2,7 +2,7 @@
 
     python tests/benchmarks/contest_families.py FAMILIES
     python tests/benchmarks/contest.py run FAMILIES RUNS
-    python tests/benchmarks/contest.py table FAMILIES RUNS > .../results/contest.md
+    python tests/benchmarks/contest.py table FAMILIES RUNS... > .../results/contest.md
 
 Families have known true values (``contest_truth.py``), so that a search takes no longer
 than its own arithmetic. A search of ours is the whole study, as a user gets it who sets
@@ -295,11 +295,9 @@ def main() -> None:
     command.add_argument("--seeds", type=int, default=5)
     command.add_argument("--processes", type=int, default=2)
     command = commands.add_parser("table")
-    command.set_defaults(
-        call=lambda given: print(table(given.families_folder, given.runs, UNSEEN))
-    )
+    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs, UNSEEN)))
     command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path)
+    command.add_argument("runs", type=Path, nargs="+")
     arguments = parser.parse_args()
     arguments.call(arguments)
 

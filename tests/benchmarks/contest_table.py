@@ -19,6 +19,11 @@ from mergekit_map.search.nsga import compute_front, non_dominated
 Entry = dict[str, Any]
 Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
 
+OURS = "ours"
+# By coefficients: merges and hypervolume of the front; merges for R2 and regret.
+GOALS = {2: (10, 0.995, 14), 3: (16, 0.98, 25), 4: (20, 0.98, 25)}
+GOOD_R2, GOOD_REGRET = 0.95, 0.3
+GOAL_COLUMNS = ("family", "front", "R², worst task", "regret, %")
 POOR = 0.9  # a true R2 below this is a bad fit
 DENSE = 14  # log2 of the merges that stand for a whole box
 HEAD = """\
@@ -68,67 +73,116 @@ class Reference:
         return 100 * (self.best - float(score))
 
 
-def table(families: Path, runs: Path, unseen: int) -> str:
+@dataclass(frozen=True)
+class Outcome:
+    """What the seeds of one method and budget come to; empty where nothing is told."""
+
+    used: float  # merges, on average
+    found: list[float]  # hypervolume of what was measured
+    front: list[float]  # hypervolume of what is recommended
+    r2: list[float]  # of the worst task
+    regret: list[float]
+    covered: list[float]  # of the worst task
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], reference: Reference) -> Outcome:
+        """Look up in truth what was measured and recommended."""
+        fronts = [e for e in entries if "front" in e]
+        return cls(
+            used=float(np.mean([len(e["measured"]) for e in entries])),
+            found=[reference.volume(e["measured"]) for e in entries],
+            front=[reference.volume(e["front"]) for e in fronts],
+            r2=[min(e["r2"]) for e in entries if "r2" in e],
+            regret=[reference.regret(e["front"][e["selected"]]) for e in fronts],
+            covered=[min(e["covered"]) for e in entries if "covered" in e],
+        )
+
+
+Outcomes = Mapping[tuple[str, int], Outcome]  # by method and budget
+
+
+def table(families: Path, runs: Sequence[Path], unseen: int) -> str:
     """Write Markdown: what each way of searching comes to, scene by scene."""
-    parts = [HEAD.format(unseen=unseen)]
-    entries = [json.loads(line) for line in runs.read_text().splitlines()]
+    lines = [line for path in runs for line in path.read_text().splitlines()]
+    entries = [json.loads(line) for line in lines]
     entries = [e for e in entries if "refused" not in e]
-    for name in SCENES:
+    parts, goals = [], []
+    for name, here in SCENES.items():
         searches: dict[tuple[str, int], list[Entry]] = defaultdict(list)
         for entry in entries:
             if entry["family"] == name:
                 searches[entry["method"], entry["budget"]].append(entry)
         if searches:
             reference = Reference.of(scene(families, name))
-            parts += [f"## {name}", "", *_fits(searches, reference), ""]
-            parts += [*_measured(searches, reference), ""]
-    return "\n".join([*parts, *_warnings(entries)])
+            outcomes = {
+                key: Outcome.of(found, reference) for key, found in searches.items()
+            }
+            parts += [f"## {name}", "", *_fits(outcomes), ""]
+            parts += [*_measured(searches, outcomes, reference), ""]
+            if reference.truth.metric is LOSS and here.d in GOALS:
+                goals.append([name, *_goals(outcomes, GOALS[here.d])])
+    head = [HEAD.format(unseen=unseen), "## Goals", "", *_markdown(GOAL_COLUMNS, goals)]
+    return "\n".join([*head, "", *parts, *_warnings(entries)])
 
 
-def _fits(searches: Searches, reference: Reference) -> list[str]:
+def _goals(outcomes: Outcomes, goals: tuple[int, float, int]) -> list[str]:
+    """Hold ``ours`` against what it must reach; what it misses is in italics."""
+    first, volume, second = goals
+    front = outcomes.get((OURS, first))
+    fit = outcomes.get((OURS, second))
+    return [
+        _goal(first, volume, front.front if front else [], at_least=True),
+        _goal(second, GOOD_R2, fit.r2 if fit else [], at_least=True),
+        _goal(second, GOOD_REGRET, fit.regret if fit else [], at_least=False),
+    ]
+
+
+def _goal(n: int, wanted: float, values: list[float], *, at_least: bool) -> str:
+    if not values:
+        return ""
+    reached = float(np.median(values))
+    met = reached >= wanted if at_least else reached <= wanted
+    text = f"{reached:.4f}" if met else f"*{reached:.4f}*"
+    return f"{text} ({'at least' if at_least else 'at most'} {wanted:g} at {n})"
+
+
+def _fits(outcomes: Outcomes) -> list[str]:
     """Tell what is predicted and recommended, a row for each method and budget."""
     columns = ("method", "budget", "merges", "front", "R²", "regret", "covered")
-    rows = []
-    for (method, budget), found in searches.items():
-        if "r2" not in found[0]:
-            continue
-        volumes = [reference.volume(e["front"]) for e in found if "front" in e]
-        regrets = [
-            reference.regret(e["front"][e["selected"]]) for e in found if "front" in e
+    rows = [
+        [
+            *(method, str(budget), f"{outcome.used:g}"),
+            _median(outcome.front, min, "{:.4f}"),
+            _median(outcome.r2, min, "{:.3f}"),
+            _median(outcome.regret, max, "{:.2f}"),
+            _median(outcome.covered, min, "{:.2f}"),
         ]
-        cells = [
-            f"{np.median([len(e['measured']) for e in found]):g}",
-            _median(volumes, min, "{:.4f}"),
-            _median([min(e["r2"]) for e in found], min, "{:.3f}"),
-            _median(regrets, max, "{:.2f}"),
-            _median(
-                [min(e["covered"]) for e in found if "covered" in e], min, "{:.2f}"
-            ),
-        ]
-        rows.append([method, str(budget), *cells])
+        for (method, budget), outcome in sorted(outcomes.items())
+        if outcome.r2
+    ]
     return _markdown(columns, rows)
 
 
-def _measured(searches: Searches, reference: Reference) -> list[str]:
+def _measured(
+    searches: Searches, outcomes: Outcomes, reference: Reference
+) -> list[str]:
     """Hold what a search of ours has measured against opponents' as many merges."""
     curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (method, _), found in searches.items():
-        if "r2" not in found[0]:
+    for (method, budget), found in searches.items():
+        if not outcomes[method, budget].r2:
             curves[method] += _curve(found, reference)
     rows = []
-    for (method, budget), found in searches.items():
-        if "said" not in found[0]:
+    for (method, budget), outcome in sorted(outcomes.items()):
+        if "said" not in searches[method, budget][0]:
             continue
-        used = float(np.mean([len(e["measured"]) for e in found]))
-        volumes = [reference.volume(e["measured"]) for e in found]
         theirs = []
         for curve in curves.values():
             merges, reached = np.array(sorted(curve)).T
-            theirs.append(float(np.interp(used, merges, reached)))
-        best = "**" if np.median(volumes) >= max(theirs, default=0.0) else ""
-        ours = best + _median(volumes, min, "{:.3f}") + best
+            theirs.append(float(np.interp(outcome.used, merges, reached)))
+        best = "**" if np.median(outcome.found) >= max(theirs, default=0.0) else ""
+        ours = best + _median(outcome.found, min, "{:.3f}") + best
         cells = [f"{volume:.3f}" for volume in theirs]
-        rows.append([method, str(budget), f"{used:g}", ours, *cells])
+        rows.append([method, str(budget), f"{outcome.used:g}", ours, *cells])
     columns = ("method", "budget", "merges", "measured", *curves)
     return _markdown(columns, rows)
 
