@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from contest_truth import ACCURACY, SCENES, Array, plain_design, scene, unseen_merges
 
+from mergekit_map.compare.budget import draw_seed
 from mergekit_map.errors import DesignError
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
@@ -94,10 +95,11 @@ def fits(case: Case, kinds: Sequence[str], seeds: int) -> Iterator[dict[str, Any
     unseen = unseen_merges(case.bounds)
     Y = case.value(unseen)
     for n, noise, seed in itertools.product(SIZES, NOISES, range(seeds)):
-        X = plain_design(case.bounds, n, seed)
+        # Of its own, as what one draw has in it is not to be taken for what is usual.
+        rng = np.random.default_rng([seed, n, *f"{case.name} {case.link}".encode()])
+        X = plain_design(case.bounds, n, draw_seed(rng))
         y, stderr = case.value(X), None
         if noise == "iid":
-            rng = np.random.default_rng([seed, n])
             stderr = np.full(n, NOISE * np.ptp(Y))
             link = LINKS[case.link]
             y = np.clip(y + rng.normal(scale=stderr), link.lower, link.upper)

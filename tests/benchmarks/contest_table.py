@@ -15,6 +15,7 @@ from scipy.stats import qmc
 
 from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.search.nsga import compute_front, non_dominated
+from mergekit_map.search.polish import maximise
 
 Entry = dict[str, Any]
 Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
@@ -56,12 +57,22 @@ class Reference:
         """Find the front of the truth."""
         d, m = len(truth.bounds), len(truth.names)
         dense = qmc.Sobol(d, scramble=False).random_base2(DENSE)
-        Y = truth.utilities(dense * truth.bounds[:, 1])
+
+        def utilities(U: Array) -> Array:
+            return truth.utilities(U * truth.bounds[:, 1])
+
+        Y = utilities(dense)
         front = Y[non_dominated(Y)]
         if truth.metric is LOSS:
             found = compute_front(truth.utilities, truth.bounds, m, seed=0)
             front = truth.utilities(found)
-        return cls(truth, front, float(_even_sum(np.vstack([front, Y]), front).max()))
+        even = _even_sum(Y, front)
+        best = float(even.max())
+        if truth.metric is LOSS:
+            weights = 1 / (m * np.ptp(front, axis=0))
+            top = maximise(utilities, weights, dense[np.argsort(-even)[:4]])
+            best = float(_even_sum(utilities(top[None]), front)[0])
+        return cls(truth, front, best)
 
     def volume(self, X: Sequence[Sequence[float]]) -> float:
         """Give the share of the hypervolume that merges (k, d) have in truth."""
