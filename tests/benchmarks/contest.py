@@ -64,6 +64,7 @@ from mergekit_map.study.study import Evaluator, Study
 
 OURS: dict[str, dict[str, Any]] = {
     "ours": {},
+    "at_once": {"refine": False},
     "quadratic": {"surrogate": "quadratic", "refine": False},
     "regularized": {"surrogate": "regularized", "refine": False},
     "residual_gp": {"surrogate": "residual_gp", "refine": False},
@@ -93,7 +94,7 @@ def our_search(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any
         except DesignError as error:
             return {"refused": str(error)}
         verdicts = judge(found_front(study, result, log))
-        poor = {v.task for v in verdicts if isinstance(v, PoorFit)}
+        poor = {v.task for v in verdicts if isinstance(v, PoorFit) and v.box}
         measured = [dict(key) for key in by_merge(log)]
         roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)
