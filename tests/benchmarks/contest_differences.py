@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from contest_truth import Array, scene, unseen_merges
+
 from mergekit_map.search.contrasts import stderrs_of_differences
 
 SIZES = (20, 30, 50, 100, 200)  # items drawn

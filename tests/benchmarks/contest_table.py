@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from contest_truth import LOSS, SCENES, Array, Truth, scene
+from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.search.nsga import compute_front, non_dominated
-from mergekit_map.search.polish import maximise
 
 Entry = dict[str, Any]
 Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
@@ -69,9 +69,13 @@ class Reference:
         even = _even_sum(Y, front)
         best = float(even.max())
         if truth.metric is LOSS:
-            weights = 1 / (m * np.ptp(front, axis=0))
-            top = maximise(utilities, weights, dense[np.argsort(-even)[:4]])
-            best = float(_even_sum(utilities(top[None]), front)[0])
+            start = dense[np.argmax(even)]
+            top = minimize(
+                lambda u: -_even_sum(utilities(u[None]), front)[0],
+                start,
+                bounds=[(0.0, 1.0)] * d,
+            )
+            best = max(best, -float(top.fun))
         return cls(truth, front, best)
 
     def volume(self, X: Sequence[Sequence[float]]) -> float:
