@@ -3,11 +3,11 @@
     python tests/benchmarks/family8.py FOLDER/gentle --manpages DIR
     python tests/benchmarks/contest_families.py FOLDER [NAMES] [--manpages DIR]
 
-Trains what is missing of three sets of models: ``demo`` (the family of ``mergekit-map
-demo``), ``gentle`` (``family8.py``) and ``strong``, whose fine-tunes go farther from
-the same base, so that no quadratic fits. Every family of ``FAMILIES`` is then measured,
-as a search would, at the corners of its box and at Sobol points, and kept in
-``FOLDER/NAME.npz``; what is there is not measured again.
+Trains what is missing of the sets of models: ``demo`` (the family of ``mergekit-map
+demo``), ``gentle`` (``family8.py``), and two whose fine-tunes go farther from the same
+bases, so that no quadratic fits: ``strong`` and ``mixed``. Every family of ``FAMILIES``
+is then measured, as a search would, at the corners of its box and at Sobol points, and
+kept in ``FOLDER/NAME.npz``; what is there is not measured again.
 
 Notation is that of ``contest_truth.py``.
 """
