@@ -163,10 +163,10 @@ def _goal(n: int, wanted: float, values: list[float], *, at_least: bool) -> str:
 
 def _fits(outcomes: Outcomes) -> list[str]:
     """Tell what is predicted and recommended, a row for each method and budget."""
-    columns = ("method", "budget", "merges", "front", "R²", "regret", "covered")
+    columns = "method", "budget", "seeds", "merges", "front", "R²", "regret", "covered"
     rows = [
         [
-            *(method, str(budget), f"{outcome.used:g}"),
+            *(method, str(budget), str(len(outcome.found)), f"{outcome.used:.1f}"),
             _median(outcome.front, min, "{:.4f}"),
             _median(outcome.r2, min, "{:.3f}"),
             _median(outcome.regret, max, "{:.2f}"),
@@ -197,7 +197,7 @@ def _measured(
         best = "**" if np.median(outcome.found) >= max(theirs, default=0.0) else ""
         ours = best + _median(outcome.found, min, "{:.3f}") + best
         cells = [f"{volume:.3f}" for volume in theirs]
-        rows.append([method, str(budget), f"{outcome.used:g}", ours, *cells])
+        rows.append([method, str(budget), f"{outcome.used:.1f}", ours, *cells])
     columns = ("method", "budget", "merges", "measured", *curves)
     return _markdown(columns, rows)
 
