@@ -157,12 +157,12 @@ def _train_models(folder: Path, corpus: Mapping[str, Split]) -> None:
     print({name: len(stream) for name, stream in streams.items()}, "tokens", flush=True)
     if not (folder / "base" / "config.json").exists():
         base = new_model(_SEED, tokenizer, _SIZES)
-        _train(folder / "base", base, tokenizer, streams, _BASE)
+        train(folder / "base", base, tokenizer, streams, _BASE)
     base = LlamaForCausalLM.from_pretrained(folder / "base", dtype="float32")
     for name in DOMAINS:
         if not (folder / name / "config.json").exists():
             model = copy.deepcopy(base)
-            _train(folder / name, model, tokenizer, {name: streams[name]}, _FINE_TUNE)
+            train(folder / name, model, tokenizer, {name: streams[name]}, _FINE_TUNE)
 
 
 def _tokenizer(folder: Path, corpus: Mapping[str, Split]) -> PreTrainedTokenizerFast:
@@ -179,7 +179,7 @@ def _tokenizer(folder: Path, corpus: Mapping[str, Split]) -> PreTrainedTokenizer
     return train_tokenizer(documents, _SIZES)
 
 
-def _train(
+def train(
     folder: Path,
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
