@@ -106,6 +106,8 @@ class ProcessRecord(Frozen):
     """How probable each draw is."""
     widening: float = Field(gt=0, le=1e9)
     """Of all standard deviations."""
+    rough: tuple[_Variance, ...]
+    """For each draw, how far the metric is off what is smooth."""
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
@@ -114,7 +116,9 @@ class ProcessRecord(Frozen):
         widths = {len(row) for row in (self.theta, *self.draws)}
         if len(self.seen) != rows or len(self.noise) != rows or widths != {size}:
             raise ValueError(f"{n} points need {rows} values, and {size} in theta")
-        if max(self.sloped, default=0) >= n or len(self.weights) != len(self.draws):
+        if max(self.sloped, default=0) >= n or (
+            {len(self.weights), len(self.rough)} != {len(self.draws)}
+        ):
             raise ValueError("slopes and weights are of points and draws")
         return self
 
@@ -132,6 +136,7 @@ class ProcessRecord(Frozen):
             draws=rows_of(process.draws),
             weights=tuple(process.weights.tolist()),
             widening=process.widening,
+            rough=tuple(process.rough.tolist()),
         )
 
     def value(self) -> Process:
@@ -147,6 +152,7 @@ class ProcessRecord(Frozen):
             np.array(self.draws),
             np.array(self.weights),
             self.widening,
+            np.array(self.rough),
         )
 
 

@@ -40,6 +40,7 @@ class Process:
     draws: FloatArray  # (k, 6 + d) probable ones
     weights: FloatArray  # (k,) of sum 1
     widening: float  # of all standard deviations
+    rough: FloatArray  # (k,) how far the metric is off what is smooth, anywhere
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Give mean and standard deviation at U (k, d), a row per draw.
@@ -48,7 +49,8 @@ class Process:
         """
         found = [posterior.at(U) for posterior in self._posteriors]
         mean, deviation = (np.array(part) for part in zip(*found, strict=True))
-        return self.offset + self.scale * mean, self.widening * self.scale * deviation
+        deviation = self.scale * np.hypot(deviation, self.rough[:, None])
+        return self.offset + self.scale * mean, self.widening * deviation
 
     @cached_property
     def _posteriors(self) -> list[Posterior]:

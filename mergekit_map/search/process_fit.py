@@ -21,16 +21,16 @@ from mergekit_map.search.process import Posterior, Process
 N_DRAWS = 32
 # Theta as we expect it, and how vaguely: linear terms, squares, products, noise, noise
 # of slopes, height of the process; its lengths. Noise is in units of what was measured.
-_BELIEF = np.log([1.0, 2.0, 1.5, 0.7, 0.1, 0.3])
-_VAGUENESS = np.array([1.5, 1.5, 1.5, 0.7, 1.5, 1.0])
-_LENGTH, _VAGUE_LENGTH = 0.0, 0.6
+_BELIEF = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5])
+_VAGUENESS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0])
+_LENGTH, _VAGUE_LENGTH = -1.0, 0.6
 _UNKNOWN_NOISE, _VAGUE_NOISE = np.log(0.01), 2.0  # where none was measured
 _LEAST, _MOST = -12.0, 6.0  # of theta, and of its lengths
 _SHORTEST, _LONGEST = -2.5, 2.5
 _HEAVIEST = 4.0  # a draw weighs at most as much as so many
 # How much standard errors are widened for few merges, and how many merges it takes
 # until what leaving out shows counts as much as theory; by how much at most.
-_FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 5.0, 60.0, 0.3, 1.5
+_FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 1.0, 30.0, 0.2, 2.0
 
 
 def fit_process(
@@ -52,7 +52,9 @@ def fit_process(
     rows = replace(rows, noise=noise)
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
     theta = belief.climb(belief.starts() if start is None else [start])
-    return Process(rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0)
+    return Process(
+        rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0, np.zeros(1)
+    )
 
 
 def averaged(process: Process, *, known_noise: bool) -> Process:
@@ -60,12 +62,15 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
     rows, z = process.rows, process.z
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
     draws, weights, widening = belief.draw(process.theta)
-    return replace(process, draws=draws, weights=weights, widening=widening)
+    rough = _rough(rows, draws) if known_noise else np.zeros(N_DRAWS)
+    return replace(
+        process, draws=draws, weights=weights, widening=widening, rough=rough
+    )
 
 
 def _beliefs(rows: Rows, *, known: bool) -> tuple[FloatArray, FloatArray]:
     d = rows.U.shape[1]
-    belief = np.concatenate([_BELIEF, np.full(d, _LENGTH)])
+    belief = np.concatenate([_BELIEF, np.full(d, _LENGTH + np.log(d) / 2)])
     vagueness = np.concatenate([_VAGUENESS, np.full(d, _VAGUE_LENGTH)])
     if not known:
         belief[NOISE], vagueness[NOISE] = _UNKNOWN_NOISE, _VAGUE_NOISE
@@ -155,3 +160,14 @@ def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -
     seen = float(((z[:n] - mean) ** 2 / spread).mean())
     learnt = (_ENOUGH + n * np.clip(seen, _AT_LEAST, _AT_MOST)) / (_ENOUGH + n)
     return float(np.sqrt((1 + _FEW / n) * learnt))
+
+
+def _rough(rows: Rows, draws: FloatArray) -> FloatArray:
+    """Tell how much of the noise is no noise, for each draw: a standard deviation.
+
+    Merges that answer the same questions scatter by less than standard errors say, and
+    what is left of it is the metric itself: the less, the surer.
+    """
+    measured = np.sqrt(rows.noise[: len(rows.U)].mean())
+    share = np.exp(draws[:, NOISE])
+    return np.asarray(measured * share * np.maximum(1 - share**2, 0.0))

@@ -12,12 +12,12 @@ the evidence says by how much.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.kernel import kinds_of_terms
 from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import Link
@@ -40,31 +40,52 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     # Behind the link the model is linear, and the evidence has a closed form.
     linear = invert(observed, link)
     scale = _scale(linear)
-    values, slopes = _gram(linear, scale)
     kinds = kinds_of_terms(d)
-
-    def surprise(logs: FloatArray) -> float:
-        """Minus the logarithm of the evidence, up to a constant."""
-        precision = np.where(kinds < 0, 0.0, np.exp(-2 * logs[kinds]))
-        noise = math.exp(2 * logs[3])
-        both = (values + slopes * math.exp(-2 * logs[4])) / noise
-        matrix = both[:-1, :-1] + np.diag(precision)
-        sign, determinant = np.linalg.slogdet(matrix)
-        if sign <= 0:
-            return 1e12
-        misfit = both[-1, -1] - both[-1, :-1] @ np.linalg.solve(matrix, both[:-1, -1])
-        widths = logs[kinds[kinds >= 0]].sum()
-        noises = linear.n_rows * logs[3] + len(linear.slopes) * logs[4]
-        belief = (((logs - _START) / _VAGUENESS) ** 2).sum()
-        return float(misfit + determinant + 2 * (widths + noises) + belief) / 2
-
+    rows = np.array([linear.n_rows, len(linear.slopes)])
+    evidence = _Evidence(*_gram(linear, scale), kinds, rows)
     bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
-    found = minimize(surprise, _START, method="L-BFGS-B", bounds=bounds).x
+    found = minimize(
+        evidence.surprise, _START, jac=True, method="L-BFGS-B", bounds=bounds
+    ).x
     variance = math.exp(2 * found[3])
     shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
     weight = math.exp(-2 * found[4])
     shrunk = replace(observed, shrinkage=shrinkage, slope_weight=weight)
     return shrunk, variance * scale**2
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """How probable the data are, given the logarithms of widths and noises: (5,)."""
+
+    values: FloatArray  # (t + 1, t + 1) of the values, as ``_gram`` has it
+    slopes: FloatArray  # (t + 1, t + 1)
+    kinds: IntArray  # (t,)
+    rows: IntArray  # (2,) how many, and how many of these are slopes
+
+    def surprise(self, logs: FloatArray) -> tuple[float, FloatArray]:
+        """Minus the logarithm of the evidence, up to a constant; with its slopes."""
+        terms = [self.kinds == kind for kind in range(3)]
+        count = np.array([*(part.sum() for part in terms), *self.rows])
+        precision = np.where(self.kinds < 0, 0.0, np.exp(-2 * logs[self.kinds]))
+        of_slopes = self.slopes * math.exp(-2 * (logs[3] + logs[4]))
+        both = self.values * math.exp(-2 * logs[3]) + of_slopes
+        matrix = both[:-1, :-1] + np.diag(precision)
+        sign, determinant = np.linalg.slogdet(matrix)
+        if sign <= 0:
+            return 1e12, np.zeros_like(logs)
+        inverse = np.linalg.inv(matrix)
+        best = inverse @ both[:-1, -1]
+        misfit = both[-1, -1] - both[-1, :-1] @ best
+        away = (logs - _START) / _VAGUENESS
+        value = misfit + determinant + 2 * (logs @ count) + away @ away
+        # How misfit and determinant change with the rows, and with each precision.
+        outer = np.outer(np.append(-best, 1), np.append(-best, 1))
+        outer[:-1, :-1] += inverse
+        known = precision * (best**2 + inverse.diagonal())
+        changes = [known[part].sum() for part in terms]
+        changes += [(outer * both).sum(), (outer * of_slopes).sum()]
+        return float(value) / 2, count - np.array(changes) + away / _VAGUENESS
 
 
 def _scale(linear: Observations) -> float:

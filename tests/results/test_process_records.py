@@ -55,7 +55,7 @@ def test_numbers_that_nobody_fitted_still_predict_numbers(
     change: dict[str, object],
 ) -> None:
     data = ProcessRecord.of(fitted()).model_dump(mode="json")
-    data = {**data, "draws": data["draws"][:2], "weights": data["weights"][:2]}
+    data |= {name: data[name][:2] for name in ("draws", "weights", "rough")}
 
     process = ProcessRecord.model_validate_json(json.dumps({**data, **change})).value()
 
@@ -72,6 +72,7 @@ def test_numbers_that_nobody_fitted_still_predict_numbers(
         ({"seen": [0.0] * 7}, "6 points need 8 values, and 8 in theta"),
         ({"draws": [[0.0] * 7]}, "6 points need 8 values, and 8 in theta"),
         ({"sloped": [6]}, "slopes and weights are of points and draws"),
+        ({"rough": [1.0]}, "slopes and weights are of points and draws"),
         ({"weights": [1.0]}, "slopes and weights are of points and draws"),
         ({"seen": [1e200] * 8}, "seen"),
     ],

@@ -137,8 +137,8 @@ def test_auto_takes_the_process_where_the_shape_is_wrong(link: Link) -> None:
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED])
 def test_auto_takes_the_quadratic_where_the_shape_is_right(link: Link) -> None:
     rng = np.random.default_rng(1)
-    X = rng.uniform(size=(12, 3))
-    y = link.apply(1 + X @ [1.0, -2.0, 0.5]) + rng.normal(scale=0.1, size=12)
+    X = rng.uniform(size=(14, 3))
+    y = link.apply(1 + X @ [1.0, -2.0, 0.5] + X[:, 0] * X[:, 1])
 
     found, process, quadratic = (
         fit_surrogate(X, y, stderr=None, link=link, bounds=unit(3), kind=kind)

@@ -80,7 +80,8 @@ def test_mean_deviation_and_probability_are_those_of_scikit_learn() -> None:
 def test_quadratic_and_bumps_are_the_mean_in_two_parts() -> None:
     rows, z = measured()
     U = np.random.default_rng(1).uniform(-0.5, 0.5, size=(20, 2))
-    process = Process(rows, z, 3.0, 2.0, THETA, THETA[None], np.ones(1), 1.0)
+    one = np.ones(1)
+    process = Process(rows, z, 3.0, 2.0, THETA, THETA[None], one, 1.0, 0 * one)
     mean = process.predict(U)[0][0]
 
     bumps = np.exp(-2 * THETA[5]) * covariance_to(
@@ -151,8 +152,9 @@ def fitted(seed: int = 0, n: int = 14) -> tuple[Process, np.ndarray]:
 def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
     process, z = fitted()
     seen = (z - z.mean()) / z.std()
-    belief = np.log([1.0, 2.0, 1.5, 0.7, 0.1, 0.3, 1.0, 1.0])
-    vague = np.array([1.5, 1.5, 1.5, 0.7, 1.5, 1.0, 0.6, 0.6])
+    length = np.sqrt(2) / np.e  # of a diagonal
+    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5, length, length])
+    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0, 0.6, 0.6])
 
     def probability(theta: np.ndarray) -> float:
         covariance = Covariance(process.rows, theta).whole
@@ -198,3 +200,20 @@ def test_a_constant_is_expected_to_be_constant() -> None:
     process = fit_process(rows, np.full(4, 7.0), known_noise=False)
 
     np.testing.assert_allclose(process.predict(U + 0.1)[0], 7.0, atol=1e-6)
+
+
+def test_what_scatters_less_than_its_standard_errors_say_is_rough_itself() -> None:
+    rng = np.random.default_rng(0)
+    U = rng.uniform(-0.5, 0.5, size=(60, 2))
+    z = U[:, 0] + rng.normal(scale=0.05, size=60)
+
+    def deviation(noise: float) -> float:
+        rows = Rows(U, NO_SLOPES, np.full(60, noise**2))
+        process = fit_process(rows, z, known_noise=True)
+        found = averaged(process, known_noise=True)
+        return float(np.sqrt(found.weights @ found.predict(U)[1] ** 2).mean())
+
+    # Of merges that share their questions, whose errors are mostly the same: the
+    # scatter is the metric's. Else it is noise, which predictions have less of.
+    assert 0.04 < deviation(0.2) < 0.07
+    assert deviation(0.05) < 0.025
