@@ -148,7 +148,7 @@ class Front(Record):
     selected: int = Field(ge=0)
     """Index of the chosen point."""
     points: tuple[Merge, ...] = Field(min_length=1)
-    """The front, best on the first task first; what was chosen between them is last."""
+    """The front, worst on the first task first; what was chosen between is last."""
     recommended: tuple[int, ...] = ()
     """The points that were measured, and that no measured merge dominates."""
     ending: Ending | None = None

@@ -61,8 +61,6 @@ class SurrogateRecord(Frozen):
     """Added behind the link."""
     misfit: Annotated[float, Field(ge=0)] | None = 0.0
     """Of the quadratic: a standard deviation behind the link; null if unknown."""
-    step: Annotated[float, Field(ge=0)] = 0.0
-    """Of a metric that has steps: how far it is off its own mean."""
     process: ProcessRecord | None = None
     """What tells the standard errors, where there is one."""
 
@@ -98,7 +96,6 @@ class SurrogateRecord(Frozen):
             quality=Fit.of(asdict(surrogate.quality)),
             residual=ResidualRecord.of(left) if left is not None else None,
             misfit=finite(surrogate.misfit),
-            step=surrogate.step,
             process=ProcessRecord.of(process) if process is not None else None,
         )
 
@@ -119,7 +116,6 @@ class SurrogateRecord(Frozen):
             quality=FitQuality(**known),
             residual=self.residual.value() if self.residual else None,
             misfit=math.nan if self.misfit is None else self.misfit,
-            step=self.step,
             process=self.process.value() if self.process else None,
         )
 

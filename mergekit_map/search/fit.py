@@ -40,8 +40,6 @@ from mergekit_map.search.shrinkage import shrink
 from mergekit_map.search.surrogate import FitQuality, Surrogate
 from mergekit_map.search.weighing import weigh
 
-# A metric of which all values are whole shares of so many questions has steps.
-_MOST_QUESTIONS, _ROUNDING = 2000, 1e-6
 # The share of the process's left-out error that the quadratic's must be below: with few
 # merges these are noisy, and the process predicts better on average.
 _CLEARLY = 0.7
@@ -152,26 +150,7 @@ def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
         covariance=(steepness * misfit**2 + noise) * unit,
         quality=_quality_of(fit),
         misfit=misfit,
-        step=_step(fit, process),
     )
-
-
-def _step(fit: _Fit, process: Process) -> float:
-    """Give the height of the steps of a share of questions; 0 of other metrics.
-
-    All merges answer the same questions, so that what looks like noise is how the share
-    goes up and down between merges that are nearly alike.
-    """
-    y, link = fit.observed.y, fit.link
-    if not np.isfinite([link.lower, link.upper]).all():
-        return 0.0
-    share = (y - link.lower) / (link.upper - link.lower)
-    counts = np.arange(1, _MOST_QUESTIONS + 1) * share[:, None]
-    off = np.abs(counts - np.round(counts)).max(axis=0)
-    if off.min() > _ROUNDING:
-        return 0.0
-    slope = link.derivative(process.best_at_points())
-    return float(np.sqrt(((process.noise() * slope) ** 2).mean()))
 
 
 def _quality_of(fit: _Fit) -> FitQuality:
@@ -192,7 +171,6 @@ def _with_process(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
         quality=replace(quality, kind="residual_gp"),
         residual=Residual(process.rows.U, process.best_weights(), lengths),
         process=process,
-        step=_step(fit, process),
     )
 
 

@@ -50,7 +50,6 @@ class Surrogate:
     residual: Residual | None = None  # added to the quadratic, behind the link
     misfit: float = 0.0  # of the shape: a standard deviation behind the link
     process: Process | None = None  # tells the standard errors, where there is one
-    step: float = 0.0  # by how much a metric that has steps is off its own mean
 
     def predict(self, X: FloatArray) -> FloatArray:
         """Predict the metric, in its own units, at every row of X (k, d)."""
@@ -60,19 +59,17 @@ class Surrogate:
         """Return how far predictions may be off the truth, at every row of X (k, d).
 
         A standard error in the metric's units, of fit, noise and misfit, but without
-        the noise of a new measurement: 95 % of the truth is within 1.96 of them. Of
-        a share of questions, that noise is part of the truth: it has steps.
+        the noise of a new measurement: 95 % of the truth is within 1.96 of them.
         ``spread`` and ``calibration`` say how. NaN where the covariance is unknown.
         """
         s = self._behind_link(X)
         if self.process is not None:
-            smooth = spread(self.process, self.link, scaled(X, self.bounds), s)
-            return np.hypot(smooth, self.step)
+            return spread(self.process, self.link, scaled(X, self.bounds), s)
         features = scaled_features(X, self.bounds)
         variance: FloatArray = ((features @ self.covariance) * features).sum(axis=1)
         # Rounding may leave a variance of zero slightly negative.
         deviation = np.sqrt(np.maximum(variance, 0) + self.misfit**2)
-        return np.hypot(widened(self.link, s, deviation), self.step)
+        return widened(self.link, s, deviation)
 
     def _behind_link(self, X: FloatArray) -> FloatArray:
         s = self.quadratic.predict(X)

@@ -5,13 +5,13 @@ Every prediction of a point that is measured here stays on record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from mergekit_map.results.choosing import measured_anchors, wished
-from mergekit_map.results.log import Evaluation, by_merge
+from mergekit_map.results.log import Evaluation, Key, by_merge
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.search.gain import choose_by_gain
@@ -23,8 +23,11 @@ from mergekit_map.study.fitting import (
     predicted_front,
 )
 from mergekit_map.study.planning import wanted_evaluations
-from mergekit_map.study.refining import ending_of
+from mergekit_map.study.refining import ending_of, n_spent
 from mergekit_map.study.study import Candidate, Study, StudyResult
+
+# Predictions that differ by less than this share of a task's range are the same.
+_SAME = 1e-6
 
 # Measure, with what predicts them, and give what may be fitted of it.
 MeasureAll: TypeAlias = Callable[
@@ -48,23 +51,27 @@ def end_search(
     """
     surrogates = fit_surrogates(study, known)
 
-    def measure_rows(points: FloatArray) -> None:
+    def measure_rows(points: FloatArray) -> bool:
+        """Measure, and fit again what is new; tell whether anything is."""
         nonlocal known, surrogates
         planned: list[Candidate] = [("front", study.named(row)) for row in points]
-        seen = {e.key for e in known}
-        new = [e for e in measure_all(planned, surrogates) if e.key not in seen]
+        before = {e.key: e for e in known}
+        after = before | _usable(before, measure_all(planned, surrogates))
+        new = any(before.get(key) is not e for key, e in after.items())
         if new:
-            known = [*known, *{e.key: e for e in new}.values()]
+            known = list(after.values())
             surrogates = fit_surrogates(study, known)
+        return new
 
     anchors = measured_anchors(study.anchors, known)
     front = predicted_front(study, surrogates)
     if study.search.remeasure:
         # Known better by then, the choice at the end will be a better one.
         rows, selected = chosen_of(study, surrogates, front, anchors)
-        measure_rows(rows[[selected]])
-        measure_rows(front[_telling(study, surrogates, front, known)])
-        front = predicted_front(study, surrogates)
+        changed = measure_rows(rows[[selected]])
+        telling = front[_telling(study, surrogates, front, known)]
+        if measure_rows(telling) or changed:
+            front = predicted_front(study, surrogates)
     front = _with_measured(study, surrogates, front, known)
     for _ in range(1 + _more_choices(study)):
         rows, selected = chosen_of(study, surrogates, front, anchors)
@@ -76,8 +83,16 @@ def end_search(
     merges = [study.named(row) for row in rows]
     ending = None
     if study.search.refines:
-        ending = ending_of(study, rounds, surrogates, wanted_evaluations(study))
+        spent = n_spent(study, rounds, known)
+        ending = ending_of(study, surrogates, spent, wanted_evaluations(study))
     return StudyResult(surrogates, merges, selected, ending=ending)
+
+
+def _usable(
+    before: Mapping[Key, Evaluation], measured: Iterable[Evaluation]
+) -> dict[Key, Evaluation]:
+    """Take the latest of each, but no failure in the place of a value."""
+    return {e.key: e for e in measured if not (e.failed and e.key in before)}
 
 
 def _telling(
@@ -86,11 +101,12 @@ def _telling(
     front: FloatArray,
     known: Sequence[Evaluation],
 ) -> list[int]:
-    """Choose the points to measure: those that add most to what is measured."""
+    """Choose the points to measure: those that add most to what is measured here."""
     Y = predict_utilities(study, surrogates, front)
     width = np.ptp(Y, axis=0)
     width = np.where(width > 0, width, 1.0)
-    X = study.vectors({e.key[0]: e.coefficients for e in known}.values())
+    here = {e.key[0]: e.coefficients for e in known if e.role != "imported"}
+    X = study.vectors(here.values())
     there = predict_utilities(study, surrogates, X[study.contains(X)])
     scaled = [(rows - Y.min(axis=0)) / width for rows in (Y, there)]
     count = study.search.remeasure - 1 - _more_choices(study)
@@ -108,19 +124,40 @@ def _with_measured(
     front: FloatArray,
     known: Sequence[Evaluation],
 ) -> FloatArray:
-    """Add merges that survived measurement, in the order of a front; (k, d)."""
-    measured = by_merge(e for e in known if not e.failed)
-    whole = [next(iter(found.values())) for found in measured.values()]
-    X = study.vectors(e.coefficients for e in whole)
+    """Add merges that survived measurement, in the order of a front; (k, d).
+
+    They take the place of points that predict the same. With one task, one is best.
+    """
+    X, Y = _measured(study, known)
+    first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
+    survived = X[non_dominated(Y) & first]
+    there, added, seen = (
+        predict_utilities(study, surrogates, rows) for rows in (front, survived, X)
+    )
+    width = np.ptp(np.vstack([there, seen]), axis=0)
+    apart = np.abs(there[:, None] - added) > _SAME * width
+    both = np.vstack([front[apart.any(axis=2).all(axis=1)], survived])
+    keys = np.hstack([predict_utilities(study, surrogates, both), both])[:, ::-1]
+    ordered = both[np.lexsort(keys.T)]
+    return np.asarray(ordered[-1:] if len(study.tasks) == 1 else ordered)
+
+
+def _measured(
+    study: Study, known: Sequence[Evaluation]
+) -> tuple[FloatArray, FloatArray]:
+    """List the merges of the box, and what was measured of them, larger is better.
+
+    Returns:
+        (n, d) coefficients, (n, m) utilities, NaN where there is none.
+    """
+    found = by_merge(e for e in known if not e.failed)
+    X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
     rows = [
         [
-            metric.utility(found[task].value) if task in found else np.nan
+            metric.utility(of[task].value) if task in of else np.nan
             for task, metric in study.tasks.items()
         ]
-        for found in measured.values()
+        for of in found.values()
     ]
-    survived = non_dominated(np.array(rows, np.float64).reshape(len(X), -1))
-    fresh = [not (row == front).all(axis=1).any() for row in X]
-    both = np.vstack([front, X[survived & study.contains(X) & np.array(fresh, bool)]])
-    keys = np.hstack([predict_utilities(study, surrogates, both), both])[:, ::-1]
-    return np.asarray(both[np.lexsort(keys.T)])
+    inside = study.contains(X)
+    return X[inside], np.array(rows, np.float64).reshape(len(X), -1)[inside]

@@ -14,7 +14,7 @@ from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.fitting import fit_surrogates
-from mergekit_map.study.refining import refinement_round
+from mergekit_map.study.refining import n_spent, refinement_round
 from mergekit_map.study.study import Candidate, Study
 
 
@@ -39,7 +39,9 @@ def next_round(
         return bayesian_round(study, rounds, known)
     if not rounds:
         return design(study, known)
-    if not study.search.refines or sum(map(len, rounds)) >= wanted_evaluations(study):
+    if not study.search.refines:
+        return []
+    if n_spent(study, rounds, known) >= wanted_evaluations(study):
         return []
     surrogates = surrogates or fit_surrogates(study, known)
     return refinement_round(study, rounds, known, surrogates)

@@ -69,27 +69,24 @@ def refinement_round(
     trusted = front.errors.max() <= GOOD_ENOUGH
     if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
         return []
+    planned = {merge_key(c): c for planned in rounds for _, c in planned}
+    X = study.vectors((planned | {e.key[0]: e.coefficients for e in known}).values())
     box = _outlook(study, surrogates, _samples(study))
     if len(rounds) % 2 and _is_poor(box):
-        return _best(study, rounds, box, (box.stderr / box.Y.std(axis=0)).max(axis=1))
-    X = study.vectors({e.key[0]: e.coefficients for e in known}.values())
+        return _best(study, X, box, (box.stderr / box.Y.std(axis=0)).max(axis=1))
     there = predict_utilities(study, surrogates, X[study.contains(X)])
     worst = front.Y.min(axis=0)
     hoped = (front.Y + front.stderr - worst) / front.width
-    return _best(study, rounds, front, gains(hoped, (there - worst) / front.width))
+    return _best(study, X, front, gains(hoped, (there - worst) / front.width))
 
 
 def ending_of(
-    study: Study,
-    rounds: Sequence[Sequence[Candidate]],
-    surrogates: Mapping[str, Surrogate],
-    allowed: int,
+    study: Study, surrogates: Mapping[str, Surrogate], spent: int, allowed: int
 ) -> Ending:
     """Say how well the front is known when the last round is over."""
     front = _sketched(study, surrogates)
     errors = front.errors.max(axis=0)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
-    spent = sum(map(len, rounds))
     return Ending(
         evaluations=spent,
         allowed=allowed,
@@ -98,6 +95,21 @@ def ending_of(
         task=list(surrogates)[int(errors.argmax())],
         hope=gained(scaled + front.errors, scaled),
     )
+
+
+def n_spent(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+) -> int:
+    """Count the merges that were searched: planned, or found in the log.
+
+    Of the latter those in the box, and no points that were measured to show a front.
+    """
+    merges = {e.key[0]: e.coefficients for e in known if e.role != "front"}
+    inside = study.contains(study.vectors(merges.values()))
+    found = {key for key, yes in zip(merges, inside, strict=True) if yes}
+    return len(found | {merge_key(c) for planned in rounds for _, c in planned})
 
 
 def n_quiet_rounds(
@@ -151,13 +163,9 @@ def _is_poor(box: _Outlook) -> bool:
 
 
 def _best(
-    study: Study,
-    rounds: Sequence[Sequence[Candidate]],
-    outlook: _Outlook,
-    worth: FloatArray,
+    study: Study, X: FloatArray, outlook: _Outlook, worth: FloatArray
 ) -> list[Candidate]:
-    """Propose the point that is worth most, of those that are not measured; or none."""
-    X = study.vectors(c for planned in rounds for _, c in planned)
+    """Propose the point that is worth most and is not of X (n, d); or none."""
     apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
     fresh: BoolArray = np.abs(apart).max(axis=2).min(axis=1) > _SAME
     if not fresh.any():

@@ -43,18 +43,21 @@ def run_study(
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
-    most = study.search.remeasure + 1
-    if study.search.refines:
-        most += wanted_evaluations(study)
+    before, front = 0, study.search.remeasure + 1
+    most = wanted_evaluations(study) if study.search.refines else 0
 
     def measure_all(
         planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
     ) -> list[Evaluation]:
         """Measure, and give what may be fitted of it."""
+        nonlocal before, most
         foretold = _foretell(study, surrogates, planned)
-        plan = Plan(sum(map(len, rounds)), most, foretold)
-        measure(study, planned, evaluate, log, report, plan)
         keys = {merge_key(c) for _, c in planned}
+        if not any(role == "front" for role, _ in planned):
+            most = max(most, before + len(planned))
+        plan = Plan(before, most + front, foretold)
+        measure(study, planned, evaluate, log, report, plan)
+        before += len(planned)
         return [e for e in _ours(study, log) if e.key[0] in keys]
 
     while True:

@@ -89,7 +89,7 @@ class StudyResult:
     """Surrogates, the front they predict, and the point of it that was chosen."""
 
     surrogates: Mapping[str, Surrogate]
-    front: Sequence[Mapping[str, float]]  # coefficients, best on the first task first
+    front: Sequence[Mapping[str, float]]  # coefficients, worst on the first task first
     selected: int
     # What the surrogates' coefficients multiply, where these are not the study's own:
     # label to coefficients of the study. Nested MAP searches such groups.

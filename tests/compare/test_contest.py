@@ -52,7 +52,9 @@ def study() -> Study:
         tasks=dict.fromkeys(IDEAL, LOSS),
         definitions={"near_a": "da", "near_b": "db"},
         merge="m",
-        search=SearchSpec(evaluations=10, remeasure=3),
+        search=SearchSpec(
+            evaluations=10, remeasure=3, surrogate="quadratic", refine=False
+        ),
         select=SelectSpec(),
     )
 
@@ -194,9 +196,12 @@ def test_who_else_takes_part_changes_nothing(study: Study, tmp_path: Path) -> No
         np.testing.assert_array_equal(contest.rivals[name].X, other.rivals[name].X)
 
 
+@pytest.mark.parametrize("refine", [False, True])
 def test_a_later_search_does_not_fit_what_opponents_measured(
-    study: Study, tmp_path: Path
+    study: Study, tmp_path: Path, refine: bool
 ) -> None:
+    study = replace(study, search=study.search.model_copy(update={"refine": refine}))
+
     def bent(coefficients: Mapping[str, float], task: str) -> Measurement:
         """Not quadratic, so that every further merge would move the fit."""
         value = bowls(coefficients, task).value
@@ -204,6 +209,7 @@ def test_a_later_search_does_not_fit_what_opponents_measured(
 
     with open_log(tmp_path / "evaluations.jsonl") as log:
         before = run_study(study, bent, log, ignore)
+        n_own = len({e.key[0] for e in log})
     contested(study, tmp_path, bent)
     with open_log(tmp_path / "evaluations.jsonl") as log:
         evaluate = Recorder(bent)
@@ -212,7 +218,8 @@ def test_a_later_search_does_not_fit_what_opponents_measured(
     assert evaluate.calls == []
     assert after.front == before.front
     assert after.selected == before.selected
-    assert after.surrogates["near_a"].quality.n == 10
+    assert before.surrogates["near_a"].quality.n == n_own
+    assert after.surrogates["near_a"].quality.n == n_own
 
 
 def test_what_fails_counts_for_nothing(study: Study, tmp_path: Path) -> None:

@@ -370,6 +370,7 @@ def test_null_in_a_surrogate_is_no_obstacle(finished_run: Make, tmp_path: Path) 
     def forget(surrogates: Any) -> None:
         math = surrogates["tasks"]["math"]
         math["covariance"] = [[None] * len(row) for row in math["covariance"]]
+        math.update(residual=None, process=None)
         math["quality"].update(loo_r2=None, residual_stderr=None)
 
     changed(run / "surrogates.json", forget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -121,12 +122,17 @@ def test_a_finished_search_measures_nothing_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [12, 13, 15])
 def test_more_evaluations_use_those_there_are(first: int, tmp_path: Path) -> None:
     run(make_study(evaluations=first), tmp_path / "more", losses)
+    before = merges(tmp_path / "more")
     run(make_study(evaluations=18), tmp_path / "more", losses)
     run(make_study(evaluations=18), tmp_path / "once", losses)
 
-    # Whole rounds are the same; one that was cut short is completed.
+    # Whole rounds are the same, and one that was cut short is completed. Later ones
+    # know what was measured of the first front, too.
     more, once = merges(tmp_path / "more"), merges(tmp_path / "once")
-    assert more == once
+    whole = 9 + 3 * math.ceil((first - 9) / 3)
+    assert more[:first] == before
+    assert more[:whole] == once[:whole]
+    assert len(more) == len(once) == 18
 
 
 def test_each_task_is_held_against_its_own_surrogate(
@@ -193,15 +199,18 @@ def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
             raise RuntimeError("out of memory")
         return measured
 
-    result = run(make_study(evaluations=18), tmp_path, evaluate)
+    study = make_study(evaluations=18, surrogate="quadratic")
+    result = run(study, tmp_path, evaluate)
 
-    # 3 merges of the first round, too few for a fit, and 9 of the next three.
-    assert result.surrogates["step"].quality.n == 12
+    # 3 merges of the first round, too few for a fit, 9 of the next three, and a front.
+    lines = read_log(tmp_path / "evaluations.jsonl")
+    n_front = len({e.key for e in lines if e.role == "front"})
+    assert result.surrogates["step"].quality.n == 12 + n_front
     assert len(merges(tmp_path)) == 18
 
 
 def test_anchors_outside_the_box_are_made_up_for() -> None:
-    study = make_study(3)
+    study = make_study(3, surrogate="quadratic")
     inner = replace(study, bounds=dict.fromkeys("abc", (0.2, 1.0)))
 
     start = bayesian_round(inner, [], [])

@@ -13,6 +13,8 @@ from fakes import LOSS, ignore
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.log import open_log
+from mergekit_map.search.dense import non_dominated
+from mergekit_map.study.fitting import predict_utilities
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study, StudyResult
 
@@ -23,7 +25,7 @@ Value = Callable[[np.ndarray], float]
 def search(
     folder: Path, d: int, tasks: Mapping[str, tuple[Metric, Value]], **spec: Any
 ) -> tuple[StudyResult, np.ndarray]:
-    """Search ``d`` coefficients; returns the result and the front (k, d)."""
+    """Search ``d`` coefficients; returns the result and the predicted front (k, d)."""
     names = [f"model{i}" for i in range(d)]
     corners = {
         n: dict(zip(names, row, strict=True))
@@ -49,7 +51,10 @@ def search(
 
     with open_log(folder / "evaluations.jsonl") as log:
         result = run_study(study, evaluate, log, ignore)
-    return result, np.array([study.vector(c) for c in result.front])
+    front = np.array([study.vector(c) for c in result.front])
+    # Beside what was measured, and what another is only predicted to dominate.
+    predicted = predict_utilities(study, result.surrogates, front)
+    return result, front[non_dominated(predicted)]
 
 
 def bowl(*centre: float) -> Value:

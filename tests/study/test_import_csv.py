@@ -21,7 +21,7 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front_table import front_table
-from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
 from mergekit_map.study.import_csv import read_imported
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.outcome import found_front
@@ -70,6 +70,15 @@ def run(
 
 def logged(folder: Path) -> list[Evaluation]:
     return list(read_log(folder / "evaluations.jsonl"))
+
+
+def n_known(folder: Path, task: str = "near") -> int:
+    """Count the merges of which a value is known: a search fits them all in the end."""
+    return len({e.key for e in logged(folder) if e.task == task and not e.failed})
+
+
+def fitted(result: StudyResult) -> set[int]:
+    return {s.quality.n for s in result.surrogates.values()}
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -131,7 +140,7 @@ def test_imported_merges_take_the_place_of_as_many_new_ones(
 
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)
-    assert {s.quality.n for s in result.surrogates.values()} == {10}
+    assert fitted(result) == {10 + 1}
 
 
 def test_a_grid_stays_whole(tmp_path: Path) -> None:
@@ -142,7 +151,7 @@ def test_a_grid_stays_whole(tmp_path: Path) -> None:
         study_of(design="grid", evaluations=11), tmp_path / "run", evaluate, file
     )
 
-    assert {s.quality.n for s in result.surrogates.values()} == {9 + 5}
+    assert fitted(result) == {9 + 5 + 1}  # the chosen one, too
     assert any("grid chooses its own merges" in text for text in notices)
 
 
@@ -156,7 +165,7 @@ def test_more_imports_than_evaluations_leave_the_anchors_to_measure(
 
     assert {c for c, _ in evaluate.calls[:4]} == {(0, 0), (HALF, HALF)}
     assert len(evaluate.calls) == 2 * (2 + 1)
-    assert {s.quality.n for s in result.surrogates.values()} == {32}
+    assert fitted(result) == {2 + 30 + 1}
 
 
 def test_a_search_that_refines_itself_counts_all_that_is_imported(
@@ -235,9 +244,10 @@ def test_an_import_into_a_search_under_way_is_fitted_too(tmp_path: Path) -> None
 
     result, _ = run(study_of(), tmp_path / "run", evaluate, file)
 
-    # The design of a smaller number of new merges begins as the larger one did.
+    # All evaluations were used, so that at most another point is chosen.
     assert len(evaluate.calls) <= 2
-    assert {s.quality.n for s in result.surrogates.values()} == {15}
+    assert fitted(result) == {n_known(tmp_path / "run")}
+    assert n_known(tmp_path / "run") >= 10 + 5 + 1
 
 
 def test_a_bayesian_search_draws_its_own_merges_beside_the_imported(
@@ -250,7 +260,7 @@ def test_a_bayesian_search_draws_its_own_merges_beside_the_imported(
     result, notices = run(study, tmp_path / "run", evaluate, file)
 
     assert any("bayesian chooses its own merges" in text for text in notices)
-    assert {s.quality.n for s in result.surrogates.values()} == {11 + 5}
+    assert fitted(result) == {11 + 5 + 1}
     assert len(evaluate.calls) == 2 * (11 + 1)
 
 
@@ -282,6 +292,7 @@ def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
         study_of(remeasure=3),
         bounds={"x": (0.0, corner["x"]), "y": (corner["y"], 1.0)},
         anchors={"corner": corner},
+        select=SelectSpec(prefer={"near": 1.0}),
     )
     row = {**corner, "near": bowl(corner, "near") + 1e-3, "far": bowl(corner, "far")}
     file = write_csv(tmp_path / "measured.csv", [row])
@@ -291,7 +302,10 @@ def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
     front = found_front(study, result, logged(tmp_path / "run"))
     (point,) = (p for p in front.points if p.coefficients == corner)
     assert point.measured["near"].value == bowl(corner, "near")
-    # What was fitted stays what it was, so that going on changes nothing.
+    assert result.surrogates["near"].predict(study.vectors([corner])) == pytest.approx(
+        bowl(corner, "near"), abs=5e-4
+    )
+    # Going on changes nothing.
     again, _ = run(study, tmp_path / "run", measured_bowl)
     assert again.front == result.front
 
@@ -327,8 +341,9 @@ def test_a_failed_measurement_is_no_reason_to_refuse_an_import(tmp_path: Path) -
 
     result, _ = run(study_of(), tmp_path / "run", failing, file)
 
-    assert result.surrogates["near"].quality.n == 10
-    assert result.surrogates["far"].quality.n == 9
+    for task, surrogate in result.surrogates.items():
+        assert surrogate.quality.n == n_known(tmp_path / "run", task)
+    assert n_known(tmp_path / "run", "near") == n_known(tmp_path / "run", "far") + 1
 
 
 def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> None:
@@ -338,7 +353,7 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
     result, notices = run(study_of(), tmp_path / "run", measured_bowl, file)
 
     assert any("1 imported merges lie outside the bounds" in text for text in notices)
-    assert {s.quality.n for s in result.surrogates.values()} == {10}
+    assert fitted(result) == {n_known(tmp_path / "run") - 1} == {10 + 1}
     assert logged(tmp_path / "run")[9].coefficients == {"x": 2.0, "y": 0.0}
 
 
@@ -380,13 +395,16 @@ def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
     study = study_of(remeasure=3)
     with open_log(tmp_path / "evaluations.jsonl") as log:
         result = run_study(study, measured_bowl, log, ignore)
-        text = front_table(found_front(study, result, log))
+        front = found_front(study, result, log)
+        text = front_table(front)
     (tmp_path / "front.csv").write_text(text)
 
     found = read_imported(tmp_path / "front.csv", study)
 
-    measured = {e.key: e.value for e in logged(tmp_path) if e.role == "front"}
+    points = {merge_key(p.coefficients) for p in front.points}
+    measured = {e.key: e.value for e in logged(tmp_path) if e.key[0] in points}
     assert {e.key: e.value for e in found} == measured
+    assert len(measured) >= 2 * 3
     assert {e.stderr for e in found} == {0.01}
     assert {e.role for e in found} == {"imported"}
 

@@ -339,7 +339,7 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
 
 
 def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
-    study = make_study()
+    study = make_study(surrogate="quadratic")
     result = run(study, tmp_path, measuring(own_corner))
 
     log = list(read_log(tmp_path / "evaluations.jsonl"))
@@ -389,7 +389,7 @@ def test_one_model_has_nothing_to_be_merged_with() -> None:
 
 
 def test_too_few_evaluations_for_a_pair_are_refused() -> None:
-    problems = search_problems(make_study(evaluations=5))
+    problems = search_problems(make_study(evaluations=5, surrogate="quadratic"))
 
     assert [p.key for p in problems] == [("map", "search", "evaluations")]
 

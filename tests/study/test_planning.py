@@ -55,11 +55,14 @@ def roles(folder: Path) -> list[str]:
     return [e.role for e in read_log(folder / "evaluations.jsonl")]
 
 
-def test_refinement_stops_when_the_front_is_as_predicted(tmp_path: Path) -> None:
-    run(study_of(evaluations=40, refine=True), tmp_path, landscape())
+@pytest.mark.parametrize("surrogate", ["auto", "quadratic"])
+def test_refinement_stops_when_the_front_is_as_predicted(
+    surrogate: str, tmp_path: Path
+) -> None:
+    run(study_of(evaluations=40, surrogate=surrogate), tmp_path, landscape())
 
-    # One round of a merge per coefficient shows that the quadratic is exact.
-    assert roles(tmp_path).count("refinement") == 2 * 2
+    # A few rounds show that the quadratic is exact.
+    assert 2 * 2 <= roles(tmp_path).count("refinement") <= 2 * 6
     assert len(roles(tmp_path)) < 2 * 20
 
 
@@ -114,13 +117,13 @@ def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
 
 
 def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> None:
-    run(study_of(evaluations=8), tmp_path, landscape())
+    run(study_of(evaluations=8, refine=False), tmp_path, landscape())
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines(keepends=True)
     bare = [line.split(', "gradient"')[0].rstrip("}\n") + "}\n" for line in lines]
     (tmp_path / "evaluations.jsonl").write_text("".join(bare))
     again = landscape()
 
-    run(study_of(evaluations=8, gradients=True), tmp_path, again)
+    run(study_of(evaluations=8, gradients=True, refine=False), tmp_path, again)
 
     assert len(again.calls) >= 2 * 8
 
@@ -144,7 +147,7 @@ def logged(points: np.ndarray) -> list[Evaluation]:
 
 
 def test_a_d_optimal_design_builds_on_the_log() -> None:
-    study = study_of(evaluations=10, design="d_optimal")
+    study = study_of(evaluations=10, design="d_optimal", refine=False)
     known = np.random.default_rng(0).uniform(size=(4, 2))
 
     planned = np.array([study.vector(c) for _, c in design(study, logged(known))])
@@ -173,12 +176,18 @@ def test_merges_outside_the_box_are_not_built_on() -> None:
     assert planned.max() <= 1
 
 
+PLAIN = {"evaluations": 5, "surrogate": "quadratic"}
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"evaluations": 5}, r"6 parameters and needs 6 evaluations, but only 5"),
-        ({"evaluations": 5}, r"at least 1 more.*surrogate: regularized"),
-        ({"evaluations": 2, "gradients": True}, r"needs 3 evaluations, but only 2"),
+        (PLAIN, r"6 parameters and needs 6 evaluations, but only 5"),
+        (PLAIN, r"at least 1 more.*surrogate: regularized"),
+        (
+            {**PLAIN, "evaluations": 2, "gradients": True},
+            r"needs 3 evaluations, but only 2",
+        ),
         ({"evaluations": 2, "surrogate": "regularized"}, r"needs 3 .*at least 1 more$"),
     ],
 )
@@ -188,7 +197,7 @@ def test_says_what_is_missing(spec: dict[str, Any], message: str) -> None:
 
 
 def test_a_task_without_derivatives_needs_as_many_merges_as_ever() -> None:
-    study = study_of(evaluations=5, gradients=True)
+    study = study_of(**PLAIN, gradients=True)
     rough = replace(study.tasks["b"], differentiable=False)
 
     with pytest.raises(DesignError, match="needs 6 evaluations"):

@@ -1,0 +1,112 @@
+"""Gains of hypervolume, against volumes that are counted box by box."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.gain import choose_by_gain, gained, gains
+
+BELOW = -0.1  # the corner that volumes are counted from
+
+
+def volume(Y: FloatArray) -> float:
+    """Count the union of the boxes below the rows of Y (n, m), by inclusion."""
+    total = 0.0
+    for size in range(1, len(Y) + 1):
+        for rows in combinations(range(len(Y)), size):
+            sides = np.maximum(Y[list(rows)].min(axis=0) - BELOW, 0)
+            total += (-1) ** (size + 1) * float(sides.prod())
+    return total
+
+
+def some(n: int, m: int, seed: int = 0) -> FloatArray:
+    return np.random.default_rng([n, m, seed]).uniform(-0.3, 1.2, size=(n, m))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_a_gain_is_the_volume_with_a_merge_less_that_without(m: int, n: int) -> None:
+    known = some(n, m)
+    Y = np.vstack([some(5, m, seed=1), np.full(m, 1.3)])
+
+    found = gains(Y, known)
+
+    expected = [volume(np.vstack([known, row])) - volume(known) for row in Y]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert expected[-1] > 0
+
+
+def test_the_end_of_a_front_adds_something() -> None:
+    middle = np.array([[0.5, 0.5]])
+
+    assert gains(np.array([[1.0, 0.0], [0.0, 1.0]]), middle) == pytest.approx(
+        [0.5 * 0.1] * 2
+    )
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_the_more_is_known_the_less_is_gained(m: int) -> None:
+    Y = some(6, m)
+    for seed in range(10):
+        known = some(6, m, seed)
+        growing = [gains(Y, known[:k]) for k in range(7)]
+        assert (np.diff(growing, axis=0) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_the_greedy_choice_is_nearly_the_best_of_all(m: int) -> None:
+    for seed in range(5):
+        Y, known = some(7, m, seed), some(2, m, seed + 10)
+        before = volume(known)
+
+        chosen = choose_by_gain(Y, known, 3)
+
+        reached = volume(np.vstack([known, Y[chosen]])) - before
+        best = max(
+            volume(np.vstack([known, Y[list(rows)]])) - before
+            for rows in combinations(range(7), 3)
+        )
+        # Nemhauser, Wolsey and Fisher, of what is submodular and only grows.
+        assert reached >= (1 - 1 / np.e) * best - 1e-12
+        assert reached >= gains(Y, known).max()
+
+
+def test_each_choice_is_the_best_after_those_before_it() -> None:
+    Y, known = some(8, 2), some(1, 2)
+
+    chosen = choose_by_gain(Y, known, 8)
+
+    assert sorted(chosen) == list(range(8))
+    for k, row in enumerate(chosen):
+        worth = gains(Y, np.vstack([known, Y[chosen[:k]]]))
+        left = [i for i in range(8) if i not in chosen[:k]]
+        assert worth[row] == worth[left].max()
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 4), (9, 4), (3, 0)])
+def test_no_more_are_chosen_than_there_are(count: int, n: int) -> None:
+    assert len(choose_by_gain(some(n, 2), some(2, 2), count)) == min(count, n)
+
+
+def test_a_gain_is_told_as_a_share() -> None:
+    known = np.array([[0.4, 0.4]])
+    better = np.array([[0.9, 0.4]])
+
+    assert gained(better, known) == pytest.approx(1.0 / 0.5 - 1)
+    assert gained(known, better) == 0
+    assert gained(known, np.empty((0, 2))) >= 0
+
+
+def test_with_many_tasks_the_farthest_merge_is_worth_most() -> None:
+    known, Y = some(3, 7), some(5, 7, seed=1)
+
+    found = gains(Y, known)
+
+    expected = [min(np.linalg.norm(y - row) for row in known) for y in Y]
+    np.testing.assert_allclose(found, expected)
+    again = choose_by_gain(np.vstack([known, Y]), known, 5)
+    assert sorted(again) == list(range(3, 8))
