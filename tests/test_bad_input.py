@@ -207,6 +207,22 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "search", {"strategy": "bayesian", "design": "grid"}),
         r"map\.search: bayesian draws its own merges; remove 'design'",
     ),
+    "a box that grows for a strategy that cannot": (
+        put("map", "search", {"strategy": "nested", "bounds": "auto"}),
+        r"map\.search: 'bounds: auto' needs merges that are chosen one after the other",
+    ),
+    "a box that grows on a grid": (
+        put("map", "search", {"design": "grid", "bounds": {"a": "auto"}}),
+        r"map\.search: 'bounds: auto' needs .*without a grid",
+    ),
+    "a box that grows in one go": (
+        put("map", "search", {"refine": False, "bounds": "auto"}),
+        r"map\.search: 'bounds: auto' needs .*without 'refine: false'; remove what",
+    ),
+    "a box in words": (
+        put("map", "search", {"bounds": "wide"}),
+        r"map\.search\.bounds.*'auto'",
+    ),
     "order of no nesting": (
         put("map", "search", {"order": ["a", "b"]}),
         r"map\.search: 'order' is what nested merges.*add 'strategy: nested'",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +58,7 @@ from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import spread
 from mergekit_map.steps.project import Project, finished_project
 from mergekit_map.study.measuring import matching
-from mergekit_map.study.study import Reporter
+from mergekit_map.study.study import Reporter, Study
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +73,11 @@ class _Search:
     opponents: int  # merges of all of them
     baselines: int  # merges
     steps: int  # of AdaMerging
+
+    @property
+    def study(self) -> Study:
+        """Give what was searched, in the box that the search ended with."""
+        return replace(self.project.study(), bounds=self.front.coefficients)
 
     @property
     def merges(self) -> int:
@@ -148,7 +153,7 @@ def _search(
 
 
 def _cost_in_words(search: _Search) -> str:
-    study = search.project.study()
+    study = search.study
     known = matching(study, read_log(search.run.log))
     pace = sum(
         statistics.median(e.seconds for e in known if e.task == task)
@@ -166,7 +171,7 @@ def _cost_in_words(search: _Search) -> str:
 def _compare(
     search: _Search, spec: ComparisonSpec, reporter: Reporter, *, percent: bool
 ) -> ComparedRun:
-    project, study, m = search.project, search.project.study(), len(search.front.tasks)
+    project, study, m = search.project, search.study, len(search.front.tasks)
     total = search.merges * m + search.steps
     with open_log(search.run.log) as log:
         bench = Bench(search.run, log, reporter.progress, total)
@@ -212,7 +217,7 @@ def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
     if search.front.groups:
         return RSquared({}, math.nan, math.nan)
     surrogates = read_record(search.run.surrogates, Surrogates, "surrogates")
-    return r_squared_scores(search.project.study(), contest, surrogates.values())
+    return r_squared_scores(search.study, contest, surrogates.values())
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

@@ -75,6 +75,7 @@ class PerplexityTask(_Strict):
 
 
 Bounds = tuple[Float, Float]
+AutoBounds = Bounds | Literal["auto"]
 Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
 
 
@@ -160,8 +161,9 @@ class SearchSpec(_Strict):
     evaluations: Annotated[Int, Field(ge=1)] | None = None
     """Merges to evaluate, anchors included; by default (N+1)(N+2) for N
     coefficients."""
-    bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
-    """Of all coefficients, or a mapping from coefficient to bounds."""
+    bounds: AutoBounds | dict[str, AutoBounds] = (0.0, 1.0)
+    """Of all coefficients, or a mapping from coefficient to bounds. `auto` begins with
+    `[0, 1]` and grows where merges measured beyond an end are better."""
     seed: Annotated[Int, Field(ge=0)] = 0
     """Of the design, and of mergekit's random methods unless `--random-seed` says
     otherwise."""
@@ -186,11 +188,20 @@ class SearchSpec(_Strict):
             return self.strategy == "map" and self.design != "grid"
         return self.refine
 
+    def bounds_of(self, name: str) -> AutoBounds:
+        """Give the bounds of a coefficient."""
+        if isinstance(self.bounds, dict):
+            return self.bounds.get(name, (0.0, 1.0))
+        return self.bounds
+
     @field_validator("bounds")
     @classmethod
-    def _bounds(cls, value: Bounds | dict[str, Bounds]) -> Bounds | dict[str, Bounds]:
+    def _bounds(
+        cls, value: AutoBounds | dict[str, AutoBounds]
+    ) -> AutoBounds | dict[str, AutoBounds]:
         for bounds in value.values() if isinstance(value, dict) else [value]:
-            _rising(bounds)
+            if bounds != "auto":
+                _rising(bounds)
         return value
 
     @model_validator(mode="after")
@@ -204,6 +215,13 @@ class SearchSpec(_Strict):
             raise ValueError(
                 f"'refine' is for 'strategy: map', but {self.strategy!r} chooses its "
                 "merges itself; remove one of them"
+            )
+        given = self.bounds.values() if isinstance(self.bounds, dict) else [self.bounds]
+        if "auto" in given and not self.refines:
+            raise ValueError(
+                "'bounds: auto' needs merges that are chosen one after the other, by "
+                "'strategy: map' without a grid and without 'refine: false'; remove "
+                "what stands against it, or give bounds as numbers"
             )
         if self.strategy == "bayesian" and "design" in self.model_fields_set:
             raise ValueError(

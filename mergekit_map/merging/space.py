@@ -226,9 +226,7 @@ def _identifiable(
 
 
 def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Problem]]:
-    given = search.bounds
-    if not isinstance(given, dict):
-        return np.array([given] * len(names), dtype=np.float64), []
+    given = search.bounds if isinstance(search.bounds, dict) else {}
     problems = [
         Problem(
             ("map", "search", "bounds", name),
@@ -237,7 +235,9 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
         for name in given
         if name not in names
     ]
-    return np.array([given.get(n, (0.0, 1.0)) for n in names], dtype=float), problems
+    ends = [search.bounds_of(name) for name in names]
+    first = [(0.0, 1.0) if end == "auto" else end for end in ends]
+    return np.array(first, dtype=np.float64), problems
 
 
 def put(config: Any, place: KeyPath, value: Any) -> None:

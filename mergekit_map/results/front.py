@@ -22,7 +22,7 @@ from typing_extensions import Self, TypeAliasType
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.differences import Differences
-from mergekit_map.results.quality import Border, Ending, Fit
+from mergekit_map.results.quality import Border, Ending, Fit, Growth
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.arrays import FloatArray, finite
 
@@ -161,6 +161,8 @@ class Front(Record):
     """How well differences are known, by task; of merges measured on the same items."""
     border: tuple[Border, ...] = ()
     """Ends of the box at which points lie, and beyond which better ones may."""
+    growth: tuple[Growth, ...] = ()
+    """Ends of the box that the search moved, or tried to."""
     select: SelectSpec = SelectSpec()
     """What the point was chosen by."""
     reason: Line
@@ -206,7 +208,7 @@ class Front(Record):
         for anchor in content["anchors"]:
             anchor["coefficients"] = anchor["coefficients"] or nowhere
         content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
-        later = {"differences", "border"}
+        later = {"differences", "border", "growth"}
         return {k: v for k, v in content.items() if v or k not in later}
 
     @property

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from mergekit_map.results.dominance import Ahead
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.quality import Border
+from mergekit_map.results.quality import Border, Growth
 from mergekit_map.results.verdicts import (
     AnchorCompared,
     AtBorder,
+    BoxGrew,
     Held,
     Miss,
     PoorFit,
@@ -37,6 +38,8 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
             yield _poor_fit(front, verdict)
         case AtBorder(border):
             yield _at_border(front, border)
+        case BoxGrew(growth):
+            yield from _box_grew(front, growth)
         case AnchorCompared():
             yield from _anchor(front, verdict)
         case Held():
@@ -123,6 +126,22 @@ def _at_border(front: Front, border: Border) -> str:
         f"{border.end:.4g} for {name}: searching to {border.beyond:.4g} would gain "
         f"about {100 * border.gain:.2g} % of the hypervolume, as the surrogates go on."
     )
+
+
+def _box_grew(front: Front, growth: Growth) -> Iterator[str]:
+    name = growth.coefficient
+    if growth.end != growth.start:
+        lower, upper = front.coefficients[name]
+        yield (
+            f"The box grew to [{lower:.4g}, {upper:.4g}] for {name}, as merges "
+            f"measured beyond {growth.start:.4g} were better."
+        )
+    if growth.tried is not None:
+        yield (
+            f"The box does not go beyond {growth.end:.4g} for {name}: better merges "
+            f"were predicted there, but the one measured at {growth.tried:.4g} did not "
+            "bear that out."
+        )
 
 
 def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mergekit_map.results.dominance import Ahead, Family
 from mergekit_map.results.front import Front, Merge, Readings
-from mergekit_map.results.quality import Border
+from mergekit_map.results.quality import Border, Growth
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff
@@ -77,7 +77,16 @@ class AtBorder:
     border: Border
 
 
-Verdict: TypeAlias = TradeOff | PoorFit | AtBorder | AnchorCompared | Held | Ahead
+@dataclass(frozen=True)
+class BoxGrew:
+    """The search moved an end of its box, or measured in vain beyond it."""
+
+    growth: Growth
+
+
+Verdict: TypeAlias = (
+    TradeOff | PoorFit | AtBorder | BoxGrew | AnchorCompared | Held | Ahead
+)
 
 
 def judge(front: Front) -> list[Verdict]:
@@ -98,6 +107,7 @@ def judge(front: Front) -> list[Verdict]:
             front.stderrs(front.points, "predicted"),
         ),
         *(found for task in front.tasks for found in _on_fit(front, task)),
+        *map(BoxGrew, front.growth),
         *map(AtBorder, front.border),
         *(_on_anchor(family, anchor, known) for anchor in front.anchors),
         _on_prediction(front),

@@ -129,7 +129,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     one, other = (group.label for group in pair)
     tasks = pair_tasks(study, pair)
     common = study.search.bounds
-    shared = (0.0, 1.0) if isinstance(common, dict) else common
+    shared = common if isinstance(common, tuple) else (0.0, 1.0)
     empty = [label for label, merge in study.anchors.items() if not any(merge.values())]
     corners = dict.fromkeys(empty, (0.0, 0.0))
     corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
@@ -16,6 +17,7 @@ from mergekit_map.results.surrogates import predict
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.ending import end_search
 from mergekit_map.study.fitting import fit_surrogates
+from mergekit_map.study.growing import Box, growth_of, settled
 from mergekit_map.study.measuring import Plan, matching, measure
 from mergekit_map.study.nested import run_nested
 from mergekit_map.study.planning import next_round, wanted_evaluations
@@ -45,6 +47,7 @@ def run_study(
     rounds: list[list[Candidate]] = []
     before, front = 0, study.search.remeasure + 1
     most = wanted_evaluations(study) if study.search.refines else 0
+    box = Box(study, study)
 
     def measure_all(
         planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
@@ -62,14 +65,16 @@ def run_study(
 
     while True:
         known = _known_to(study, log, rounds)
+        box = settled(box, rounds, known)
         refined = bool(rounds) and study.search.refines
-        surrogates = fit_surrogates(study, known) if refined else {}
-        planned = next_round(study, rounds, known, surrogates)
+        surrogates = fit_surrogates(box.study, known) if refined else {}
+        planned = next_round(box.study, rounds, known, surrogates, box.refused)
         if not planned:
             break
         measure_all(planned, surrogates)
         rounds.append(planned)
-    return end_search(study, rounds, known, measure_all)
+    result = end_search(box.study, rounds, known, measure_all)
+    return replace(result, bounds=box.study.bounds, growth=growth_of(box))
 
 
 def _foretell(

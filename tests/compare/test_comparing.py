@@ -293,6 +293,21 @@ def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     assert f"The tables are in {tmp_path / 'both'}" in output
 
 
+def test_others_search_the_box_that_a_search_ended_with(
+    compared: Compared, tmp_path: Path
+) -> None:
+    run = copied(compared, tmp_path)
+    front = json.loads((run / "front.json").read_text())
+    front["coefficients"]["b"] = [0.0, 1.4]
+    (run / "front.json").write_text(json.dumps(front))
+
+    compare(run, more=("--opponents", "random"))
+
+    drawn = [line for line in lines(run) if line["role"] == "opponent"]
+    assert any(line["coefficients"]["b"] > 1 for line in drawn)
+    assert all(line["coefficients"]["a"] <= 1 for line in drawn)
+
+
 def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> None:
     unknown = compare(compared.run, more=("--opponents", "moad"), code=2)
     missing = compare(compared.run, tmp_path / "elsewhere", code=2)

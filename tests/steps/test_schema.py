@@ -51,6 +51,7 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
     "no such strategy": (["map", "search", "strategy"], "grid"),
     "an evaluation too few": (["map", "search", "evaluations"], 0),
     "half a box": (["map", "search", "bounds"], [0]),
+    "bounds in other words": (["map", "search", "bounds"], "wide"),
     "a metric without a task": (["map", "tasks", "code"], {"metric": "acc"}),
     "a task that lacks its metric": (["map", "tasks", "code"], {"lm_eval": "gsm8k"}),
     "a misspelt option of a task": (["map", "tasks", "math", "limti"], 5),
@@ -92,6 +93,13 @@ def test_takes_the_configuration_of_the_demo(
     validator: jsonschema.Draft202012Validator, tmp_path: Path
 ) -> None:
     validator.validate(yaml.safe_load(demo_config(Family(tmp_path))))
+
+
+@pytest.mark.parametrize("bounds", ["auto", {"low": "auto", "high": [0, 2]}])
+def test_takes_bounds_that_grow(
+    bounds: Any, validator: jsonschema.Draft202012Validator, config: Any
+) -> None:
+    validator.validate(changed(config, ["map", "search", "bounds"], bounds))
 
 
 @pytest.mark.parametrize("case", WRONG)
