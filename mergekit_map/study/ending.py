@@ -69,7 +69,8 @@ def end_search(
     merges = [study.named(row) for row in front]
     ending = None
     if study.search.refines:
-        ending = ending_of(study, rounds, surrogates, wanted_evaluations(study))
+        allowed = wanted_evaluations(study)
+        ending = ending_of(study, rounds, known, surrogates, allowed)
     return StudyResult(surrogates, merges, selected, ending=ending)
 
 

@@ -82,6 +82,7 @@ def refinement_round(
 def ending_of(
     study: Study,
     rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
     surrogates: Mapping[str, Surrogate],
     allowed: int,
 ) -> Ending:
@@ -94,6 +95,7 @@ def ending_of(
         evaluations=spent,
         allowed=allowed,
         trusted=spent < allowed,
+        quiet=n_quiet_rounds(rounds, known),
         error=float(errors.max()),
         task=list(surrogates)[int(errors.argmax())],
         hope=gained(scaled + front.errors, scaled),
