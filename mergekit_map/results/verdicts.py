@@ -92,6 +92,7 @@ class BoxGrew:
     growth: Growth
 
 
+@dataclass(frozen=True)
 class Ended:
     """Why the search ended, and how well the front is known."""
 
