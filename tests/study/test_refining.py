@@ -1,4 +1,4 @@
-"""Which merge is measured next, and when no more is: on predictions that are made up."""
+"""Which merge is measured next, and when no more is, on predictions made up here."""
 
 from __future__ import annotations
 
