@@ -151,37 +151,41 @@ def _promise(
     None where it promises nothing that is worth a merge.
     """
 
-    def cautious(X: FloatArray) -> FloatArray:
-        errors = np.column_stack([s.stderr(X) for s in surrogates.values()])
-        # Where nobody knows how wrong predictions are, they promise nothing.
-        errors = np.nan_to_num(errors, nan=np.inf)
-        return predict_utilities(study, surrogates, X) - errors
-
     axis, moved = [*study.bounds].index(end.name), _moved(study, end)
     near, far = (part.box[axis, int(end.upper)] for part in (study, moved))
     strip = study.box
     strip[axis] = sorted((near, far))
-    points = sketch_front(cautious, strip)
+    points = sketch_front(lambda X: _cautious(study, surrogates, X), strip)
     points = points[np.abs(points[:, axis] - near) > _NEAR]
     # What the box has nearest to the strip, so that nothing is gained by its gaps.
     border = points.copy()
     border[:, axis] = near
-    Y = predict_utilities(study, surrogates, np.vstack([front, border]))
-    hoped = cautious(points)
-    ahead = _ahead(hoped, Y)
+    Y = _cautious(study, surrogates, np.vstack([front, border]))
+    hoped = _cautious(study, surrogates, points)
+    worst = _worst(study, surrogates, Y[: len(front)])
+    ahead = np.where((hoped > worst).all(axis=1), _ahead(hoped, Y), 0.0)
     if not (ahead > 0).any():
         return None
-    worst = _worst(study, surrogates, Y[: len(front)])
     gain = hypervolume_gain(Y - worst, hoped - worst)
     return _Promise(gain, points[int(ahead.argmax())]) if gain >= _WORTH else None
+
+
+def _cautious(
+    study: Study, surrogates: Mapping[str, Surrogate], X: FloatArray
+) -> FloatArray:
+    """Predict all tasks one standard error worse, at the rows of X (k, d); (k, m)."""
+    errors = np.column_stack([s.stderr(X) for s in surrogates.values()])
+    # Where nobody knows how wrong predictions are, they promise nothing.
+    errors = np.nan_to_num(errors, nan=np.inf)
+    return predict_utilities(study, surrogates, X) - errors
 
 
 def _worst(
     study: Study, surrogates: Mapping[str, Surrogate], front: FloatArray
 ) -> FloatArray:
-    """Give what a front (k, m) and the anchors are better than, as predicted; (m,)."""
+    """Give what a front (k, m) and the anchors are better than, with caution; (m,)."""
     X = study.vectors(study.anchors.values())
-    there = predict_utilities(study, surrogates, X[study.contains(X)])
+    there = _cautious(study, surrogates, X[study.contains(X)])
     return np.asarray(np.vstack([front, there]).min(axis=0))
 
 
@@ -204,13 +208,17 @@ def _confirmed(
     tried = _measured(study, [e for e in known if e.key[0] == merge_key(merge)])
     if not len(tried):
         return False
-    inside = [e for e in known if study.contains(study.vectors([e.coefficients])).all()]
+    within = [e for e in known if study.contains(study.vectors([e.coefficients])).all()]
     surrogates = fit_surrogates(_moved(study, end), known)
     front = sketch_front(lambda X: predict_utilities(study, surrogates, X), study.box)
-    there = predict_utilities(study, surrogates, front)
-    if _ahead(tried, np.vstack([there, _measured(study, inside)]))[0] <= 0:
-        return False
-    return _promise(study, end, surrogates, front) is not None
+    inside = np.vstack(
+        [predict_utilities(study, surrogates, front), _measured(study, within)]
+    )
+    as_measured = _ahead(tried, inside)
+    fitted, best = (
+        _cautious(study, surrogates, X) for X in (study.vectors([merge]), front)
+    )
+    return bool(as_measured[0] > 0 and _ahead(fitted, best)[0] > 0)
 
 
 def _measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
