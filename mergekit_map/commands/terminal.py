@@ -104,11 +104,12 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
     """Print points of a front, the anchors, the fits and the verdicts.
 
     Shown is what was measured, what was chosen, and about n_points that show the whole.
+    A point that is recommended has a star.
     """
     console = Console()
     shown = _shown_points(front, n_points)
-    title = f"Anchors, and {len(shown)} of the front's {len(front.points)} points"
-    table = new_table(title)
+    console.print(Text(_title(front, shown)))
+    table = new_table()
     table.add_column("merge", no_wrap=True)
     for name in front.coefficients:
         table.add_column(Text(name), justify="right")
@@ -121,6 +122,7 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
     for index in shown:
         chosen = index == front.selected
         label = f"{index} chosen" if chosen else f"{index}"
+        label += " *" if index in front.recommended else ""
         style = "bold" if chosen else ""
         _add_merge(table, front, front.points[index], label, style=style)
     console.print(table)
@@ -130,13 +132,25 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
         fit = about.fit
         console.print(
             Text(
-                f"{task}: R² {_number(fit.r2)} on the {fit.n} fitted merges, "
+                f"{task}: {fit.kind}, R² {_number(fit.r2)} on {fit.n} fitted merges, "
                 f"{_number(fit.loo_r2)} left out one by one"
             )
         )
     console.print()
     for sentence in front.verdicts:
         console.print(Text(sentence))
+
+
+def _title(front: Front, shown: Sequence[int]) -> str:
+    lines = [
+        f"Anchors, and {len(shown)} of the front's {len(front.points)} points",
+        "A row is what is predicted, 'measured' below it what was measured there",
+    ]
+    if front.recommended:
+        lines.append(
+            "* recommended: measured, no measured merge is better on every task"
+        )
+    return "\n".join(lines)
 
 
 def _shown_points(front: Front, n_points: int) -> list[int]:

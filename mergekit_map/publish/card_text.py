@@ -77,14 +77,17 @@ def front_section(front: Front) -> str:
     shown = spread(front.utilities(front.points, "predicted"), _N_SHOWN)
     for index, point in enumerate(front.points):
         label = f"{index} (this one)" if index == front.selected else str(index)
+        label += ", recommended" if index in front.recommended else ""
         if index in shown or index == front.selected:
             predicted.append(_merge_row(label, point, front, "predicted"))
         if any(point.is_measured(task) for task in tasks):
             measured.append(_merge_row(label, point, front, "measured"))
+    meaning = ", recommended where no measured merge is better on every task"
+    recommended = meaning if front.recommended else ""
     return "\n\n".join(
         [
             f"![Predicted and measured merges, task against task]({PICTURE})",
-            "As measured; a number is a point of the front:",
+            f"As measured; a number is a point of the front{recommended}:",
             _table(header, measured),
             "<details><summary>The front, as predicted</summary>",
             _table(header, predicted),

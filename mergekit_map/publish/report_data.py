@@ -19,7 +19,9 @@ from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.surfaces import Surfaces
 from mergekit_map.results.choosing import judged, preference
 from mergekit_map.results.finished import FinishedSearch
+from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, Front, Merge, Reading, Task
+from mergekit_map.results.verdict_words import foretellings_in_words
 from mergekit_map.version import __version__
 
 
@@ -43,7 +45,11 @@ def report_content(
         "order": front.order,
         "tasks": [_task(name, about) for name, about in front.tasks.items()],
         "points": [
-            {**_readings(front, point), "recipe": run.folder.read_recipe(index)}
+            {
+                **_readings(front, point),
+                "recipe": run.folder.read_recipe(index),
+                "recommended": index in front.recommended,
+            }
             for index, point in enumerate(front.points)
         ],
         "anchors": [_anchor(front, anchor) for anchor in front.anchors],
@@ -51,6 +57,7 @@ def report_content(
         "reason": front.reason,
         "start": _start(front),
         "verdicts": judged(front).verdicts,
+        "tested": _tested(front),
         "surfaces": _surfaces(surfaces),
         "merges": [_merge(merge) for merge in merges],
     }
@@ -121,6 +128,34 @@ def _start(front: Front) -> dict[str, object] | None:
         "limits": [str(limits.get(task, "")) for task in front.tasks],
         "scalarization": select.scalarization,
     }
+
+
+def _tested(front: Front) -> dict[str, object]:
+    """Hold what was predicted before measuring against what was measured."""
+    found, place = list(foretellings(front)), list(front.tasks)
+    held = sum(test.held for test in found)
+    return {
+        "words": foretellings_in_words(held, len(found)) if found else "",
+        "rows": [
+            {
+                "merge": _called(front, test.merge),
+                "task": place.index(test.task),
+                "foretold": (test.foretold.value, test.foretold.stderr),
+                "measured": (test.measured.value, test.measured.stderr),
+                "errors": test.errors,
+                "held": test.held,
+            }
+            for test in found
+        ],
+    }
+
+
+def _called(front: Front, merge: Merge) -> str:
+    """Call a merge by its number on the front, or by its weights."""
+    for index, point in enumerate(front.points):
+        if point is merge:
+            return f"point {index}"
+    return merge.label or merge.weights
 
 
 def _surfaces(surfaces: Surfaces) -> dict[str, object]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
-from mergekit_map.results.front import KINDS, Front
+from mergekit_map.results.front import KINDS, UNKNOWN, Front
+
+_PARTS = ("value", "stderr")
 
 
 def front_table(front: Front) -> str:
@@ -16,15 +18,23 @@ def front_table(front: Front) -> str:
         f"{task} {kind} {part}"
         for task in front.tasks
         for kind in KINDS
-        for part in ("value", "stderr")
+        for part in _PARTS
     ]
-    writer.writerow(["point", "selected", *front.coefficients, *header])
+    added = [f"{task} foretold {part}" for task in front.tasks for part in _PARTS]
+    header = ["point", "selected", *front.coefficients, *header]
+    writer.writerow([*header, "recommended", *added])
     for index, point in enumerate(front.points):
         readings = [
             point.readings(kind)[task] for task in front.tasks for kind in KINDS
         ]
-        values = [part for r in readings for part in (r.value, r.stderr)]
+        known = point.foretold or {}
+        foretold = [known.get(task, UNKNOWN) for task in front.tasks]
+        values, before = (
+            [part for r in some for part in (r.value, r.stderr)]
+            for some in (readings, foretold)
+        )
         coefficients = [point.coefficients[name] for name in front.coefficients]
         chosen = int(index == front.selected)
-        writer.writerow([index, chosen, *coefficients, *values])
+        recommended = int(index in front.recommended)
+        writer.writerow([index, chosen, *coefficients, *values, recommended, *before])
     return buffer.getvalue()

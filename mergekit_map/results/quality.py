@@ -52,6 +52,11 @@ class Fit(Frozen):
         return cls.model_validate(known)
 
 
+def n_safe(d: int) -> int:
+    """Give how many merges, measured in d coefficients, a front needs at least."""
+    return 2 * (d + 1)
+
+
 class Border(Frozen):
     """An end of the searched box at which points of the front lie."""
 
@@ -76,6 +81,8 @@ class Ending(Frozen):
     """As many as it might have."""
     trusted: bool
     """Whether it stopped because the last rounds taught nothing."""
+    quiet: int = Field(0, ge=0)
+    """How many of the last rounds came out as predicted."""
     error: float = Field(ge=0)
     """The largest standard error on the front, as a share of a task's range there."""
     task: Line

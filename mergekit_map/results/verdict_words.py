@@ -6,20 +6,26 @@ import math
 from collections.abc import Iterator, Sequence
 
 from mergekit_map.results.dominance import Ahead
+from mergekit_map.results.foretold import NOMINAL, STDERRS, foretold
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.quality import Border
+from mergekit_map.results.quality import Border, Ending, n_safe
 from mergekit_map.results.verdicts import (
     AnchorCompared,
     AtBorder,
+    Ended,
+    FewMerges,
+    Foretellings,
     Held,
     Miss,
     PoorFit,
     Verdict,
-    foretold,
     judge,
 )
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff
 from mergekit_map.words import listed, number_in_words
+
+# Share of the hypervolume that is worth asking for more evaluations.
+_WORTH_MORE = 0.005
 
 
 def verdicts_in_words(front: Front) -> tuple[str, ...]:
@@ -33,8 +39,14 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
             yield from _trading(front, verdict)
         case TradeOff():
             yield f"There is no trade-off: {_no_tradeoff(front, verdict)}."
+        case Ended(ending):
+            yield _ended(ending)
+        case FewMerges():
+            yield _few_merges(verdict)
         case PoorFit():
             yield _poor_fit(front, verdict)
+        case Foretellings():
+            yield foretellings_in_words(verdict.held, verdict.count)
         case AtBorder(border):
             yield _at_border(front, border)
         case AnchorCompared():
@@ -76,21 +88,64 @@ def _trading(front: Front, found: TradeOff) -> list[str]:
     return [f"{listed(names)} trade off, as predicted: {', '.join(ranges)}.", *still]
 
 
+def _ended(ending: Ending) -> str:
+    merges = f"{ending.evaluations} of {ending.allowed} merges"
+    if ending.trusted:
+        why = "what else the front has to teach was measured"
+        if ending.quiet:
+            last = (
+                "last one"
+                if ending.quiet == 1
+                else f"last {number_in_words(ending.quiet)}"
+            )
+            why = f"the {last} came out as predicted"
+        known = f"the front is known to {_percent(ending.error)} of a task's range"
+        return f"Stopped after {merges}: {why}, and {known}."
+    text = (
+        f"All {ending.allowed} merges are used; the front is known to "
+        f"{_percent(ending.error)} of the range of {ending.task} at worst"
+    )
+    if ending.hope < _WORTH_MORE:
+        return f"{text}."
+    return (
+        f"{text}, and a front one standard error better would have "
+        f"{_percent(ending.hope)} more hypervolume: allow more evaluations."
+    )
+
+
+def _few_merges(found: FewMerges) -> str:
+    return (
+        f"Only {_counted(found.fitted, 'merge')} were measured for "
+        f"{_counted(found.coefficients, 'coefficient')}: below "
+        f"{n_safe(found.coefficients)} a front is a guess; measure more."
+    )
+
+
+def foretellings_in_words(held: int, count: int) -> str:
+    """Say how many predictions came true, of those made before measuring."""
+    return (
+        f"{held} of {_counted(count, 'prediction')} held: measured afterwards, they "
+        f"were off by at most {STDERRS:g} standard errors, as {_percent(NOMINAL)} "
+        "should be."
+    )
+
+
 def _poor_fit(front: Front, found: PoorFit) -> str:
-    where, near = [], found.front_error
-    if found.box and found.loo_r2 is not None:
-        error = (
-            ""
-            if found.error is None
-            else f", off by {_percent(found.error)} of its range"
-        )
-        whole = " on the whole box" if near is not None else ""
-        where.append(f"R² {found.loo_r2:.2f} left out one by one{error}{whole}")
+    where = []
+    if found.box and found.expected_r2 is not None:
+        r2 = f"R² {found.expected_r2:.2f} by their own standard errors"
+        where.append(f"over the whole box {r2}")
+    elif found.box and found.loo_r2 is not None:
+        r2 = f"R² {found.loo_r2:.2f} left out one by one"
+        off = "" if found.error is None else f", off by {_percent(found.error)}"
+        of = "" if found.error is None else " of its range"
+        where.append(f"over the whole box {r2}{off}{of}")
     elif found.box:
         text = f"The fit of {found.task} cannot be checked"
         return f"{text}: no merge can be spared for that; evaluate a few more."
-    if near is not None:
-        where.append(f"off by {_percent(near)} of the range near the front")
+    if found.front_error is not None:
+        off = _percent(found.front_error)
+        where.append(f"near the front off by {off} of the range there")
     return (
         f"Predictions of {found.task} are poor ({'; '.join(where)}){_why(front, found)}"
     )
@@ -101,18 +156,22 @@ def _why(front: Front, found: PoorFit) -> str:
         return ", but no worse than its noise: measure it on more items."
     kinds = {front.surrogate, front.tasks[found.task].fit.kind}
     flexible = bool(kinds & {"residual_gp", "auto"})
-    advice = "search a smaller box, or evaluate more merges"
-    if not flexible:
-        advice = "set 'surrogate: residual_gp', or search a smaller box"
+    advice = "allow more evaluations" if flexible else "set 'surrogate: auto'"
     cause = "its noise may be the cause, or its shape"
     if found.noisy is False:
-        shape = "a smooth surface" if flexible else "a quadratic"
-        cause = f"{shape} has the wrong shape for it"
-    return f": {cause}. Trust what was measured; {advice}."
+        cause = "a quadratic has the wrong shape for it"
+        if flexible:
+            cause = "its shape is not known well enough yet"
+    return f": {cause}. Trust what was measured; {advice}, or search a smaller box."
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    percent = 100 * share
+    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.0f} %"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _at_border(front: Front, border: Border) -> str:
@@ -121,7 +180,7 @@ def _at_border(front: Front, border: Border) -> str:
     return (
         f"{border.points} of {len(front.points)} points {lie} at weight "
         f"{border.end:.4g} for {name}: searching to {border.beyond:.4g} would gain "
-        f"about {100 * border.gain:.2g} % of the hypervolume, as the surrogates go on."
+        f"about {_percent(border.gain)} of the hypervolume, as the surrogates go on."
     )
 
 

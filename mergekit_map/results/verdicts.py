@@ -1,7 +1,8 @@
 """What the numbers of a front mean, as findings; ``verdict_words`` says them.
 
-Four questions: is there a trade-off, is any merge better than what one had before, can
-predictions be believed, and do better merges lie outside the box.
+Five questions: is there a trade-off, why did the search end, can predictions be
+believed, do better merges lie outside the box, and is any merge better than what one
+had before.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.results.dominance import Ahead, Family
-from mergekit_map.results.front import Front, Merge, Readings
-from mergekit_map.results.quality import Border
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.results.foretold import (
+    SAME_DIGITS,
+    foretellings,
+    foretold,
+    own_noise,
+    stderr_of_miss,
+)
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.quality import Border, Ending, n_safe
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff
 
-# R² left out one by one, below which a surrogate is said to be wrong.
-_GOOD_FIT = 0.9
+# R² below which predictions are poor: expected over the box by their own standard
+# errors; where these are not known, of merges left out one by one.
+_GOOD_EXPECTED, _GOOD_FIT = 0.9, 0.9
 # Share of a task's range that a prediction may miss by and still be one.
 _GOOD_SHARE = 0.1
 # The scatter of a few degrees of freedom is up to half as large again by chance.
 _CHANCE_SCATTER = 1.5
-_SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 
 
 @dataclass(frozen=True)
@@ -34,9 +41,10 @@ class PoorFit:
     """A surrogate that cannot be believed, or not be checked."""
 
     task: str
+    box: bool  # whether it is poor on the whole box, where R² is
+    expected_r2: float | None  # by its own standard errors
     loo_r2: float | None  # None where no merge can be spared to check it
-    error: float | None  # share of the range; with this and R² on the whole box
-    box: bool  # whether it is poor there
+    error: float | None  # left out one by one, as a share of the range
     front_error: float | None  # share of the range near the front; None if good there
     noisy: bool | None  # whether noise alone explains it; None if that cannot be told
 
@@ -77,11 +85,44 @@ class AtBorder:
     border: Border
 
 
-Verdict: TypeAlias = TradeOff | PoorFit | AtBorder | AnchorCompared | Held | Ahead
+@dataclass(frozen=True)
+class Ended:
+    """Why the search ended, and how well the front is known."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True)
+class FewMerges:
+    """Too few merges were fitted for a front."""
+
+    fitted: int
+    coefficients: int
+
+
+@dataclass(frozen=True)
+class Foretellings:
+    """How many predictions came true, of those made before measuring."""
+
+    held: int
+    count: int
+
+
+Verdict: TypeAlias = (
+    TradeOff
+    | Ended
+    | FewMerges
+    | PoorFit
+    | Foretellings
+    | AtBorder
+    | AnchorCompared
+    | Held
+    | Ahead
+)
 
 
 def judge(front: Front) -> list[Verdict]:
-    """List the findings on trade-off, fits, border, anchors, and the chosen point."""
+    """List the findings on trade-off, end, fits, border, anchors, the chosen point."""
     # In the order in which they are named where several will do.
     merges = [p for p in front.points if p is not front.chosen] + [*front.merges]
     known = [front.chosen, *merges, *front.anchors]
@@ -97,7 +138,10 @@ def judge(front: Front) -> list[Verdict]:
             front.utilities(front.points, "predicted"),
             front.stderrs(front.points, "predicted"),
         ),
+        *([] if front.ending is None else [Ended(front.ending)]),
+        *_on_number(front),
         *(found for task in front.tasks for found in _on_fit(front, task)),
+        *_on_foretellings(front),
         *map(AtBorder, front.border),
         *(_on_anchor(family, anchor, known) for anchor in front.anchors),
         _on_prediction(front),
@@ -107,13 +151,28 @@ def judge(front: Front) -> list[Verdict]:
 
 def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
     fit = front.tasks[task].fit
-    box = fit.loo_r2 is None or fit.loo_r2 < _GOOD_FIT
+    if fit.expected_r2 is None:
+        box = fit.loo_r2 is None or fit.loo_r2 < _GOOD_FIT
+    else:
+        box = fit.expected_r2 < _GOOD_EXPECTED
     near = fit.front_error
     if near is not None and near <= _GOOD_SHARE:
         near = None
     if box or near is not None:
         noisy = _explained_by_noise(front, task)
-        yield PoorFit(task, fit.loo_r2, fit.error, box, near, noisy)
+        yield PoorFit(task, box, fit.expected_r2, fit.loo_r2, fit.error, near, noisy)
+
+
+def _on_number(front: Front) -> Iterator[FewMerges]:
+    d = len(front.groups or front.coefficients)
+    fitted = min(task.fit.n for task in front.tasks.values())
+    if fitted < n_safe(d):
+        yield FewMerges(fitted, d)
+
+
+def _on_foretellings(front: Front) -> Iterator[Foretellings]:
+    if held := [test.held for test in foretellings(front)]:
+        yield Foretellings(sum(held), len(held))
 
 
 def _explained_by_noise(front: Front, task: str) -> bool | None:
@@ -125,28 +184,11 @@ def _explained_by_noise(front: Front, task: str) -> bool | None:
     scatter = front.tasks[task].fit.residual_stderr
     if scatter is None:
         return False
-    between = _own_noise(front, task)
+    between = own_noise(front, task)
     if np.isfinite(between).any():
         return scatter <= _CHANCE_SCATTER * float(np.nanmedian(between))
     known = [stderr for m in front.known if (stderr := m.measured[task].stderr)]
     return None if known and scatter <= float(np.median(known)) else False
-
-
-def _own_noise(front: Front, task: str) -> FloatArray:
-    """Bound the noise that each merge (k,) does not share with the others.
-
-    The semivariance at the shortest distance: between merges that err nearly alike, the
-    shape of the metric has no part in their difference, or makes it larger (the limit
-    is what geostatistics calls the nugget). NaN where nothing was compared by items.
-    """
-    k = len(front.known)
-    if (known := front.differences.get(task)) is None:
-        return np.full(k, np.nan)
-    apart = known.array(k)
-    # One without any difference is the same model under another name.
-    least = np.where(apart > 0, apart, np.inf).min(axis=1) / math.sqrt(2)
-    least[np.isinf(least)] = 0
-    return np.where(np.isnan(np.diag(apart)), np.nan, least)
 
 
 def _on_anchor(family: Family, anchor: Merge, known: Sequence[Merge]) -> AnchorCompared:
@@ -175,26 +217,16 @@ def _miss(front: Front, task: str) -> Miss | None:
     """Tell how far the chosen point is from what was predicted, if it is."""
     predicted, measured = foretold(front.chosen)[task], front.chosen.measured[task]
     values = predicted.value or 0.0, measured.value or 0.0
-    own = float(_own_noise(front, task)[front.selected])
-    # Without records per item the noise is at most that of the documents.
-    alone = (measured.stderr or 0.0) if math.isnan(own) else own
-    noise, apart = (
-        math.hypot(predicted.stderr or 0.0, alone),
-        abs(values[0] - values[1]),
-    )
+    own = float(own_noise(front, task)[front.selected])
+    noise, apart = stderr_of_miss(predicted, measured, own), abs(values[0] - values[1])
     share = _share_of_range(front, task, apart)
     # An error bar so wide that nothing contradicts it is no agreement.
     excused = share is None or share < _GOOD_SHARE or apart <= NOISE_FACTOR * own
     if (apart <= NOISE_FACTOR * noise and excused) or math.isclose(
-        *values, rel_tol=_SAME_DIGITS
+        *values, rel_tol=SAME_DIGITS
     ):
         return None
     return Miss(apart, noise, share)
-
-
-def foretold(merge: Merge) -> Readings:
-    """Give what was predicted of a merge before it was measured, if that is known."""
-    return merge.foretold or merge.readings("predicted")
 
 
 def _share_of_range(front: Front, task: str, apart: float) -> float | None:

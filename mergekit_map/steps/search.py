@@ -27,6 +27,7 @@ from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.outcome import fitted_surrogates, found_front
+from mergekit_map.study.planning import warn_of_few
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Reporter, Study, StudyResult
 from mergekit_map.version import __version__
@@ -88,6 +89,8 @@ def _opened_run(
         write_atomically(folder.config, project.file.text)
         _note_changes(project, study, log, folder, reporter)
         add_imported(study, log, imported, reporter.notice)
+        if few := warn_of_few(study, matching(study, log)):
+            reporter.notice(few)
         yield study, log, evaluate
         latest = {e.key: e for e in matching(study, log)}
     if failed := sum(e.failed for e in latest.values()):

@@ -33,6 +33,8 @@ _PARTS = {
     " n": "n",
     " predicted value": "",
     " predicted stderr": "",
+    " foretold value": "",
+    " foretold stderr": "",
 }
 
 
@@ -95,7 +97,8 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _known_columns(study: Study) -> dict[str, _Column]:
-    columns = {name: _Column(name, "", name) for name in ("point", "selected")}
+    unread = ("point", "selected", "recommended")
+    columns = {name: _Column(name, "", name) for name in unread}
     for task in study.tasks:
         for suffix, part in _PARTS.items():
             columns[task + suffix] = _Column(task + suffix, part, task)

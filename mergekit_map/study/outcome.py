@@ -62,6 +62,7 @@ def found_front(
             Merge(
                 coefficients=dict(next(iter(measured.values())).coefficients),
                 measured=_readings(study, measured),
+                foretold=_foretold(study, measured),
             )
             for key, measured in seen.items()
             if key not in shown

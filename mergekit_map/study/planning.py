@@ -8,6 +8,7 @@ import numpy as np
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.quality import n_safe
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.design import make_design
 from mergekit_map.search.quadratic import n_quadratic_terms
@@ -73,6 +74,20 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
     return study.candidates(points)
 
 
+def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
+    """Say of a search of too few merges, with what is known, that it is a guess."""
+    d = 2 if study.search.strategy == "nested" else len(study.bounds)
+    asked, least = study.search.evaluations, n_safe(d)
+    count = max(asked or least, len({e.key[0] for e in known}))
+    if count >= least or (study.search.gradients and _all_differentiable(study)):
+        return None
+    coefficients = "1 coefficient" if d == 1 else f"{d} coefficients"
+    return (
+        f"only {count} merges will be measured for {coefficients}: below {least} a "
+        f"front is a guess; set 'evaluations' to {least} or more"
+    )
+
+
 def wanted_evaluations(study: Study) -> int:
     """Give the number asked for, or the default."""
     return study.search.evaluations or default_evaluations(len(study.bounds))
@@ -90,10 +105,14 @@ def _required(study: Study) -> int:
     d = len(study.bounds)
     if study.search.surrogate != "quadratic":
         return 3
-    if study.search.gradients and all(t.differentiable for t in study.tasks.values()):
+    if study.search.gradients and _all_differentiable(study):
         # With fewer the curvature across the plane through them would be open.
         return d + 1
     return n_quadratic_terms(d)
+
+
+def _all_differentiable(study: Study) -> bool:
+    return all(task.differentiable for task in study.tasks.values())
 
 
 def _refuse_too_few(study: Study, points: FloatArray) -> None:

@@ -81,7 +81,11 @@ def refinement_round(
 
 
 def ending_of(
-    study: Study, surrogates: Mapping[str, Surrogate], spent: int, allowed: int
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    spent: int,
+    allowed: int,
+    quiet: int,
 ) -> Ending:
     """Say how well the front is known when the last round is over."""
     front = _sketched(study, surrogates)
@@ -91,6 +95,7 @@ def ending_of(
         evaluations=spent,
         allowed=allowed,
         trusted=spent < allowed,
+        quiet=quiet,
         error=float(errors.max()),
         task=list(surrogates)[int(errors.argmax())],
         hope=gained(scaled + front.errors, scaled),

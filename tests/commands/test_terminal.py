@@ -47,6 +47,29 @@ def test_twenty_points_show_the_whole_front(capsys: pytest.CaptureFixture[str]) 
     assert sum(line.split()[:1] == ["measured"] for line in output.splitlines()) == 2
 
 
+def test_recommended_points_have_a_star_that_is_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    front = long_front()
+    meaning = "* recommended: measured, no measured merge is better on every task"
+
+    show_front(front)
+    assert meaning not in capsys.readouterr().out
+    show_front(front.model_copy(update={"recommended": (33, 77)}))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert meaning in lines
+    starred = [line.split()[:3] for line in lines if " * " in line and line != meaning]
+    assert starred == [["33", "chosen", "*"], ["77", "*", "0.770"]]
+
+
+def test_the_kind_of_each_fit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    show_front(long_front())
+
+    line = "math: quadratic, R² 0.99 on 8 fitted merges, 0.9 left out one by one"
+    assert line in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"), [("0", 2), ("5", 7), ("all", N), ("9999", N)]
 )

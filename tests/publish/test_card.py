@@ -158,6 +158,14 @@ def test_the_front_is_drawn_and_tabled(tmp_path: Path) -> None:
     assert "| soup |" in measured
     assert "\n| 1 |" not in measured
     assert "| 1 | 0.01 | 0.5 | 0.65 ± 0.01 | 2.4 ± 0.02 |" in predicted
+    assert "recommended" not in text
+
+
+def test_recommended_points_are_named_with_what_that_means(tmp_path: Path) -> None:
+    text = part(written(tmp_path, record(recommended=[0])), "The front")
+
+    assert "| 0 (this one), recommended | 0 | 0.5 | 0.71 ± 0.03 |" in text
+    assert "recommended where no measured merge is better on every task:" in text
 
 
 def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> None:

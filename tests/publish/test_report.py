@@ -264,6 +264,30 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
         assert sum(merge["fitted"][t] for merge in merges) == task["fit"]["n"]
 
 
+def test_predictions_are_held_against_what_was_measured_after(
+    finished_run: Make,
+) -> None:
+    run = finished_run("three")
+    front = json.loads((run / "front.json").read_text())
+    content = content_of(run)
+
+    merges = [*front["points"], *front["anchors"], *front["merges"]]
+    foretold = [m for m in merges if "foretold" in m]
+    rows = content["tested"]["rows"]
+    assert len(rows) == 3 * len(foretold) > 0
+    first, place = foretold[0], rows[0]["task"]
+    task = content["tasks"][place]["name"]
+    assert rows[0]["merge"] == f"point {front['points'].index(first)}"
+    assert rows[0]["foretold"] == list(first["foretold"][task].values())
+    assert rows[0]["measured"] == list(first["measured"][task].values())
+    held = sum(row["held"] for row in rows)
+    words = content["tested"]["words"]
+    assert words.startswith(f"{held} of {len(rows)} predictions held: ")
+    assert words in front["verdicts"]
+    starred = [i for i, p in enumerate(content["points"]) if p["recommended"]]
+    assert starred == front["recommended"]
+
+
 def test_what_was_measured_after_the_search_is_shown(
     finished_run: Make, tmp_path: Path
 ) -> None:

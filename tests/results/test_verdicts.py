@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+from fronts import CODE, FIT, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.verdict_words import verdicts_in_words
@@ -283,8 +283,8 @@ def with_fit(**fit: float | None) -> list[str]:
 def test_a_quadratic_of_the_wrong_shape_is_told_with_what_to_do() -> None:
     (line,) = with_fit(loo_r2=0.4, residual_stderr=0.2)
 
-    assert "Predictions of math are poor (R² 0.40" in line
-    assert "surrogate: residual_gp" in line
+    assert "Predictions of math are poor (over the whole box R² 0.40" in line
+    assert "set 'surrogate: auto'" in line
     assert "smaller box" in line
 
 
@@ -315,18 +315,28 @@ def with_fit_errors(**fit: float | None) -> list[str]:
     ("fit", "expected"),
     [
         ({"loo_r2": 0.9, "front_error": 0.1}, []),
-        ({"loo_r2": 0.89}, ["(R² 0.89 left out one by one):"]),
+        ({"loo_r2": 0.89}, ["(over the whole box R² 0.89 left out one by one):"]),
         (
             {"loo_r2": 0.89, "error": 0.123},
-            ["(R² 0.89 left out one by one, off by 12 % of its range):"],
+            [
+                "(over the whole box R² 0.89 left out one by one, off by 12 % of its "
+                "range):"
+            ],
         ),
-        ({"front_error": 0.11}, ["(off by 11 % of the range near the front):"]),
+        ({"front_error": 0.11}, ["(near the front off by 11 % of the range there):"]),
         (
             {"loo_r2": 0.5, "front_error": 0.2},
             [
-                "(R² 0.50 left out one by one on the whole box; off by 20 % of the "
-                "range near the front):"
+                "(over the whole box R² 0.50 left out one by one; near the front off "
+                "by 20 % of the range there):"
             ],
+        ),
+        # What a surrogate says of itself comes first, where it is known.
+        ({"loo_r2": 0.4, "expected_r2": 0.9}, []),
+        ({"loo_r2": None, "expected_r2": 0.9}, []),
+        (
+            {"loo_r2": 0.95, "expected_r2": 0.89},
+            ["(over the whole box R² 0.89 by their own standard errors):"],
         ),
         ({"loo_r2": None, "front_error": 0.05}, []),  # says that it cannot be checked
     ],
@@ -339,6 +349,83 @@ def test_predictions_may_be_poor_on_the_whole_box_and_near_the_front(
     assert len(found) == len(expected)
     for line, part in zip(found, expected, strict=True):
         assert part in line
+
+
+@pytest.mark.parametrize(
+    ("surrogate", "kind", "expected"),
+    [
+        ("quadratic", "quadratic", "set 'surrogate: auto', or search a smaller box."),
+        ("regularized", "regularized", "set 'surrogate: auto', or"),
+        ("auto", "regularized", "allow more evaluations, or search a smaller box."),
+        ("auto", "residual_gp", "allow more evaluations, or"),
+        ("residual_gp", "residual_gp", "allow more evaluations, or"),
+    ],
+)
+def test_what_to_do_about_a_poor_fit_is_something_else_than_was_done(
+    surrogate: str, kind: str, expected: str
+) -> None:
+    fit = {"n": 9, "r2": 0.9, "loo_r2": 0.5, "residual_stderr": 0.2, "kind": kind}
+    row = [(0.5, 0.01)]
+    tasks = {"math": {**MATH, "fit": fit}}
+    front = make_front([(row, row)], tasks=tasks, surrogate=surrogate)
+
+    (line,) = about(front, "Predictions")
+
+    assert f"Trust what was measured; {expected}" in line
+
+
+def ended(**ending: Any) -> str:
+    """Say how a search ended that took 10 of 12 merges, the last two as predicted."""
+    known = {"evaluations": 10, "allowed": 12, "trusted": True, "quiet": 2}
+    known |= {"error": 0.004, "task": "math", "hope": 0.001, **ending}
+    return verdicts(make_front(TRADING, ending=known))[1]
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (
+            {},
+            "Stopped after 10 of 12 merges: the last two came out as predicted, and "
+            "the front is known to 0.4 % of a task's range.",
+        ),
+        ({"quiet": 1}, "10 of 12 merges: the last one came out as predicted, and the"),
+        ({"quiet": 0}, "merges: what else the front has to teach was measured, and"),
+        (
+            {"evaluations": 12, "trusted": False, "error": 0.021, "hope": 0.0132},
+            "All 12 merges are used; the front is known to 2.1 % of the range of math "
+            "at worst, and a front one standard error better would have 1.3 % more "
+            "hypervolume: allow more evaluations.",
+        ),
+        (
+            {"evaluations": 12, "trusted": False, "error": 3.0, "hope": 0.0049},
+            "All 12 merges are used; the front is known to 300 % of the range of math "
+            "at worst.",
+        ),
+    ],
+)
+def test_why_a_search_stopped_is_told_with_what_more_would_bring(
+    ending: dict[str, Any], expected: str
+) -> None:
+    told = ended(**ending)
+
+    assert told == expected if expected.endswith(".") else expected in told
+
+
+def test_a_front_of_too_few_merges_is_told_to_be_a_guess() -> None:
+    def front(n: int, **others: Any) -> Front:
+        tasks = {"math": MATH, "code": {**CODE, "fit": {**FIT, "n": n}}}
+        return make_front(TRADING, tasks=tasks, **others)
+
+    assert about(front(5), "guess") == [
+        "Only 5 merges were measured for 2 coefficients: below 6 a front is a guess; "
+        "measure more."
+    ]
+    assert about(front(6), "guess") == []
+    # Of groups there are as many coefficients as groups.
+    assert about(front(5, groups={"all": {"a": 0.5, "b": 0.5}}), "guess") == []
+    (line,) = about(front(3, groups={"all": {"a": 0.5, "b": 0.5}}), "guess")
+    assert "Only 3 merges were measured for 1 coefficient: below 4 a front" in line
 
 
 def scattered(scatter: float, **others: Any) -> str:
@@ -370,6 +457,7 @@ def test_the_noise_of_documents_that_all_merges_share_explains_no_poor_fit() -> 
     assert "more items" not in unknown
     # Even that noise does not explain so much.
     assert "a quadratic has the wrong shape" in scattered(0.3, differences={})
+    assert "its shape is not known well enough yet" in scattered(0.3, surrogate="auto")
 
 
 def paired(

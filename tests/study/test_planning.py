@@ -18,7 +18,7 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.study.planning import design
+from mergekit_map.study.planning import design, warn_of_few
 from mergekit_map.study.study import Study
 
 IDEAL = {"a": np.array([0.8, 0.3]), "b": np.array([0.2, 0.7])}
@@ -126,6 +126,38 @@ def test_a_search_without_slopes_is_measured_again_for_them(tmp_path: Path) -> N
     run(study_of(evaluations=8, gradients=True, refine=False), tmp_path, again)
 
     assert len(again.calls) >= 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("search", "count", "least"),
+    [
+        ({"evaluations": 5, "surrogate": "regularized"}, 5, 6),
+        ({"evaluations": 3}, 3, 6),
+        ({"evaluations": 5, "strategy": "bayesian"}, 5, 6),
+        ({"evaluations": 4, "strategy": "nested"}, 4, 6),
+    ],
+)
+def test_a_search_of_too_few_merges_is_warned_of(
+    search: dict[str, Any], count: int, least: int
+) -> None:
+    assert warn_of_few(study_of(**search), []) == (
+        f"only {count} merges will be measured for 2 coefficients: below {least} a "
+        f"front is a guess; set 'evaluations' to {least} or more"
+    )
+
+
+@pytest.mark.parametrize(
+    "search", [{}, {"evaluations": 6}, {"evaluations": 3, "gradients": True}]
+)
+def test_a_search_of_enough_merges_is_not_warned_of(search: dict[str, Any]) -> None:
+    assert warn_of_few(study_of(**search), []) is None
+
+
+def test_merges_that_were_measured_elsewhere_count() -> None:
+    known = logged(np.random.default_rng(0).random((6, 2)))
+
+    assert warn_of_few(study_of(evaluations=3), known[: 2 * 5]) is not None
+    assert warn_of_few(study_of(evaluations=3), known) is None
 
 
 def logged(points: np.ndarray) -> list[Evaluation]:

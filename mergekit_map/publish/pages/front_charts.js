@@ -23,6 +23,7 @@ const frontCharts = (() => {
     const [kept, left] = parted(points, isKept);
     const checked = readOn(points, "measured", x, y);
     const [keptChecked, leftChecked] = parted(checked, isKept);
+    const recommended = keptChecked.filter((point) => point.recommended);
     const others = content.merges.filter((m) => marks.nameOf(m) === null);
     const chosen = [points[state.index]];
     const traces = [
@@ -47,6 +48,10 @@ const frontCharts = (() => {
       scatter(shown, "front, measured", keptChecked, "measured", {
         marker: marks.measured(c, c.measured),
         ...errors(shown, keptChecked, "measured", c.measured),
+      }),
+      scatter(shown, "recommended", recommended, "measured", {
+        marker: marks.recommended(c),
+        showlegend: recommended.length > 0,
       }),
       ...Object.keys(marks.ANCHORS).map((kind) => anchors(shown, kind)),
       scatter(shown, "chosen", chosen, "predicted", {

@@ -19,6 +19,11 @@ const marks = (() => {
     return { symbol: "diamond", size: 9, color, line: edge(c) };
   }
 
+  // On top of a measured point.
+  function recommended(c) {
+    return { ...measured(c, c.measured), symbol: "star", size: 13 };
+  }
+
   function anchor(c, kind) {
     return { symbol: ANCHORS[kind].symbol, size: 10, color: c.anchor, line: edge(c) };
   }
@@ -72,7 +77,8 @@ const marks = (() => {
 
   function heading(merge) {
     const name = nameOf(merge);
-    return name === null ? [] : [`<b>${label(name)}</b>`];
+    const word = merge.recommended ? ", recommended" : "";
+    return name === null ? [] : [`<b>${label(name)}${word}</b>`];
   }
 
   function told(merge, t) {
@@ -89,7 +95,7 @@ const marks = (() => {
   }
 
   return {
-    ANCHORS, predicted, measured, anchor, ring, bars, numbered, parted, nameOf,
-    describe, describeTask,
+    ANCHORS, predicted, measured, recommended, anchor, ring, bars, numbered, parted,
+    nameOf, describe, describeTask,
   };
 })();

@@ -21,6 +21,7 @@ const panels = (() => {
     document.getElementById("lead").textContent = content.reason;
     fill("verdicts", ...content.verdicts.map((text) => element("li", {}, text)));
     showFits(content);
+    showTests(content);
     showEvaluations(content);
     showFooter(content);
   }
@@ -29,6 +30,7 @@ const panels = (() => {
   function showPoint(content, index, reason) {
     const point = content.points[index];
     document.getElementById("point-title").textContent = `Point ${index}`;
+    document.getElementById("recommended").hidden = !point.recommended;
     fill("reason", reason);
     fill("readings", ...readingsTable(content, point));
     const weights = content.coefficients.map((c, i) => weight(c, point.coefficients[i]));
@@ -81,25 +83,50 @@ const panels = (() => {
   }
 
   function showFits(content) {
+    const share = (value) =>
+      value == null ? "–" : `${Number((100 * value).toPrecision(2))} %`;
     const rows = content.tasks.map((task) => {
       const { fit } = task;
-      const range = task.range.map((end) => (end === null ? "∞" : number(end)));
-      if (task.range[0] === null) range[0] = "−∞";
       return element("tr", {},
         taskCell(task),
         ...[
-          range.join(" to "),
           `${fit.n}`,
-          `${fit.n_terms ?? "–"}`,
-          number(fit.r2),
+          fit.kind ?? content.facts.surrogate ?? "quadratic",
+          share(fit.error),
+          share(fit.other_error),
+          share(fit.front_error),
+          number(fit.expected_r2 ?? null),
           number(fit.loo_r2),
+          number(fit.r2),
           number(fit.residual_stderr ?? null),
         ].map((text) => element("td", { class: "number" }, text)));
     });
     fill("fits",
-      head("task", "possible values", "merges fitted", "terms", "R²",
-        "R² left out one by one", "scatter around the fit"),
+      head("task", "merges fitted", "surrogate", "error left out one by one",
+        "with the other surrogate", "error near the front", "R² expected on the box",
+        "R² left out one by one", "R² on fitted merges", "scatter around the fit"),
       element("tbody", {}, ...rows));
+    const chosen = content.tasks.some(({ fit }) => fit.other_error != null);
+    fill("fits-hint", "Errors are shares of the range of the task. ",
+      chosen ? "A Gaussian process (residual_gp) was added to the quadratic " +
+        "(regularized) where predictions left out one by one err less with it." : "");
+  }
+
+  // What was predicted before it was measured: the honest test.
+  function showTests({ tasks, tested }) {
+    document.getElementById("tested").hidden = tested.rows.length === 0;
+    fill("tested-hint", tested.words);
+    const rows = tested.rows.map((test) => {
+      const missed = test.errors === null ? "–" : `${test.errors.toFixed(1)}`;
+      return element("tr", {},
+        element("th", { scope: "row" }, test.merge),
+        element("td", {}, tasks[test.task].name),
+        readingCell(test.foretold, "predicted"),
+        readingCell(test.measured, "measured"),
+        element("td", { class: `number${test.held ? "" : " failed"}` }, missed));
+    });
+    fill("tests", head("merge", "task", "predicted before", "measured after",
+      "standard errors apart"), element("tbody", {}, ...rows));
   }
 
   function showEvaluations(content) {

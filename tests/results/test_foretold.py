@@ -1,0 +1,119 @@
+"""Predictions that were made before measuring, held against what was measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+
+from mergekit_map.results.foretold import foretellings, foretold
+from mergekit_map.results.front import Front
+from mergekit_map.results.verdict_words import verdicts_in_words
+
+POINT: Row = [(0.5, 0.03), (2.0, 0.04)]
+
+
+def foretelling(*before: tuple[float | None, float | None], **others: Any) -> Front:
+    """Make a front of one point at math 0.5 ± 0.03 and code 2.0 ± 0.04."""
+    front = make_front([(POINT, POINT), (POINT, NOT_MEASURED)], **others)
+    content = as_json(front)
+    values = [{"value": value, "stderr": stderr} for value, stderr in before]
+    content["points"][0]["foretold"] = dict(zip(front.tasks, values, strict=True))
+    return from_json(content)
+
+
+def test_a_miss_is_counted_in_standard_errors_of_prediction_and_measurement() -> None:
+    one, other = foretellings(foretelling((0.6, 0.04), (2.0, 0.04)))
+
+    assert one.errors == pytest.approx(0.1 / math.hypot(0.03, 0.04))
+    assert not one.held
+    assert (other.errors, other.held) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "held"),
+    [(0.5979, 0.04, True), (0.5981, 0.04, False), (0.5587, None, True)],
+)
+def test_a_prediction_holds_within_two_standard_errors_but_for_a_hair(
+    value: float, stderr: float | None, held: bool
+) -> None:
+    test, _ = foretellings(foretelling((value, stderr), (2.0, 0.1)))
+
+    assert test.held == held
+
+
+def test_without_standard_errors_what_reads_the_same_holds() -> None:
+    row = [(0.5, None), (2.0, None)]
+    front = make_front([(row, row)])
+    content = as_json(front)
+    content["points"][0]["foretold"] = {
+        "math": {"value": 0.50001, "stderr": None},
+        "code": {"value": 2.01, "stderr": None},
+    }
+
+    found = list(foretellings(from_json(content)))
+
+    assert [(test.errors, test.held) for test in found] == [(None, True), (None, False)]
+
+
+def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
+    rows: list[Row] = [[(0.5, 0.1)], [(0.6, 0.1)]]
+    kept = {"math": {"items": 100, "merges": [0, 1], "stderr": [[0.02]]}}
+    front = make_front(
+        [(row, row) for row in rows], tasks={"math": MATH}, differences=kept
+    )
+    content = as_json(front)
+    content["points"][0]["foretold"] = {"math": {"value": 0.6, "stderr": 0.0}}
+
+    (test,) = foretellings(from_json(content))
+
+    assert test.errors == pytest.approx(0.1 / (0.02 / math.sqrt(2)))
+
+
+def test_only_what_was_foretold_and_then_measured_is_a_test() -> None:
+    front = foretelling((None, None), (2.0, 0.1))
+
+    assert [test.task for test in foretellings(front)] == ["code"]
+    # Of what was not measured there is a prediction, and no test.
+    assert foretold(front.points[1]) == front.points[1].predicted
+    assert list(foretellings(make_front([(POINT, POINT)]))) == []
+
+
+def test_the_verdict_counts_the_predictions_that_held() -> None:
+    def told(front: Front) -> list[str]:
+        return [line for line in verdicts_in_words(front) if " held: " in line]
+
+    (line,) = told(foretelling((0.9, 0.04), (2.0, 0.04)))
+
+    assert line == (
+        "1 of 2 predictions held: measured afterwards, they were off by at most 1.96 "
+        "standard errors, as 95 % should be."
+    )
+    assert not any(
+        "held" in line for line in verdicts_in_words(make_front([(POINT, POINT)]))
+    )
+
+
+def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> None:
+    rng = np.random.default_rng(0)
+    n = 2000
+    truth = rng.normal(0.5, 0.1, size=(n, 2))
+    said = truth + rng.normal(size=(n, 2)) * [0.01, 0.02]
+    seen = truth + rng.normal(size=(n, 2)) * [0.02, 0.01]
+    merges = [((i / n, 0.1), [(a, 0.02), (b, 0.01)]) for i, (a, b) in enumerate(seen)]
+    tasks = {"math": MATH, "code": CODE}
+    content = as_json(make_front([(POINT, NOT_MEASURED)], {}, merges, tasks=tasks))
+    for merge, (a, b) in zip(content["merges"], said, strict=True):
+        merge["foretold"] = {
+            "math": {"value": a, "stderr": 0.01},
+            "code": {"value": b, "stderr": 0.02},
+        }
+
+    held = [test.held for test in foretellings(from_json(content))]
+
+    assert len(held) == 2 * n
+    # Three standard errors of so many cases.
+    assert abs(np.mean(held) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / (2 * n))
