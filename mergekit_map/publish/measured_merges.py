@@ -9,7 +9,7 @@ import numpy as np
 
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
-from mergekit_map.results.log import ASSESSING, Role, by_merge
+from mergekit_map.results.log import ASSESSING, Evaluation, Role, by_merge
 from mergekit_map.results.surrogates import predict
 
 
@@ -27,6 +27,7 @@ class MeasuredMerge:
     seconds: float | None = None
     at: Sequence[float] | None = None  # on the axes of the surrogates, if there
     predicted: tuple[Reading, ...]
+    foretold: tuple[Reading, ...]  # predicted before it was measured
 
 
 def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
@@ -55,12 +56,12 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
                     for e in evaluations
                 ),
                 fitted=tuple(
-                    known and e is not None and not e.failed and e.role not in ASSESSING
-                    for e in evaluations
+                    known and e is not None and _is_fitted(e) for e in evaluations
                 ),
                 seconds=sum(e.seconds for e in merge.values()),
                 at=row.tolist() if known else None,
                 predicted=tuple(predicted[task] for task in front.tasks),
+                foretold=tuple((e and e.foretold) or UNKNOWN for e in evaluations),
             )
         )
     return found
@@ -76,7 +77,14 @@ def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
         errors=(None,) * m,
         fitted=(False,) * m,
         predicted=(UNKNOWN,) * m,
+        foretold=(UNKNOWN,) * m,
     )
+
+
+def _is_fitted(evaluation: Evaluation) -> bool:
+    """Tell whether a search fits it; those of 0.1.0 did not fit their fronts."""
+    assessed = evaluation.role in ASSESSING and evaluation.foretold is None
+    return not assessed and not evaluation.failed
 
 
 def _find(merges: Iterable[Merge], coefficients: Mapping[str, float]) -> int | None:

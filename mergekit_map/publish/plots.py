@@ -101,7 +101,8 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
 
 def _draw_one(axes: Axes, front: Front, task: str) -> None:
     rows = (*front.anchors, *front.points)
-    labels = [*(anchor.label or "" for anchor in front.anchors), "best"]
+    labels = [anchor.label or "" for anchor in front.anchors]
+    labels += [f"point {index}" for index in range(len(front.points))]
     for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
         readings = [merge.readings(kind)[task] for merge in rows]
         shown = [(i, r) for i, r in enumerate(readings) if r.value is not None]
@@ -113,9 +114,7 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
             color=color,
             label=kind,
         )
-    axes.set_xticks(
-        range(len(rows)), labels[: len(rows)], rotation=30, ha="right", parse_math=False
-    )
+    axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
     axes.set_ylabel(axis_label(front, task))
 
 

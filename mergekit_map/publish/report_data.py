@@ -170,5 +170,9 @@ def _surfaces(surfaces: Surfaces) -> dict[str, object]:
 
 
 def _merge(merge: MeasuredMerge) -> dict[str, object]:
-    readings = {"measured": merge.measured, "predicted": merge.predicted}
+    readings = {
+        "measured": merge.measured,
+        "predicted": merge.predicted,
+        "foretold": merge.foretold,
+    }
     return {**vars(merge), **{kind: _pairs(r) for kind, r in readings.items()}}

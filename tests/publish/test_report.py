@@ -255,7 +255,6 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     checked = [m for m in merges if m["point"] is not None and m["roles"] == ["front"]]
     assert checked
     for merge in checked:
-        assert not any(merge["fitted"])
         point = content["points"][merge["point"]]
         np.testing.assert_allclose(merge["predicted"], point["predicted"], rtol=1e-9)
         assert merge["measured"] == point["measured"]
@@ -350,7 +349,9 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     assert [m["label"] for m in singles] == ["base", "a", "b", "c", "soup"]
     assert all(m["at"] is None and all(m["measured"]) for m in singles)
     assert all(m["at"] is not None for m in content["merges"][5:])
-    assert sum(m["fitted"][0] for m in content["merges"]) == 8
+    fitted = sum(m["fitted"][0] for m in content["merges"])
+    # Those of the pair, and up to 4 of its front.
+    assert 8 < fitted == content["tasks"][0]["fit"]["n"] <= 12
     assert content["points"][0]["recipe"].count("merge_method") == 2
 
 
@@ -393,6 +394,7 @@ def test_null_in_a_surrogate_is_no_obstacle(finished_run: Make, tmp_path: Path) 
 
     def forget(surrogates: Any) -> None:
         math = surrogates["tasks"]["math"]
+        math["process"] = None
         math["covariance"] = [[None] * len(row) for row in math["covariance"]]
         math.update(residual=None, process=None)
         math["quality"].update(loo_r2=None, residual_stderr=None)

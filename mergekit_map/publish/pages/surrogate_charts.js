@@ -164,15 +164,17 @@ const surrogateCharts = (() => {
     return chart(place, { traces, layout: look, words });
   }
 
-  // Hold what was predicted against what was measured, merge by merge.
+  // Hold what was predicted, before it was measured where that is known, against what was
+  // measured, merge by merge.
   function drawFit(place, content, t) {
     const c = colours();
     const merges = measuredAt(content, t);
     const groups = [
-      { name: "fitted", color: c.anchor, symbol: "circle", fitted: true },
-      { name: "not fitted", color: c.measured, symbol: "diamond", fitted: false },
+      { name: "fitted", color: c.anchor, symbol: "circle", isTest: false },
+      { name: "tests", color: c.measured, symbol: "diamond", isTest: true },
     ];
-    const values = merges.flatMap((m) => [m.measured[t][0], m.predicted[t][0]]);
+    const predicted = (m) => m.foretold[t] ?? m.predicted[t];
+    const values = merges.flatMap((m) => [m.measured[t][0], predicted(m)[0]]);
     const ends = [Math.min(...values), Math.max(...values)];
     const traces = [
       {
@@ -184,15 +186,16 @@ const surrogateCharts = (() => {
         hoverinfo: "skip",
         showlegend: false,
       },
-      ...groups.map(({ name, color, symbol, fitted }) => {
-        const some = merges.filter((m) => m.fitted[t] === fitted);
+      ...groups.map(({ name, color, symbol, isTest }) => {
+        const some = merges.filter(
+          (m) => (m.foretold[t] !== null || !m.fitted[t]) === isTest);
         return {
           type: "scatter",
           mode: "markers",
           name,
-          x: some.map((m) => m.predicted[t][0]),
+          x: some.map((m) => predicted(m)[0]),
           y: some.map((m) => m.measured[t][0]),
-          error_x: bars(some.map((m) => m.predicted[t][1]), color),
+          error_x: bars(some.map((m) => predicted(m)[1]), color),
           error_y: bars(some.map((m) => m.measured[t][1]), color),
           marker: { color, symbol, size: 8, line: { color: c.card, width: 1 } },
           hovertext: some.map((m) => describeTask(m, t)),
