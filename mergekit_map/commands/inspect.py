@@ -199,7 +199,7 @@ def _show_plan(console: Console, plan: Plan) -> None:
     _print(
         console,
         f"Plan: strategy {plan.strategy}, {_count(n, 'coefficient')}, "
-        f"{_count(m, 'task')}: {plan.searched} merges and up to {plan.front} "
+        f"{_count(m, 'task')}: up to {plan.searched} merges and {plan.front} "
         f"points of the front, {about}{plan.expected} measurements{most}.",
     )
     table = new_table("", ["for", "where"], ["needs", "free now"])

@@ -149,7 +149,7 @@ class SearchSpec(_Strict):
     """How the coefficients are searched."""
 
     strategy: Literal["map", "bayesian", "nested"] = "map"
-    """One quadratic in all coefficients, the paper's Bayesian sampling, or pair by
+    """One search in all coefficients, the paper's Bayesian sampling, or pair by
     pair."""
     order: list[Any] | None = None
     """What `nested` merges with what, as lists of two coefficients or lists."""
@@ -158,7 +158,7 @@ class SearchSpec(_Strict):
     )
     """How merges are spread; `d_optimal` builds on all that the run folder has."""
     evaluations: Annotated[Int, Field(ge=1)] | None = None
-    """Merges to evaluate, anchors included; by default (N+1)(N+2) for N
+    """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Of all coefficients, or a mapping from coefficient to bounds."""

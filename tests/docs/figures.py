@@ -10,9 +10,8 @@ from pages import ROOT
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
-from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.study.forecast import forecast
-from mergekit_map.study.planning import default_evaluations
+from mergekit_map.study.planning import default_evaluations, design
 from mergekit_map.study.study import Study
 
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
@@ -79,12 +78,12 @@ def preference_sums() -> str:
 
 
 def default_merges() -> str:
-    """Write how many merges are measured by default."""
+    """Write how many merges a search begins with and measures at most, by default."""
     rows = [
-        (str(d), str(n_quadratic_terms(d)), str(default_evaluations(d)))
+        (str(d), str(len(design(_study(d)))), str(default_evaluations(d)))
         for d in (1, 2, 3, 4, 6, 8)
     ]
-    return _markdown(["coefficients", "terms", "merges by default"], rows)
+    return _markdown(["coefficients", "merges at first", "merges at most"], rows)
 
 
 def nested_measurements() -> str:
@@ -93,13 +92,18 @@ def nested_measurements() -> str:
         (str(n), str(_expected(n, "map")), str(_expected(n, "nested")))
         for n in (3, 4, 6, 8)
     ]
-    return _markdown(["models", "one quadratic", "nested"], rows)
+    return _markdown(["models", "one search, at most", "nested"], rows)
 
 
 def _expected(n: int, strategy: str) -> int:
+    return forecast(_study(n, strategy), checkpoints=False).expected
+
+
+def _study(n: int, strategy: str = "map") -> Study:
+    """Search n models, measured on as many tasks."""
     names = [f"m{i}" for i in range(n)]
     zero = dict.fromkeys(names, 0.0)
-    study = Study(
+    return Study(
         bounds=dict.fromkeys(names, (0.0, 1.0)),
         anchors={
             "base": zero,
@@ -112,7 +116,6 @@ def _expected(n: int, strategy: str) -> int:
         search=SearchSpec.model_validate({"strategy": strategy}),
         select=SelectSpec(),
     )
-    return forecast(study, checkpoints=False).expected
 
 
 def opponents() -> str:
