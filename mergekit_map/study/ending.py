@@ -23,7 +23,7 @@ from mergekit_map.study.fitting import (
     predicted_front,
 )
 from mergekit_map.study.planning import wanted_evaluations
-from mergekit_map.study.refining import ending_of
+from mergekit_map.study.refining import ending_of, n_quiet_rounds, n_spent
 from mergekit_map.study.study import Candidate, Study, StudyResult
 
 # Predictions that differ by less than this share of a task's range are the same.
@@ -83,8 +83,9 @@ def end_search(
     merges = [study.named(row) for row in rows]
     ending = None
     if study.search.refines:
-        allowed = wanted_evaluations(study)
-        ending = ending_of(study, rounds, known, surrogates, allowed)
+        quiet = n_quiet_rounds(rounds, known)
+        spent, allowed = n_spent(study, rounds, known), wanted_evaluations(study)
+        ending = ending_of(study, surrogates, spent, allowed, quiet)
     return StudyResult(surrogates, merges, selected, ending=ending)
 
 

@@ -150,7 +150,6 @@ def _promise(
 
     None where it promises nothing that is worth a merge.
     """
-
     axis, moved = [*study.bounds].index(end.name), _moved(study, end)
     near, far = (part.box[axis, int(end.upper)] for part in (study, moved))
     strip = study.box

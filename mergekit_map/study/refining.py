@@ -82,21 +82,20 @@ def refinement_round(
 
 def ending_of(
     study: Study,
-    rounds: Sequence[Sequence[Candidate]],
-    known: Sequence[Evaluation],
     surrogates: Mapping[str, Surrogate],
+    spent: int,
     allowed: int,
+    quiet: int,
 ) -> Ending:
     """Say how well the front is known when the last round is over."""
     front = _sketched(study, surrogates)
     errors = front.errors.max(axis=0)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
-    spent = n_spent(study, rounds, known)
     return Ending(
         evaluations=spent,
         allowed=allowed,
         trusted=spent < allowed,
-        quiet=n_quiet_rounds(rounds, known),
+        quiet=quiet,
         error=float(errors.max()),
         task=list(surrogates)[int(errors.argmax())],
         hope=gained(scaled + front.errors, scaled),
