@@ -34,7 +34,7 @@ QUIET_ROUNDS = 2
 # of all that a task was seen to vary.
 _STDERRS, _SHARE = 2.0, 0.005
 # Share of the variance of a task over the box that may be unknown.
-_UNKNOWN = 0.03
+_UNKNOWN = 0.1
 _N_SAMPLES = 256
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
 _SAME = 0.03
