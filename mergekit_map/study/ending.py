@@ -146,12 +146,12 @@ def _with_measured(
 def _measured(
     study: Study, known: Sequence[Evaluation]
 ) -> tuple[FloatArray, FloatArray]:
-    """List the merges of the box that were measured here, and their utilities.
+    """List the merges of the box, and what was measured of them.
 
     Returns:
         (n, d) coefficients, (n, m) larger is better, NaN where there is none.
     """
-    found = by_merge(e for e in known if not e.failed and e.role != "imported")
+    found = by_merge(e for e in known if not e.failed)
     X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
     rows = [
         [

@@ -223,12 +223,12 @@ def test_an_uncertain_part_of_the_front_is_measured_first() -> None:
         assert np.linalg.norm(STUDY.vector(planned) - IDEAL[task]) < 0.25
 
 
-@pytest.mark.parametrize(("apart", "again"), [(0.0005, False), (0.002, True)])
+@pytest.mark.parametrize(("apart", "again"), [(0.025, False), (0.035, True)])
 @pytest.mark.parametrize("logged", [False, True])
 def test_nothing_is_measured_next_to_what_was_measured(
     apart: float, again: bool, logged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As near as a thousandth of the box; planned or only in the log."""
+    """As near as three percent of the box; planned or only in the log."""
     # What was measured is worth as much as ever, so that its place alone decides.
     monkeypatch.setattr(
         "mergekit_map.study.refining.gains", lambda hoped, _: -np.arange(len(hoped))
