@@ -221,7 +221,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "a box in words": (
         put("map", "search", {"bounds": "wide"}),
-        r"map\.search\.bounds.*'auto'",
+        r"map\.search\.bounds: must be two numbers or 'auto', .*got 'wide'",
     ),
     "order of no nesting": (
         put("map", "search", {"order": ["a", "b"]}),

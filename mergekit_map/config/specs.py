@@ -194,6 +194,17 @@ class SearchSpec(_Strict):
             return self.bounds.get(name, (0.0, 1.0))
         return self.bounds
 
+    @field_validator("bounds", mode="before")
+    @classmethod
+    def _numbers_or_auto(cls, value: Any) -> Any:
+        for bounds in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(bounds, str) and bounds != "auto":
+                raise ValueError(
+                    "must be two numbers or 'auto', or a mapping from coefficient to "
+                    f"these, got {bounds!r}"
+                )
+        return value
+
     @field_validator("bounds")
     @classmethod
     def _bounds(

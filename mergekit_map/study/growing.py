@@ -1,11 +1,11 @@
 """``bounds: auto``: a box that grows where merges measured beyond it are better.
 
 Not in the paper. Where points of the predicted front lie at an end of the box, the
-strip beyond that end is looked at, with every prediction one standard error worse than
-it is. If that would still enlarge the hypervolume, the merge of the strip that stands
-out most is measured. The end moves if that merge is better than all that is measured
-and predicted inside, and a fit that has it still promises as much; else it stays for
-good.
+strip beyond that end is looked at. If it would enlarge the hypervolume, with every
+prediction one standard error worse than it is, inside the box and beyond it, then the
+merge of the strip that stands out most is measured. The end moves if that merge is
+better than all that is measured and predicted inside, and so it is, with the same
+caution, for a fit that has it; else the end stays for good.
 
 Notation: ``k`` merges, ``m`` tasks, ``d`` coefficients; larger is better.
 """
@@ -31,6 +31,8 @@ _STEP = 0.2  # how far an end moves at a time
 _LEAST, _MOST = -0.5, 2.0  # and in all
 _NEAR = 1e-3  # what lies at an end, as a share of the box
 _WORTH = 1e-3  # a smaller gain, as a share of the hypervolume, is not worth a merge
+# Volumes reach below the worst values by so much of the ranges: ends of a front count.
+_BELOW = 0.1
 
 
 class End(NamedTuple):
@@ -71,6 +73,8 @@ def trial_round(
     if not ends:
         return []
     front = sketch_front(lambda X: predict_utilities(study, surrogates, X), study.box)
+    if np.isnan(_cautious(study, surrogates, front)).any():
+        return []
     promises = [
         promise
         for end in ends
@@ -161,7 +165,7 @@ def _promise(
     border[:, axis] = near
     Y = _cautious(study, surrogates, np.vstack([front, border]))
     hoped = _cautious(study, surrogates, points)
-    worst = _worst(study, surrogates, Y[: len(front)])
+    worst = _reference(study, surrogates, Y[: len(front)])
     ahead = np.where((hoped > worst).all(axis=1), _ahead(hoped, Y), 0.0)
     if not (ahead > 0).any():
         return None
@@ -172,20 +176,22 @@ def _promise(
 def _cautious(
     study: Study, surrogates: Mapping[str, Surrogate], X: FloatArray
 ) -> FloatArray:
-    """Predict all tasks one standard error worse, at the rows of X (k, d); (k, m)."""
+    """Predict all tasks one standard error worse, at the rows of X (k, d); (k, m).
+
+    NaN where nobody knows how wrong predictions are.
+    """
     errors = np.column_stack([s.stderr(X) for s in surrogates.values()])
-    # Where nobody knows how wrong predictions are, they promise nothing.
-    errors = np.nan_to_num(errors, nan=np.inf)
     return predict_utilities(study, surrogates, X) - errors
 
 
-def _worst(
+def _reference(
     study: Study, surrogates: Mapping[str, Surrogate], front: FloatArray
 ) -> FloatArray:
-    """Give what a front (k, m) and the anchors are better than, with caution; (m,)."""
+    """Give a place a little worse than a front (k, m) and all anchors; (m,)."""
     X = study.vectors(study.anchors.values())
     there = _cautious(study, surrogates, X[study.contains(X)])
-    return np.asarray(np.vstack([front, there]).min(axis=0))
+    known = np.vstack([front, there])
+    return np.asarray(known.min(axis=0) - _BELOW * np.ptp(known, axis=0))
 
 
 def _ahead(Y: FloatArray, others: FloatArray) -> FloatArray:

@@ -20,6 +20,9 @@ from mergekit_map.results.log import read_log
 from mergekit_map.results.quality import Growth
 from mergekit_map.results.records import read_record
 from mergekit_map.results.verdict_words import verdicts_in_words
+from mergekit_map.search.fit import fit_surrogate
+from mergekit_map.search.links import Link
+from mergekit_map.study.growing import trial_round
 from mergekit_map.study.study import Evaluator, Study
 
 pytestmark = pytest.mark.usefixtures("_few_points")
@@ -184,3 +187,14 @@ def test_cut_at_any_line_a_search_grows_alike(
         assert again.calls == whole.calls
         grown = (folder / "front.json").read_bytes()
         assert grown == (tmp_path / "whole" / "front.json").read_bytes()
+
+
+def test_without_standard_errors_nothing_is_promised() -> None:
+    study = make_study({"t": (1.3,)})
+    X = np.linspace(0, 1, 8)[:, None]
+    y = np.square(X[:, 0] - 1.3)
+    fitted = fit_surrogate(X, y, stderr=None, link=Link(*LOSS.ends), bounds=study.box)
+    unknown = replace(fitted, covariance=np.full((3, 3), np.nan), process=None)
+
+    assert trial_round(study, {"t": fitted}, ()) != []
+    assert trial_round(study, {"t": unknown}, ()) == []
