@@ -418,6 +418,31 @@ def test_all_is_marked_in_the_front(open_report: Callable[..., Watched]) -> None
     assert found["single models"]["bars"] == 3
 
 
+def test_recommended_points_and_predictions_that_were_tested_are_shown(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path]
+) -> None:
+    page = open_report("three").page
+    front = json.loads((reported("three") / "front.json").read_text())
+
+    for index in (front["recommended"][0], first_not_in(front["recommended"])):
+        page.fill("#index", str(index))
+        page.dispatch_event("#index", "change")
+        known = index in front["recommended"]
+        assert page.locator("#recommended").is_visible() == known
+    stars = page.evaluate(f"{trace('recommended')}.x.length")
+    assert 0 < stars <= len(front["recommended"])
+    merges = [*front["points"], *front["anchors"], *front["merges"]]
+    n_tests = len(front["tasks"]) * sum("foretold" in merge for merge in merges)
+    assert page.locator("#tests tbody tr").count() == n_tests > 0
+    assert page.text_content("#tested-hint") in front["verdicts"]
+    kinds = page.locator("#fits tbody tr td:nth-child(3)").all_text_contents()
+    assert kinds == [task["fit"]["kind"] for task in front["tasks"].values()]
+
+
+def first_not_in(numbers: list[int]) -> int:
+    return next(n for n in itertools.count() if n not in numbers)
+
+
 def test_two_tasks_of_many_are_chosen_and_three_are_shown_in_space(
     open_report: Callable[..., Watched],
 ) -> None:
@@ -499,6 +524,9 @@ def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
         merge["errors"][0] = next(names)
     for point in content["points"]:
         point["recipe"] = next(names)
+    content["tested"]["words"] = next(names)
+    for row in content["tested"]["rows"]:
+        row["merge"] = next(names)
     surfaces = content["surfaces"]
     surfaces["axes"] = [next(names) for _ in surfaces["axes"]]
     content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], verdicts=EVIL)

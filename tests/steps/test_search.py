@@ -42,3 +42,29 @@ def test_a_run_is_finished_when_all_of_it_is_there(
     assert not manifest.exists()
     invoke("search", "config.yml", "run")
     assert manifest.read_bytes() == finished
+
+
+def test_a_search_of_too_few_merges_is_warned_of_before_it_starts(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "def one(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
+    )
+    task = {"python": "mine:one", "direction": "minimize"}
+    write(
+        {
+            "merge_method": "linear",
+            "models": [{"model": str(family[name])} for name in "ab"],
+            "map": {
+                "tasks": {"one": task},
+                "search": {"evaluations": 3, "remeasure": 0},
+            },
+        }
+    )
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 0, result.output
+    warning = "only 3 merges will be measured for 1 coefficient: below 4 a front"
+    assert 0 < result.output.index(warning) < result.output.index("0/4 anchor")
