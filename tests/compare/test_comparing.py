@@ -89,7 +89,13 @@ def write_config(
         "dtype": "float32",
         "map": {
             "tasks": tasks,
-            "search": {"evaluations": evaluations, "remeasure": 0},
+            # Whose front has points to measure, where these models hardly differ.
+            "search": {
+                "evaluations": evaluations,
+                "remeasure": 0,
+                "surrogate": "quadratic",
+                "refine": False,
+            },
         },
         **changes,
     }

@@ -238,7 +238,7 @@ def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
         # The single model of the task leaves this share of the worst loss, 1.
         return 1 - (1 - ideal[task]) * c[task] * (2 - c[task])
 
-    study = make_study()
+    study = make_study(surrogate="quadratic")
     metric = Metric(higher_is_better=False, lower=0.0, upper=None)
     study = replace(study, tasks=dict.fromkeys(NAMES, metric))
 
