@@ -172,7 +172,7 @@ def test_the_first_design_is_no_quiet_round() -> None:
 
 def far(X: FloatArray) -> FloatArray:
     """Where nothing of the front is, and no merge of the design."""
-    return np.linalg.norm(X - [0.05, 0.95], axis=1) < 0.3
+    return np.linalg.norm(X - [0.05, 0.95], axis=1) < 0.2
 
 
 @pytest.mark.parametrize(("unknown", "poor"), [(0.08, False), (0.12, True)])
