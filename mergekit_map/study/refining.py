@@ -73,7 +73,9 @@ def refinement_round(
     X = study.vectors((planned | {e.key[0]: e.coefficients for e in known}).values())
     box = _outlook(study, surrogates, _samples(study))
     if len(rounds) % 2 and _is_poor(box):
-        return _best(study, X, box, (box.stderr / box.Y.std(axis=0)).max(axis=1))
+        scatter = box.Y.std(axis=0)
+        scatter = np.where(scatter > 0, scatter, 1.0)
+        return _best(study, X, box, (box.stderr / scatter).max(axis=1))
     there = predict_utilities(study, surrogates, X[study.contains(X)])
     worst = front.Y.min(axis=0)
     hoped = (front.Y + front.stderr - worst) / front.width

@@ -512,7 +512,7 @@ def config(
             "tasks": {
                 name: {"python": f"mine:{name}", **task} for name in ("one", "two")
             },
-            "search": {"evaluations": 10, "remeasure": 2},
+            "search": {"evaluations": 10, "remeasure": 2, "refine": False},
         },
     }
 

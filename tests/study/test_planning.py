@@ -77,11 +77,13 @@ def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None
         [list(e.coefficients.values()) for e in found if e.role == "refinement"]
     )
     assert len([e for e in found if e.role != "front"]) == 2 * 18
-    # The true front is near the line between the two ideals.
-    along = IDEAL["b"] - IDEAL["a"]
-    offset = refined - IDEAL["a"]
-    across = np.abs(offset @ [along[1], -along[0]]) / np.linalg.norm(along)
-    assert np.median(across) < 0.15
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
+    truth = landscape(ripple=0.05)
+    Y = [[-truth(study.named(x), task).value for task in IDEAL] for x in grid]
+    front = grid[non_dominated(np.array(Y))]
+    apart = np.linalg.norm(refined[:, None] - front, axis=2).min(axis=1)
+    # Every other round may look at the box as a whole.
+    assert np.median(apart) < 0.05
 
 
 @pytest.mark.slow
@@ -104,7 +106,8 @@ def test_refinement_is_fitted(tmp_path: Path) -> None:
 
     result = run(study, tmp_path, landscape(ripple=0.05))
 
-    assert {s.quality.n for s in result.surrogates.values()} == {16}
+    n_front = roles(tmp_path).count("front") // 2
+    assert {s.quality.n for s in result.surrogates.values()} == {16 + n_front}
 
 
 def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:

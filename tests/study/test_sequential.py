@@ -446,3 +446,21 @@ def test_progress_of_a_search_that_goes_on_begins_where_it_was(tmp_path: Path) -
     assert after[0].done >= 2 * 8
     assert all(p.done < p.total == 2 * (10 + 3) for p in after)
     assert before[-1].total == 2 * (8 + 3)
+
+
+def test_of_merges_that_measure_the_same_one_is_a_point(tmp_path: Path) -> None:
+    def enough(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure no loss below a bound, which many merges of the middle reach."""
+        return Measurement(max(rippled(coefficients, task).value, 1.35), None, 1)
+
+    run(study_of(), tmp_path, enough)
+
+    best = [
+        key
+        for key, of in by_merge(logged(tmp_path)).items()
+        if all(e.value == 1.35 for e in of.values())
+    ]
+    front = front_of(tmp_path)
+    shown = {merge_key(p.coefficients) for p in front.points}
+    # One of those before, and perhaps the last, which was chosen.
+    assert len(shown & set(best)) == len(front.recommended) <= 2 < len(best)
