@@ -18,6 +18,7 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.planning import design, warn_of_few
 from mergekit_map.study.study import Study
 
@@ -82,8 +83,9 @@ def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None
     Y = [[-truth(study.named(x), task).value for task in IDEAL] for x in grid]
     front = grid[non_dominated(np.array(Y))]
     apart = np.linalg.norm(refined[:, None] - front, axis=2).min(axis=1)
-    # Every other round may look at the box as a whole.
-    assert np.median(apart) < 0.05
+    # Until the box as a whole is known, every other round looks there.
+    assert np.median(apart[len(apart) // 2 :]) < 0.05
+    assert np.median(apart) < 0.2
 
 
 @pytest.mark.slow

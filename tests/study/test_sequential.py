@@ -464,3 +464,28 @@ def test_of_merges_that_measure_the_same_one_is_a_point(tmp_path: Path) -> None:
     shown = {merge_key(p.coefficients) for p in front.points}
     # One of those before, and perhaps the last, which was chosen.
     assert len(shown & set(best)) == len(front.recommended) <= 2 < len(best)
+
+
+def test_of_one_task_one_merge_is_a_point(tmp_path: Path) -> None:
+    run(study_of(2, 1), tmp_path, rippled)
+
+    front = front_of(tmp_path)
+    assert len(front.points) == 1
+    assert front.chosen.is_measured("one")
+
+
+@pytest.mark.parametrize("surrogate", ["auto", "quadratic"])
+def test_a_measured_merge_takes_the_place_of_a_point_that_predicts_the_same(
+    surrogate: str, tmp_path: Path
+) -> None:
+    def smooth(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure what a second fit predicts as the first one did."""
+        c = np.array(list(coefficients.values()))
+        return Measurement(1 + float(((c - CENTRES[task][:2]) ** 2).sum()), None, 1)
+
+    result = run(study_of(surrogate=surrogate, remeasure=6), tmp_path, smooth)
+
+    X = np.array([list(c.values()) for c in result.front])
+    Y = np.column_stack([s.predict(X) for s in result.surrogates.values()])
+    apart = np.abs(Y[:, None] - Y).max(axis=2) + np.eye(len(Y))
+    assert apart.min() > 5e-7
