@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from mergekit_map.config.specs import TASK_KINDS, MapBlock, SelectSpec, TaskSpec
+from mergekit_map.config.specs import MapBlock, SelectSpec
+from mergekit_map.config.task_specs import TASK_KINDS, TaskSpec
 from mergekit_map.config.yaml_file import KeyPath, YamlFile, existing, format_key
 from mergekit_map.errors import ConfigError, nearest
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SkipValidation,
     field_validator,
@@ -22,131 +19,13 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-# YAML's true is a number to Python, but never to the one who wrote it.
-Int = Annotated[int, Field(strict=True)]
-Float = Annotated[float, Field(strict=True)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True
-    )
-
-
-class TextSource(_Strict):
-    """Where documents come from: a .txt or .jsonl file, or a dataset of the Hub."""
-
-    file: Path | None = None
-    """A .txt file, which is one document, or a .jsonl file with one a line."""
-    dataset: str | None = None
-    """A dataset of the Hub, in the place of a file."""
-    name: str | None = None
-    """Configuration of the dataset."""
-    split: str = "test"
-    """Split of the dataset."""
-    revision: str | None = None
-    """Commit, branch or tag of the dataset."""
-    field: str = "text"
-    """The field that holds the text, of .jsonl files and datasets."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.file is None) == (self.dataset is None):
-            raise ValueError("give exactly one of 'file' and 'dataset'")
-        if self.file is not None and self.file.suffix not in {".txt", ".jsonl"}:
-            raise ValueError(
-                f"file must end in .txt or .jsonl, got {self.file.name!r}; "
-                "convert it, one JSON object with the text field per line"
-            )
-        return self
-
-
-class PerplexityTask(_Strict):
-    """Mean token loss of own text."""
-
-    kind: ClassVar = "perplexity"  # the key that tells this kind of task from others
-
-    perplexity: TextSource
-    """The text: `file`, or `dataset` with `name`, `split` and `revision`; `field`."""
-    max_tokens: Annotated[Int, Field(ge=2)] = 65536
-    """How much of the text is used, from its start."""
-    block: Annotated[Int, Field(ge=2)] | None = None
-    """Tokens per row of a forward pass; 512 where the model takes as many."""
-
+from mergekit_map.config.task_specs import Float, Int, Strict, TaskSpec, rising
 
 Bounds = tuple[Float, Float]
 AutoBounds = Bounds | Literal["auto"]
-Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
 
 
-def _rising(bounds: Range) -> Range:
-    if bounds is None:
-        return bounds
-    if not all(math.isfinite(bound) for bound in bounds if bound is not None):
-        raise ValueError(f"must be finite numbers or null, got {list(bounds)}")
-    if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
-        raise ValueError(f"must rise from low to high, got {list(bounds)}")
-    return bounds
-
-
-class LmEvalTask(_Strict):
-    """A task or group of lm-evaluation-harness, or a local task YAML."""
-
-    kind: ClassVar = "lm_eval"
-
-    lm_eval: str
-    """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
-    metric: str
-    """Which metric of the task, such as `acc` or `exact_match`."""
-    filter: str | None = None
-    """Which filter of the task, where it has several."""
-    limit: Int | Float | None = None
-    """Documents to use: a whole number, or a share between 0 and 1; all by default."""
-    num_fewshot: Annotated[Int, Field(ge=0)] | None = None
-    """Examples in the prompt; by default what the task says."""
-    apply_chat_template: bool = False
-    """Whether prompts go through the chat template of the tokenizer."""
-    range: Range = None
-    """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
-
-    _rising = field_validator("range")(_rising)
-
-    @field_validator("limit")
-    @classmethod
-    def _limit(cls, limit: float | None) -> float | None:
-        # lm-eval takes 1.0 for one document and refuses 0 late.
-        if limit is None or (isinstance(limit, int) and limit >= 1):
-            return limit
-        if isinstance(limit, float) and 0 < limit < 1:
-            return limit
-        raise ValueError(
-            f"limit must be a whole number of documents from 1, or a share between "
-            f"0 and 1, got {limit!r}"
-        )
-
-
-class PythonTask(_Strict):
-    """A function of one's own: ``module:function`` gets the merged model."""
-
-    kind: ClassVar = "python"
-
-    python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
-    """`module:function`, called as `function(model, tokenizer)`; gives a number, or a
-    number and its standard error. Modules of the working directory come first."""
-    direction: Literal["maximize", "minimize"]
-    """Whether higher or lower is better."""
-    range: Range = None
-    """Possible values, such as `[0, 1]` or `[0, null]`: none outside is predicted."""
-
-    _rising = field_validator("range")(_rising)
-
-
-TaskSpec = PerplexityTask | LmEvalTask | PythonTask
-_KINDS: tuple[type[TaskSpec], ...] = (PerplexityTask, LmEvalTask, PythonTask)
-TASK_KINDS = {kind.kind: kind for kind in _KINDS}
-
-
-class SearchSpec(_Strict):
+class SearchSpec(Strict):
     """How the coefficients are searched."""
 
     strategy: Literal["map", "bayesian", "nested"] = "map"
@@ -212,7 +91,7 @@ class SearchSpec(_Strict):
     ) -> AutoBounds | dict[str, AutoBounds]:
         for bounds in value.values() if isinstance(value, dict) else [value]:
             if bounds != "auto":
-                _rising(bounds)
+                rising(bounds)
         return value
 
     @model_validator(mode="after")
@@ -265,7 +144,7 @@ Limit = Annotated[
 ]
 
 
-class SelectSpec(_Strict):
+class SelectSpec(Strict):
     """Which point of the front becomes the recipe."""
 
     prefer: dict[str, Float] | None = None
@@ -299,16 +178,16 @@ class SelectSpec(_Strict):
         return self
 
 
-class BackendSpec(_Strict):
+class BackendSpec(Strict):
     """A model class of lm-eval that runs the lm_eval tasks, such as vllm."""
 
     name: str
     """Name of the model class in lm-eval."""
-    args: dict[str, Any] = {}
+    args: dict[str, Any] = Field({})
     """What it is opened with."""
 
 
-class MapBlock(_Strict):
+class MapBlock(Strict):
     """The whole block; its tasks are validated one by one, to name what is wrong."""
 
     tasks: Annotated[dict[str, SkipValidation[TaskSpec]], Field(min_length=1)]

@@ -20,7 +20,7 @@ from mergekit_map.config.parsing import (
     repeated_keys,
     validated,
 )
-from mergekit_map.config.specs import Float, Int
+from mergekit_map.config.task_specs import Float, Int
 from mergekit_map.config.yaml_file import read_yaml
 
 _TASK_VECTORS = {"task_arithmetic", "ties", "dare_ties"}

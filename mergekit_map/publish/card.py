@@ -12,7 +12,12 @@ from pathlib import Path
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
-from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config.task_specs import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+    TaskSpec,
+)
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card_text import (
     MODELS,

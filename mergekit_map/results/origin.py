@@ -16,7 +16,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from mergekit_map.config.specs import BackendSpec, LmEvalTask, PerplexityTask, TaskSpec
+from mergekit_map.config.specs import BackendSpec
+from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import cache_home
 from mergekit_map.results.log import LOCK_NAME

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mergekit_map.results.dominance import Ahead
+from mergekit_map.results.dominance_words import (
+    dominates_in_words,
+    name_of,
+    nearly_in_words,
+)
 from mergekit_map.results.foretold import NOMINAL, STDERRS, foretold
-from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front import Front
 from mergekit_map.results.quality import Border, Ending, Growth, n_safe
 from mergekit_map.results.verdicts import (
     AnchorCompared,
@@ -58,7 +62,7 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
             yield from _held(front, verdict)
         case Ahead():
             more = ["", " So does 1 more.", f" So do {verdict.others} more."]
-            yield _dominates(front, verdict) + more[min(verdict.others, 2)]
+            yield dominates_in_words(front, verdict) + more[min(verdict.others, 2)]
 
 
 def _no_tradeoff(front: Front, found: TradeOff) -> str:
@@ -204,22 +208,22 @@ def _box_grew(front: Front, growth: Growth) -> Iterator[str]:
 
 
 def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
-    name = _name(front, found.anchor)
+    name = name_of(front, found.anchor)
     if found.missing:
         yield f"No comparison with {name}: no value of {listed(found.missing)}."
     elif found.dominated is not None:
-        yield _dominates(front, found.dominated)
+        yield dominates_in_words(front, found.dominated)
     elif found.nearly is not None:
-        yield _nearly(front, found.nearly)
+        yield nearly_in_words(front, found.nearly)
     else:
         yield f"No measured merge dominates {name}."
     if found.dominates_chosen is not None:
-        text = _dominates(front, found.dominates_chosen)
+        text = dominates_in_words(front, found.dominates_chosen)
         yield f"{text} So {name} is the better choice."
 
 
 def _held(front: Front, found: Held) -> Iterator[str]:
-    chosen, name = front.chosen, _name(front, front.chosen)
+    chosen, name = front.chosen, name_of(front, front.chosen)
     for task, miss in found.misses.items():
         yield (
             f"At {name} {task} was predicted as {foretold(chosen)[task]} and measured "
@@ -244,59 +248,3 @@ def _apart(miss: Miss) -> str:
     if miss.share is not None and miss.apart <= NOISE_FACTOR * miss.noise:
         text += f", but {_percent(miss.share)} of its range"
     return f"{text} apart"
-
-
-def _dominates(front: Front, found: Ahead) -> str:
-    one, other = _name(front, found.merge), _name(front, found.other)
-    return f"As measured, {one} dominates {other}: {_better(front, found)}."
-
-
-def _nearly(front: Front, found: Ahead) -> str:
-    one, other = _name(front, found.merge), _name(front, found.other)
-    return (
-        f"No measured merge dominates {other} beyond doubt. Nearest to it is {one}: "
-        f"{_better(front, found)}; among {found.comparisons} comparisons, chance alone "
-        f"gives as much in up to {100 * found.chance:.2g} % of searches."
-    )
-
-
-def _better(front: Front, found: Ahead) -> str:
-    texts = []
-    for task, errors in found.tasks.items():
-        metric = front.tasks[task].metric
-        values = found.merge.measured[task], found.other.measured[task]
-        text = f"{values[0]} against {values[1]} {metric.unit}".rstrip()
-        lower = "" if metric.higher_is_better else ", lower is better"
-        noise = "; standard errors unknown" if errors is None else ""
-        by = f" by {_errors(errors)}" if errors is not None else ""
-        texts.append(f"{task}{by} ({text}{lower}{noise})")
-    rest = [f"better on {listed(texts)}"]
-    if found.within:
-        rest.append(f"within noise on {_others(front, found.within, found)}")
-    if found.level:
-        rest.append(f"level on {_others(front, found.level, found)}")
-    return ", ".join(rest)
-
-
-def _errors(errors: float) -> str:
-    if math.isinf(errors):
-        return "more than noise"
-    return f"{errors:.{0 if errors >= 10 else 1}f} standard errors"
-
-
-def _others(front: Front, tasks: Sequence[str], found: Ahead) -> str:
-    """Name tasks; many of them, which are all others, are counted."""
-    if len(tasks) < 3 or len(tasks) + len(found.tasks) < len(front.tasks):
-        return listed(tasks)
-    return f"the other {number_in_words(len(tasks))}"
-
-
-def _name(front: Front, merge: Merge) -> str:
-    if merge.label is not None:
-        return merge.label
-    for index, point in enumerate(front.points):
-        if point is merge:
-            chosen = index == front.selected
-            name = f"point {index}"
-            return f"the chosen {name}" if chosen else f"{name} ({merge.weights})"
-    return f"the merge with {merge.weights}"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.config.specs import PythonTask
+from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask, nearest
 from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.fingerprint import fingerprint

@@ -18,7 +18,7 @@ from typing import Any
 import lm_eval
 from lm_eval.models.dummy import DummyLM
 
-from mergekit_map.config.specs import LmEvalTask
+from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.measurement import Metric
 from mergekit_map.tasks.fingerprint import fingerprint

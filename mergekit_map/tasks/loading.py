@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config.task_specs import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+    TaskSpec,
+)
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.function import PythonFunction, load_function
 from mergekit_map.tasks.harness import HarnessTask, load_harness

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from mergekit_map.config.specs import PerplexityTask
+from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks

@@ -9,7 +9,7 @@ from typing import Any
 
 import datasets
 
-from mergekit_map.config.specs import TextSource
+from mergekit_map.config.task_specs import TextSource
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.tasks.surroundings import quiet
 

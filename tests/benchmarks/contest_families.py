@@ -36,7 +36,7 @@ from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map import load_project
-from mergekit_map.config.specs import TextSource
+from mergekit_map.config.task_specs import TextSource
 from mergekit_map.demo.family import train_family
 from mergekit_map.demo.training import Schedule, join_documents, one_thread
 from mergekit_map.measurement import Measure

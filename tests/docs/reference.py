@@ -13,13 +13,11 @@ from figures import FIGURES
 from pages import PAGES
 from pydantic import BaseModel, TypeAdapter
 
-from mergekit_map.config.specs import (
+from mergekit_map.config.specs import MapBlock, SearchSpec, SelectSpec
+from mergekit_map.config.task_specs import (
     LmEvalTask,
-    MapBlock,
     PerplexityTask,
     PythonTask,
-    SearchSpec,
-    SelectSpec,
     TextSource,
 )
 from mergekit_map.results.front import Front

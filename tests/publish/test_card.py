@@ -15,7 +15,12 @@ from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.config.task_specs import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+    TaskSpec,
+)
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card import MergeRecord, write_card

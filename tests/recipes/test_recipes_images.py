@@ -39,7 +39,7 @@ from recipe_models import (
 from safetensors.torch import save_file
 
 from mergekit_map.cli import main
-from mergekit_map.config.specs import PythonTask
+from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.tasks.function import load_function
 
 pytestmark = pytest.mark.slow  # models are trained

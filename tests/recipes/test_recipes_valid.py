@@ -24,7 +24,8 @@ from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
 
 from mergekit_map.cli import main
 from mergekit_map.config.parsing import parse_map_block, raise_problems, repeated_keys
-from mergekit_map.config.specs import LmEvalTask, MapBlock, PerplexityTask, PythonTask
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.merging.entries import check_merge

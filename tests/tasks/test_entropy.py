@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from mergekit_map.compare.adamerging import entropy_fingerprint, prepare_entropy
-from mergekit_map.config.specs import PerplexityTask
+from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.measurement import Measurement
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.specs import PythonTask
+from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.measurement import Measure, Measurement, Metric
 from mergekit_map.tasks.function import PythonFunction, load_function

@@ -23,7 +23,7 @@ from task_files import (
 )
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.specs import LmEvalTask
+from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.tasks.loading import load_tasks

@@ -12,7 +12,7 @@ import pytest
 from task_files import write_choices, write_rolling, write_yaml
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.specs import LmEvalTask, PerplexityTask, PythonTask
+from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.files import plain
 from mergekit_map.measurement import Measurement
 from mergekit_map.tasks.influence import Itemised, itemise

@@ -8,7 +8,7 @@ import pytest
 from task_files import write_choices
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.specs import (
+from mergekit_map.config.task_specs import (
     LmEvalTask,
     PerplexityTask,
     PythonTask,

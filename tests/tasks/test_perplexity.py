@@ -13,7 +13,7 @@ from lm_eval.models.huggingface import HFLM
 from task_files import build_model, build_tokenizer
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.specs import PerplexityTask
+from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measurement, Metric
 from mergekit_map.tasks import perplexity as perplexity_module
