@@ -18,6 +18,9 @@ from mergekit_map.results.front import Front, pairs, recipe_name
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.version import __version__
 
+# What reading a file that somebody has changed may end in.
+_DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
 
 def further_recipe(folder: RunFolder, front: Front) -> str:
     """Write the recipe of the last point of a front, from that of the first.
@@ -30,7 +33,7 @@ def further_recipe(folder: RunFolder, front: Front) -> str:
     try:
         *stages, config = yaml.safe_load_all(text)
         _fill(config, _identity(folder, front), front.points[index].coefficients)
-    except (yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, *_DAMAGES) as error:
         raise ArtifactError(
             f"{folder.recipe(0)} is no recipe of this search ({error!r}), so point "
             f"{index} cannot be written like it; search again"

@@ -17,6 +17,9 @@ from mergekit_map.search.kernel import LENGTHS, Rows
 from mergekit_map.search.process import Process
 from mergekit_map.search.residual import Residual, residual_of_version_1
 
+# Of files from elsewhere: with more, a prediction takes minutes.
+_MOST_DRAWS, _MOST_POINTS = 64, 2048
+
 Row: TypeAlias = tuple[float, ...]
 _Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 _Theta: TypeAlias = tuple[Annotated[float, Field(ge=-20, le=20)], ...]
@@ -42,6 +45,8 @@ class ResidualRecord(Frozen):
         if len(self.points) != len(self.weights):
             counts = f"{len(self.weights)} weights at {len(self.points)} points"
             raise ValueError(counts)
+        if {len(self.lengths)} != {len(row) for row in self.points}:
+            raise ValueError(f"{len(self.lengths)} lengths, of other coefficients")
         return self
 
     @classmethod
@@ -86,7 +91,7 @@ class IsotropicRecord(Frozen):
 class ProcessRecord(Frozen):
     """What tells the standard errors of predictions with a process."""
 
-    points: tuple[_Point, ...] = Field(min_length=1)
+    points: tuple[_Point, ...] = Field(min_length=1, max_length=_MOST_POINTS)
     """On coefficients scaled to [-1/2, 1/2] by the bounds."""
     sloped: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """The points whose slopes were measured."""
@@ -100,7 +105,7 @@ class ProcessRecord(Frozen):
     """Standard deviation of the values."""
     theta: _Theta
     """The most probable logarithms of how large each part is."""
-    draws: tuple[_Theta, ...] = Field(min_length=1)
+    draws: tuple[_Theta, ...] = Field(min_length=1, max_length=_MOST_DRAWS)
     """Probable ones."""
     weights: tuple[_Variance, ...]
     """How probable each draw is."""

@@ -67,6 +67,8 @@ class SurrogateRecord(Frozen):
     @model_validator(mode="after")
     def _shapes(self) -> Self:
         d = len(self.bounds)
+        if not all(lower < upper for lower, upper in self.bounds):
+            raise ValueError("bounds: the ends do not rise")
         t = n_quadratic_terms(d)
         wanted = {"linear": (d,), "hessian": (d, d), "covariance": (t, t)}
         for name, shape in wanted.items():

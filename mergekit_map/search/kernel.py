@@ -92,8 +92,8 @@ def variance(theta: FloatArray, U: FloatArray) -> FloatArray:
 
 def process_covariance(U: FloatArray, V: FloatArray, theta: FloatArray) -> FloatArray:
     """Give the covariance of the process alone, between U (k, d) and V (n, d)."""
-    squares = (((U[:, None] - V) / np.exp(theta[LENGTHS:])) ** 2).sum(axis=2)
-    return math.exp(2 * theta[HEIGHT]) * matern(np.sqrt(squares))
+    lengths = np.exp(theta[LENGTHS:])
+    return math.exp(2 * theta[HEIGHT]) * matern(distances(U / lengths, V / lengths))
 
 
 class Covariance:
@@ -129,6 +129,12 @@ class Covariance:
         height = (inner * self._process).sum()
         parts = [*widths, noise[:n].sum(), noise[n:].sum(), height]
         return np.concatenate([2 * np.array(parts), lengths])
+
+
+def distances(U: FloatArray, V: FloatArray) -> FloatArray:
+    """Give the distances between rows of U (k, d) and V (n, d); (k, n)."""
+    squares = (U**2).sum(axis=1)[:, None] + (V**2).sum(axis=1) - 2 * U @ V.T
+    return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 
 def matern(distance: FloatArray) -> FloatArray:

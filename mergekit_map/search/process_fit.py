@@ -30,7 +30,7 @@ _SHORTEST, _LONGEST = -2.5, 2.5
 _HEAVIEST = 4.0  # a draw weighs at most as much as so many
 # How much standard errors are widened for few merges, and how many merges it takes
 # until what leaving out shows counts as much as theory; by how much at most.
-_FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 1.0, 30.0, 0.2, 2.0
+_FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 3.0, 30.0, 0.2, 2.0
 
 
 def fit_process(

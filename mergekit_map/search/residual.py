@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.kernel import matern
+from mergekit_map.search.kernel import distances, matern
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Residual:
 
     def predict(self, U: FloatArray) -> FloatArray:
         """Add up the bumps at every row of U (k, d)."""
-        squares = (((U[:, None] - self.points) / self.lengths) ** 2).sum(axis=2)
-        bumps = np.exp(-squares / 2) if self.gaussian else matern(np.sqrt(squares))
+        far = distances(U / self.lengths, self.points / self.lengths)
+        bumps = np.exp(-(far**2) / 2) if self.gaussian else matern(far)
         return np.asarray(bumps @ self.weights)
 
 

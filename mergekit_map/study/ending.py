@@ -80,6 +80,9 @@ def end_search(
         utilities = predict_utilities(study, surrogates, rows[[selected]])
         if (utilities >= wished(study.select, study.tasks, anchors).lower).all():
             break
+    if len(study.tasks) == 1:
+        rows, selected = _best_measured(study, surrogates, known), 0
+        measure_rows(rows)
     merges = [study.named(row) for row in rows]
     ending = None
     if study.search.refines:
@@ -94,6 +97,16 @@ def _usable(
 ) -> dict[Key, Evaluation]:
     """Take the latest of each, but no failure in the place of a value."""
     return {e.key: e for e in measured if not (e.failed and e.key in before)}
+
+
+def _best_measured(
+    study: Study, surrogates: Mapping[str, Surrogate], known: Sequence[Evaluation]
+) -> FloatArray:
+    """Take the merge that is best by all that is known in the end; (1, d)."""
+    X, Y = _measured(study, known)
+    X = X[np.isfinite(Y).all(axis=1)]
+    best = predict_utilities(study, surrogates, X)[:, 0].argmax()
+    return np.asarray(X[[best]])
 
 
 def _telling(

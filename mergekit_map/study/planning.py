@@ -47,9 +47,26 @@ def next_round(
         return []
     if n_spent(study, rounds, known) >= wanted_evaluations(study):
         return []
-    surrogates = surrogates or fit_surrogates(study, known)
+    if not surrogates:
+        try:
+            surrogates = fit_surrogates(study, known)
+        except DesignError:
+            # Measurements failed: there is enough for a fit if others do not.
+            return _one_more(study, rounds, known)
     beyond = trial_round(study, surrogates, closed)
     return beyond or refinement_round(study, rounds, known, surrogates)
+
+
+def _one_more(
+    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> list[Candidate]:
+    """Propose a further merge of the first design."""
+    asked = {merge_key(c): c for planned in rounds for _, c in planned}
+    tried = asked | {e.key[0]: e.coefficients for e in known}
+    X = study.vectors(tried.values())
+    rng = np.random.default_rng(study.search.seed)
+    points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
+    return [("design", study.named(points[-1]))] if len(points) > len(X) else []
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:

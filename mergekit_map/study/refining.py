@@ -36,6 +36,8 @@ _STDERRS, _SHARE = 2.0, 0.005
 # Share of the variance of a task over the box that may be unknown.
 _UNKNOWN = 0.1
 _N_SAMPLES = 256
+# A task that varies by less than this share of its range over the box is level.
+_LEVEL, _ROUNDING = 0.05, 1e-9
 # Nearer to a measured merge than this share of the box, there is nothing to learn.
 _SAME = 0.03
 
@@ -69,17 +71,19 @@ def refinement_round(
     trusted = front.errors.max() <= GOOD_ENOUGH
     if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
         return []
-    planned = {merge_key(c): c for planned in rounds for _, c in planned}
-    X = study.vectors((planned | {e.key[0]: e.coefficients for e in known}).values())
+    asked = {merge_key(c): c for planned in rounds for _, c in planned}
+    X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
     box = _outlook(study, surrogates, _samples(study))
     if len(rounds) % 2 and _is_poor(box):
-        scatter = box.Y.std(axis=0)
-        scatter = np.where(scatter > 0, scatter, 1.0)
-        return _best(study, X, box, (box.stderr / scatter).max(axis=1))
+        return _best(study, X, box, box.errors.max(axis=1))
     there = predict_utilities(study, surrogates, X[study.contains(X)])
     worst = front.Y.min(axis=0)
     hoped = (front.Y + front.stderr - worst) / front.width
-    return _best(study, X, front, gains(hoped, (there - worst) / front.width))
+    planned = _best(study, X, front, gains(hoped, (there - worst) / front.width))
+    if planned or trusted:
+        return planned
+    # All of the front is measured, all but, and still not known.
+    return _best(study, X, box, box.errors.max(axis=1))
 
 
 def ending_of(
@@ -153,8 +157,11 @@ def _outlook(
     study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
 ) -> _Outlook:
     Y = predict_utilities(study, surrogates, points)
-    width = np.ptp(Y, axis=0)
-    width = np.where(width > 0, width, 1.0)
+    box = predict_utilities(study, surrogates, _samples(study))
+    # A task that is all but level on the front has the box for a unit.
+    width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
+    constant = width <= _ROUNDING * np.abs(box).max(axis=0)
+    width = np.where(constant, np.inf, width)
     return _Outlook(points, Y, standard_errors(surrogates, points), width)
 
 
@@ -165,8 +172,8 @@ def _samples(study: Study) -> FloatArray:
 
 def _is_poor(box: _Outlook) -> bool:
     """Tell whether much of some task is unknown, over the whole box."""
-    unknown = (box.stderr**2).mean(axis=0)
-    return bool((unknown > _UNKNOWN * box.Y.var(axis=0)).any())
+    unknown = (box.errors**2).mean(axis=0)
+    return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
 
 
 def _best(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from mergekit_map.errors import DesignError
+from mergekit_map.results.choosing import measured_anchors, wished
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
@@ -39,6 +41,7 @@ def run_study(
     """Measure what the log does not have yet, fit, find the front, measure of it.
 
     Raises:
+        ConfigError: a limit is a share of a score that has no shares.
         DesignError: too few merges can be, or could be, measured for a quadratic.
         EvaluationError: the first merge cannot be measured.
     """
@@ -67,14 +70,26 @@ def run_study(
         known = _known_to(study, log, rounds)
         box = settled(box, rounds, known)
         refined = bool(rounds) and study.search.refines
-        surrogates = fit_surrogates(box.study, known) if refined else {}
+        surrogates = _fitted(box.study, known) if refined else {}
         planned = next_round(box.study, rounds, known, surrogates, box.refused)
         if not planned:
             break
         measure_all(planned, surrogates)
         rounds.append(planned)
+        if len(rounds) == 1:
+            # Limits that cannot be told from the anchors are no surprise for the end.
+            anchors = measured_anchors(study.anchors, matching(study, log))
+            wished(study.select, study.tasks, anchors)
     result = end_search(box.study, rounds, known, measure_all)
     return replace(result, bounds=box.study.bounds, growth=growth_of(box))
+
+
+def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate]:
+    """Fit what is known; nothing where too much of it failed."""
+    try:
+        return fit_surrogates(study, known)
+    except DesignError:
+        return {}
 
 
 def _foretell(

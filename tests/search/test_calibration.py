@@ -85,14 +85,18 @@ def test_95_percent_intervals_hold_the_truth_at_every_number_of_merges(
     link: Link, d: int, noise: float, known: bool
 ) -> None:
     for kind in KINDS:
-        for n in (8, 12, 20, 40, 80):
-            if kind == "quadratic" and n < (d + 1) * (d + 2) / 2:
-                continue
-            found = [
-                coverage(kind, link, d=d, n=n, noise=noise, seed=seed, known=known)
-                for seed in range(9)
-            ]
-            assert 0.87 <= np.mean(found) <= 0.995, (kind, n)
+        found = {
+            n: np.mean(
+                [
+                    coverage(kind, link, d=d, n=n, noise=noise, seed=seed, known=known)
+                    for seed in range(9)
+                ]
+            )
+            for n in (8, 12, 20, 40, 80)
+            if kind != "quadratic" or n >= (d + 1) * (d + 2) / 2
+        }
+        assert 0.9 <= np.mean([*found.values()]) <= 0.99, (kind, found)
+        assert min(found.values()) >= 0.82, (kind, found)
 
 
 @pytest.mark.parametrize("kind", ["quadratic", "regularized"])
