@@ -19,7 +19,6 @@ import pytest
 from browser import Watched, find_chromium, open_browser, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
 
-from mergekit_map import select_point
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Metric
@@ -27,9 +26,10 @@ from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
-from mergekit_map.results.choosing import choose
+from mergekit_map.results.choosing import choose, choose_point
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.limits import find_limits
+from mergekit_map.results.run_folder import RunFolder
 
 Make = Callable[[str], Path]
 
@@ -101,6 +101,12 @@ def trace(name: str, chart: str = "#front-chart") -> str:
 
 def shown_point(page: Page) -> int:
     return int(page.input_value("#index"))
+
+
+def chosen_of_points(run: Path, choice: Mapping[str, Any]) -> int:
+    """Choose among the points, as the page does: it has no surrogates."""
+    front = RunFolder(run).read_front()
+    return choose_point(front, SelectSpec.model_validate(choice)).selected
 
 
 def assert_shows(page: Page, run: Path, index: int) -> None:
@@ -245,7 +251,7 @@ def test_sliders_and_limits_move_the_point_and_its_recipe(
             choice["scalarization"] = "achievement"
         else:
             page.check("input[value=sum]")
-        expected = select_point(run, **choice).index
+        expected = chosen_of_points(run, choice)
         assert_shows(page, run, expected)
         chosen.add(expected)
     assert len(chosen) > 4
@@ -261,7 +267,7 @@ def test_buttons_number_and_a_click_choose_too(
     selected = shown_point(page)
 
     page.click("#knee")
-    assert_shows(page, run, select_point(run, knee=True).index)
+    assert_shows(page, run, chosen_of_points(run, {"knee": True}))
     page.fill("#index", "0")
     page.press("#index", "Enter")
     assert_shows(page, run, 0)
@@ -293,7 +299,10 @@ def test_says_how_far_limits_are_out_of_reach(
     run = reported("two")
     page = open_report("two").page
     with pytest.raises(DesignError, match="at point") as caught:
-        select_point(run, prefer={"math": 1, "code_loss": 1}, require={"math": 0.99})
+        chosen_of_points(
+            run,
+            {"prefer": {"math": 1, "code_loss": 1}, "require": {"math": 0.99}},
+        )
 
     page.fill("#limit-0", "0.99")
 
