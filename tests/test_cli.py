@@ -196,7 +196,7 @@ def test_more_evaluations_and_another_task_reuse_what_there_is(
 ) -> None:
     spread = config["map"]["tasks"]["spread"]
     keep(config, "greeting", "code")
-    write(config)
+    write(config, refine=False)
     invoke("search", "config.yml", "out.run")
     count = len(lines())
 
@@ -211,6 +211,37 @@ def test_more_evaluations_and_another_task_reuse_what_there_is(
     invoke("search", "config.yml", "out.run")
     designed = [line for line in lines()[count:] if line["role"] != "front"]
     assert [line["task"] for line in designed] == ["spread"] * 9
+
+
+@pytest.mark.slow
+def test_a_refined_search_reuses_what_there_is(config: dict[str, Any]) -> None:
+    spread = config["map"]["tasks"]["spread"]
+    keep(config, "greeting", "code")
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    count = len(lines())
+    assert len([x for x in lines() if x["role"] != "front"]) <= 7 * 2
+
+    write(config, evaluations=9)
+    invoke("search", "config.yml", "out.run")
+    more = [line["role"] for line in lines()[count:] if line["role"] != "front"]
+    assert 0 < len(more) <= 2 * 2
+    assert set(more) == {"refinement"}
+
+    count, known = len(lines()), merges_of(lines())
+    config["map"]["tasks"]["spread"] = spread
+    write(config)
+    invoke("search", "config.yml", "out.run")
+    new = [line for line in lines()[count:] if line["role"] != "front"]
+    assert [line["task"] for line in new[:6]] == ["spread"] * 6
+    assert merges_of(new[:6]) <= known
+    assert len(merges_of(new)) <= 9
+    keys = [(*line["coefficients"].values(), line["task"]) for line in lines()]
+    assert len(set(keys)) == len(keys)
+
+
+def merges_of(found: list[dict[str, Any]]) -> set[tuple[float, ...]]:
+    return {tuple(line["coefficients"].values()) for line in found}
 
 
 @pytest.mark.slow

@@ -70,9 +70,10 @@ def compare(
     Returns:
         With scores and chances of NaN where a value is.
     """
-    ahead = Y - other
-    tied = np.abs(ahead) <= TIE * np.abs(other)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # Amounts may be as large as numbers go: then one is ahead by infinitely much.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ahead = Y - other
+        tied = np.abs(ahead) <= TIE * np.abs(other)
         scores = np.where(
             answers,
             _of_answers(ahead, stderr, items),

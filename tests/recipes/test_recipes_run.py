@@ -24,6 +24,8 @@ from recipe_models import (
     stock_merge,
 )
 
+from mergekit_map.study.refining import GOOD_ENOUGH, QUIET_ROUNDS
+
 MakeModel = Callable[..., Path]
 
 
@@ -40,8 +42,17 @@ def check_run(result: click.testing.Result, out: str, merges: int, tasks: int) -
     assert all(reading["value"] is not None for reading in chosen["measured"].values())
     lines = read_lines(f"{out}.run")
     assert not any(line.get("error") for line in lines)
-    planned = [line for line in lines if line["role"] in {"anchor", "design"}]
-    assert len(planned) == merges * tasks
+    first = [line for line in lines if line["role"] in {"anchor", "design"}]
+    assert len(first) == 2 * (len(chosen["coefficients"]) + 1) * tasks
+    refined = [line for line in lines if line["role"] == "refinement"]
+    ending = front["ending"]
+    assert len(first + refined) == ending["evaluations"] * tasks
+    # It stopped early where nothing more could be learnt, and only there.
+    assert ending["evaluations"] <= ending["allowed"] == merges
+    assert ending["trusted"] == (ending["evaluations"] < merges)
+    if ending["trusted"]:
+        assert ending["error"] <= GOOD_ENOUGH
+        assert ending["quiet"] >= QUIET_ROUNDS
 
 
 @pytest.mark.slow

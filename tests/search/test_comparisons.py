@@ -40,6 +40,18 @@ def test_a_single_comparison_has_the_chance_of_a_normal_tail() -> None:
     assert found.count == 1
 
 
+@pytest.mark.parametrize("answers", [False, True])
+@pytest.mark.parametrize("items", [INF, 20.0])
+def test_as_large_as_numbers_go_is_far_ahead(items: float, answers: bool) -> None:
+    Y = np.array([[1e308], [-1e308]])
+
+    found = against_one(Y, np.array([-Y[0, 0]]), 0.1, items, answers=answers)
+
+    assert found.scores[0, 0] > 1e10
+    assert found.scores[1, 0] == 0
+    assert found.better[:, 0].tolist() == [True, False]
+
+
 def test_many_are_adjusted_by_holm() -> None:
     """A second implementation, as Holm wrote it: reject while p <= alpha / (n - i)."""
     rng = np.random.default_rng(0)

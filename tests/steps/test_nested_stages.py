@@ -211,8 +211,22 @@ def test_a_share_of_a_single_model_can_be_required(
     ]
     limit = min(singles) / 0.95
     assert chosen["predicted"]["like_cd"]["value"] <= limit
+    assert chosen["measured"]["like_cd"]["value"] <= limit
+    # All that was measured is known now, so that a point between the others may be
+    # better; but the share and the number that it stands for choose the same.
+    invoke("select", "out.run", "--require", "like_cd=95%")
+    by_share = read("out.run/front.json")
     invoke("select", "out.run", "--require", f"like_cd={limit}")
-    assert read("out.run/front.json")["selected"] == front["selected"]
+    by_number = read("out.run/front.json")
+    assert (
+        by_number["selected"]
+        == by_share["selected"]
+        in {
+            front["selected"],
+            len(front["points"]),
+        }
+    )
+    assert by_number["points"] == by_share["points"]
 
 
 def test_goes_on_in_the_pair_where_it_was_stopped(
