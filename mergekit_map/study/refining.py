@@ -34,7 +34,7 @@ QUIET_ROUNDS = 2
 # of all that a task was seen to vary.
 _STDERRS, _SHARE = 2.0, 0.005
 # Share of the variance of a task over the box that may be unknown.
-_UNKNOWN = 0.1
+_UNKNOWN = 0.05
 _N_SAMPLES = 256
 # A task that varies by less than this share of its range over the box is level.
 _LEVEL, _ROUNDING = 0.05, 1e-9
