@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, ranges
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
@@ -69,9 +69,9 @@ class Budget:
         measured = self.Y[~failed]
         if len(measured) == 0:
             return self._U.copy(), np.full_like(self.Y, NOTHING_SEEN)
-        worst, width = measured.min(axis=0), np.ptp(measured, axis=0)
+        worst = measured.min(axis=0)
         told = self.Y.copy()
-        told[failed] = worst - FAILURE_MARGIN * np.where(width > 0, width, 1.0)
+        told[failed] = worst - FAILURE_MARGIN * ranges(measured)
         return self._U.copy(), told
 
 

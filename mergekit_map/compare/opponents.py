@@ -37,7 +37,7 @@ from pymoo.util.ref_dirs import get_reference_directions
 
 from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.compare.opponents_extra import cma_es, optuna_tpe, qlognehvi
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, ranges
 
 if TYPE_CHECKING:
     from pymoo.core.algorithm import Algorithm
@@ -138,8 +138,7 @@ def _run(
         if len(Y) < len(U):
             return
         if unit is None:
-            width = np.ptp(Y, axis=0)
-            unit = np.where(width > 0, width, 1.0)
+            unit = ranges(Y)
         with warnings.catch_warnings():
             # pymoo minimises
             algorithm.evaluator.eval(StaticProblem(problem, F=-Y / unit), asked)

@@ -93,7 +93,7 @@ class Ending(Frozen):
     allowed: int = Field(ge=0)
     """As many as it might have."""
     trusted: bool
-    """Whether it stopped because the last rounds taught nothing."""
+    """Whether it stopped before all of these were used."""
     quiet: int = Field(0, ge=0)
     """How many of the last rounds came out as predicted."""
     error: float = Field(ge=0)

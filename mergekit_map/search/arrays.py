@@ -24,6 +24,12 @@ def inside(X: FloatArray, bounds: FloatArray) -> BoolArray:
     return found
 
 
+def ranges(Y: FloatArray) -> FloatArray:
+    """Give the range of each column of Y (n, m), as a unit: 1 where it has none."""
+    width = np.ptp(Y, axis=0)
+    return np.where(width > 0, width, 1.0)
+
+
 def from_unit(U: FloatArray, bounds: FloatArray) -> FloatArray:
     """Stretch points (k, d) of the unit box to a box (d, 2), which none leaves."""
     lower, upper = bounds.T

@@ -13,7 +13,7 @@ import heapq
 import moocore
 import numpy as np
 
-from mergekit_map.search.arrays import BoolArray, FloatArray, IntArray
+from mergekit_map.search.arrays import BoolArray, FloatArray, IntArray, ranges
 from mergekit_map.search.polish import Scores, push_to_front
 from mergekit_map.search.selection import spread
 
@@ -83,8 +83,7 @@ def _most_volume(Y: FloatArray, k: int) -> IntArray:
     n, m = Y.shape
     if n <= k or m > _MAX_EXACT_TASKS:
         return spread(Y, k)
-    worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
-    scaled = (Y - worst) / np.where(width > 0, width, 1.0)
+    scaled = (Y - Y.min(axis=0)) / ranges(Y)
     volume = moocore.Hypervolume(ref=np.full(m, _BEHIND_WORST), maximise=True)
     chosen = [int(i) for i in spread(Y, max(k // 3, min(k, m)))]
     rest = sorted(set(range(n)) - set(chosen))

@@ -57,7 +57,7 @@ def fit_surrogate(
     slopes: FloatArray | None = None,
     kind: Kind = "quadratic",
 ) -> Surrogate:
-    """Fit the quadratic of one metric by weighted (nonlinear) least squares.
+    """Fit the surrogate of one metric; all but the process by weighted least squares.
 
     Case 1 (identity link) is solved in closed form; the others by Levenberg-Marquardt
     from the closed-form fits of the inverted data. ``weighing`` says how much each

@@ -12,9 +12,10 @@ import numpy as np
 from mergekit_map.search.arrays import FloatArray
 
 # Volumes reach a little below the nadir, so that the ends of a front count.
-_REFERENCE = 1.1
-# Exact volumes take time exponential in the tasks; with more, distance must do.
-_MOST_TASKS = 5
+_BELOW_NADIR = -0.1
+# Exact volumes take time exponential in the tasks; with more, along so many directions
+# they are near enough, and distance must tell candidates apart.
+_MOST_TASKS, _DIRECTIONS = 5, 2**14
 
 
 def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
@@ -30,13 +31,15 @@ def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
     if m > _MOST_TASKS:
         apart = np.linalg.norm(Y[:, None] - known, axis=2)
         return np.asarray(apart.min(axis=1, initial=np.inf))
-    before = _volume(known)
-    return np.array([_volume(np.vstack([known, row])) - before for row in Y])
+    before = volume(known, _BELOW_NADIR)
+    both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
+    return np.array([after - before for after in both])
 
 
 def gained(Y: FloatArray, known: FloatArray) -> float:
     """Give the share by which the hypervolume of Y (k, m) exceeds that of known."""
-    return max(_volume(Y) / (_volume(known) or 1.0) - 1, 0.0)
+    before = volume(known, _BELOW_NADIR)
+    return max(volume(Y, _BELOW_NADIR) / (before or 1.0) - 1, 0.0)
 
 
 def choose_by_gain(Y: FloatArray, known: FloatArray, count: int) -> list[int]:
@@ -49,11 +52,12 @@ def choose_by_gain(Y: FloatArray, known: FloatArray, count: int) -> list[int]:
     return chosen
 
 
-def _volume(Y: FloatArray) -> float:
+def volume(Y: FloatArray, worst: float) -> float:
+    """Give the hypervolume of Y (n, m) above the point that is worst on every task."""
     if not len(Y):
         return 0.0
     if Y.shape[1] == 1:
-        return float(max(Y.max() - 1 + _REFERENCE, 0))
-    exact = Y.shape[1] <= _MOST_TASKS
-    volume = moocore.hypervolume if exact else moocore.hv_approx
-    return float(volume(1 - Y, ref=_REFERENCE))
+        return float(max(Y.max() - worst, 0))
+    if Y.shape[1] <= _MOST_TASKS:
+        return float(moocore.hypervolume(-Y, ref=-worst))
+    return float(moocore.hv_approx(-Y, ref=-worst, nsamples=_DIRECTIONS))

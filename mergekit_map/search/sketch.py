@@ -46,7 +46,7 @@ def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
 
 
 def _kept(U: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Keep what nothing dominates: all ends, and of the others as many as are asked."""
+    """Keep what nothing dominates; of too many points all ends, and a share evenly."""
     front = np.flatnonzero(non_dominated(Y))
     if len(front) > _MOST:
         ends = front[Y[front].argmax(axis=0)]

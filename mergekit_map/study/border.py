@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import moocore
 import numpy as np
 
 from mergekit_map.measurement import Metric
 from mergekit_map.results.quality import Border
 from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.gain import volume
 from mergekit_map.search.surrogate import Surrogate
 
 _BEYOND = 0.2  # how far past an end, as a share of the box
 _STEPS = 5  # on the way there
 _NEAR = 1e-3  # what lies at an end, as a share of the box
 _TOLD = 1e-3  # a smaller gain is not worth a larger box
-# Exact volumes of more tasks take long; along so many directions they are near enough.
-_EXACT_MAX_TASKS = 5
-_DIRECTIONS = 2**14
 
 
 def find_border(
@@ -83,12 +80,5 @@ def hypervolume_gain(Y: FloatArray, more: FloatArray) -> float:
     scale = Y.max(axis=0)
     if not (scale > 0).all():
         return 0.0
-    before, after = _volume(Y / scale), _volume(np.vstack([Y, more]) / scale)
+    before, after = (volume(rows / scale, 0.0) for rows in (Y, np.vstack([Y, more])))
     return after / before - 1 if before > 0 else 0.0
-
-
-def _volume(Y: FloatArray) -> float:
-    # moocore minimises;
-    if Y.shape[1] <= _EXACT_MAX_TASKS:
-        return float(moocore.hypervolume(-Y, ref=0))
-    return float(moocore.hv_approx(-Y, ref=0, nsamples=_DIRECTIONS))

@@ -12,7 +12,7 @@ import numpy as np
 
 from mergekit_map.results.choosing import measured_anchors, wished
 from mergekit_map.results.log import Evaluation, Key, by_merge
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, ranges
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.search.gain import choose_by_gain
 from mergekit_map.search.surrogate import Surrogate
@@ -49,47 +49,70 @@ def end_search(
     Raises:
         DesignError: a surrogate cannot be fitted.
     """
-    surrogates = fit_surrogates(study, known)
-
-    def measure_rows(points: FloatArray) -> bool:
-        """Measure, and fit again what is new; tell whether anything is."""
-        nonlocal known, surrogates
-        planned: list[Candidate] = [("front", study.named(row)) for row in points]
-        before = {e.key: e for e in known}
-        after = before | _usable(before, measure_all(planned, surrogates))
-        new = any(before.get(key) is not e for key, e in after.items())
-        if new:
-            known = list(after.values())
-            surrogates = fit_surrogates(study, known)
-        return new
-
-    anchors = measured_anchors(study.anchors, known)
-    front = predicted_front(study, surrogates)
-    if study.search.remeasure:
-        # Known better by then, the choice at the end will be a better one.
-        rows, selected = chosen_of(study, surrogates, front, anchors)
-        changed = measure_rows(rows[[selected]])
-        telling = front[_telling(study, surrogates, front, known)]
-        if measure_rows(telling) or changed:
-            front = predicted_front(study, surrogates)
-    front = _with_measured(study, surrogates, front, known)
-    for _ in range(1 + _more_choices(study)):
-        rows, selected = chosen_of(study, surrogates, front, anchors)
-        measure_rows(rows[[selected]])
-        # A merge just within its limits may be outside them once it is fitted.
-        utilities = predict_utilities(study, surrogates, rows[[selected]])
-        if (utilities >= wished(study.select, study.tasks, anchors).lower).all():
-            break
-    if len(study.tasks) == 1:
-        rows, selected = _best_measured(study, surrogates, known), 0
-        measure_rows(rows)
+    end = _End(study, known, measure_all)
+    rows, selected = end.choose(end.shown_front())
     merges = [study.named(row) for row in rows]
     ending = None
     if study.search.refines:
-        quiet = n_quiet_rounds(rounds, known)
-        spent, allowed = n_spent(study, rounds, known), wanted_evaluations(study)
-        ending = ending_of(study, surrogates, spent, allowed, quiet)
-    return StudyResult(surrogates, merges, selected, ending=ending)
+        quiet = n_quiet_rounds(rounds, end.known)
+        spent, allowed = n_spent(study, rounds, end.known), wanted_evaluations(study)
+        ending = ending_of(study, end.surrogates, spent, allowed, quiet)
+    return StudyResult(end.surrogates, merges, selected, ending=ending)
+
+
+class _End:
+    """What is known while a search ends, and what it predicts by."""
+
+    def __init__(
+        self, study: Study, known: Sequence[Evaluation], measure_all: MeasureAll
+    ):
+        self._study, self._measure_all = study, measure_all
+        self._anchors = measured_anchors(study.anchors, known)
+        self.known = list(known)
+        self.surrogates = fit_surrogates(study, known)
+
+    def shown_front(self) -> FloatArray:
+        """Find the front, knowing what was measured of it; (k, d)."""
+        front = predicted_front(self._study, self.surrogates)
+        if self._study.search.remeasure:
+            # Known better by then, the choice at the end will be a better one.
+            rows, selected = self._chosen_of(front)
+            changed = self._measure(rows[[selected]])
+            telling = _telling(self._study, self.surrogates, front, self.known)
+            if self._measure(front[telling]) or changed:
+                front = predicted_front(self._study, self.surrogates)
+        return _with_measured(self._study, self.surrogates, front, self.known)
+
+    def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
+        """Choose of a front (k, d), and measure the choice; gives its final rows."""
+        study = self._study
+        lower = wished(study.select, study.tasks, self._anchors).lower
+        for _ in range(1 + _more_choices(study)):
+            rows, selected = self._chosen_of(front)
+            self._measure(rows[[selected]])
+            # A merge just within its limits may be outside them once it is fitted.
+            utilities = predict_utilities(study, self.surrogates, rows[[selected]])
+            if (utilities >= lower).all():
+                break
+        if len(study.tasks) == 1:
+            rows, selected = _best_measured(study, self.known), 0
+            self._measure(rows)
+        return rows, selected
+
+    def _chosen_of(self, front: FloatArray) -> tuple[FloatArray, int]:
+        return chosen_of(self._study, self.surrogates, front, self._anchors)
+
+    def _measure(self, points: FloatArray) -> bool:
+        """Measure, and fit again what is new; tell whether anything is."""
+        named = map(self._study.named, points)
+        planned: list[Candidate] = [("front", merge) for merge in named]
+        before = {e.key: e for e in self.known}
+        after = before | _usable(before, self._measure_all(planned, self.surrogates))
+        new = any(before.get(key) is not e for key, e in after.items())
+        if new:
+            self.known = list(after.values())
+            self.surrogates = fit_surrogates(self._study, self.known)
+        return new
 
 
 def _usable(
@@ -99,14 +122,10 @@ def _usable(
     return {e.key: e for e in measured if not (e.failed and e.key in before)}
 
 
-def _best_measured(
-    study: Study, surrogates: Mapping[str, Surrogate], known: Sequence[Evaluation]
-) -> FloatArray:
-    """Take the merge that is best by all that is known in the end; (1, d)."""
+def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
+    """Take the merge that measured best: of one task, there is nothing else; (1, d)."""
     X, Y = _measured(study, known)
-    X = X[np.isfinite(Y).all(axis=1)]
-    best = predict_utilities(study, surrogates, X)[:, 0].argmax()
-    return np.asarray(X[[best]])
+    return np.asarray(X[[np.nanargmax(Y[:, 0])]])
 
 
 def _telling(
@@ -117,12 +136,10 @@ def _telling(
 ) -> list[int]:
     """Choose the points to measure: those that add most to what is measured here."""
     Y = predict_utilities(study, surrogates, front)
-    width = np.ptp(Y, axis=0)
-    width = np.where(width > 0, width, 1.0)
     here = {e.key[0]: e.coefficients for e in known if e.role != "imported"}
     X = study.vectors(here.values())
     there = predict_utilities(study, surrogates, X[study.contains(X)])
-    scaled = [(rows - Y.min(axis=0)) / width for rows in (Y, there)]
+    scaled = [(rows - Y.min(axis=0)) / ranges(Y) for rows in (Y, there)]
     count = study.search.remeasure - 1 - _more_choices(study)
     return choose_by_gain(scaled[0], scaled[1], count)
 
@@ -166,12 +183,6 @@ def _measured(
     """
     found = by_merge(e for e in known if not e.failed)
     X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
-    rows = [
-        [
-            metric.utility(of[task].value) if task in of else np.nan
-            for task, metric in study.tasks.items()
-        ]
-        for of in found.values()
-    ]
+    rows = [study.utilities(of) for of in found.values()]
     inside = study.contains(X)
     return X[inside], np.array(rows, np.float64).reshape(len(X), -1)[inside]

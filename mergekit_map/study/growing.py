@@ -20,7 +20,7 @@ import numpy as np
 
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.quality import Growth
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, ranges
 from mergekit_map.search.sketch import sketch_front
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.border import hypervolume_gain
@@ -200,9 +200,7 @@ def _ahead(Y: FloatArray, others: FloatArray) -> FloatArray:
     As shares of the tasks' ranges over the others; not positive for a merge that one of
     them equals or dominates.
     """
-    width = np.ptp(others, axis=0)
-    width = np.where(width > 0, width, 1.0)
-    apart = (Y[:, None] - others) / width
+    apart = (Y[:, None] - others) / ranges(others)
     return np.asarray(apart.max(axis=2).min(axis=1))
 
 
@@ -229,7 +227,7 @@ def _confirmed(
 def _measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
     """Give the values of merges that were measured on every task; (k, m)."""
     rows = [
-        [metric.utility(found[task].value) for task, metric in study.tasks.items()]
+        study.utilities(found)
         for found in by_merge(e for e in known if not e.failed).values()
         if len(found) == len(study.tasks)
     ]

@@ -28,6 +28,7 @@ from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study, StudyResult
 
 _N_SAMPLES = 256  # of the box
+_ROUNDING = 1e-9  # share of its values by which a constant task varies
 
 
 def found_front(
@@ -124,12 +125,14 @@ def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
     front = locate(result.front, study.bounds, result.groups, box)
     front = front[np.isfinite(front).all(axis=1)]
     error, seen = surrogate.stderr(places), surrogate.predict(places)
-    unknown = (error**2).mean()
+    unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
     near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
-    variance = seen.var() + unknown
+    share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
     return {
-        "expected_r2": 1 - unknown / variance if variance > 0 else 1.0,
-        "front_error": np.sqrt((near**2).mean()) / width if width > 0 else math.nan,
+        "expected_r2": 1 - share,
+        "front_error": (
+            np.sqrt((near**2).mean()) / width if width > level else math.nan
+        ),
     }
 
 
@@ -140,13 +143,7 @@ def _recommended(
 ) -> tuple[int, ...]:
     """List the measured points that no measured merge dominates."""
     keys = list(seen)
-    values = [
-        [
-            m.utility(seen[key][t].value) if t in seen[key] else math.nan
-            for t, m in study.tasks.items()
-        ]
-        for key in keys
-    ]
+    values = [study.utilities(measured) for measured in seen.values()]
     Y = np.array(values, np.float64).reshape(len(keys), len(study.tasks))
     best = {key for key, yes in zip(keys, non_dominated(Y), strict=True) if yes}
     return tuple(i for i, p in enumerate(points) if merge_key(p.coefficients) in best)

@@ -144,12 +144,13 @@ def _refuse_too_few(study: Study, points: FloatArray) -> None:
         return
     lost = f", of which {outside} are anchors outside the bounds that are not fitted"
     but = f"but only {len(points)} evaluations were asked for{lost if outside else ''}"
-    advice = ""
+    what, advice = f"a surrogate in {d} coefficients", ""
     if study.search.surrogate == "quadratic":
+        terms = n_quadratic_terms(d)
+        what = f"a quadratic in {d} coefficients has {terms} parameters and"
         advice = ", search fewer coefficients, or set 'surrogate: regularized'"
     raise DesignError(
-        f"a quadratic in {d} coefficients has {n_quadratic_terms(d)} parameters and "
-        f"needs {_required(study)} evaluations, {but}; allow at least {missing} "
+        f"{what} needs {_required(study)} evaluations, {but}; allow at least {missing} "
         f"more{advice}"
     )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.quality import Ending
 from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit, to_unit
 from mergekit_map.search.gain import gained, gains
@@ -115,11 +115,13 @@ def n_spent(
 ) -> int:
     """Count the merges that were searched: planned, or found in the log.
 
-    Of the latter those in the box, and no points that were measured to show a front.
+    Of the latter those in the box that every task was tried on, and no points that were
+    measured to show a front.
     """
-    merges = {e.key[0]: e.coefficients for e in known if e.role != "front"}
-    inside = study.contains(study.vectors(merges.values()))
-    found = {key for key, yes in zip(merges, inside, strict=True) if yes}
+    tried = by_merge(e for e in known if e.role != "front")
+    whole = [key for key, of in tried.items() if of.keys() >= study.tasks.keys()]
+    inside = study.contains(study.vectors(map(dict, whole)))
+    found = {key for key, yes in zip(whole, inside, strict=True) if yes}
     return len(found | {merge_key(c) for planned in rounds for _, c in planned})
 
 

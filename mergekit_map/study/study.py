@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -11,7 +12,7 @@ import numpy as np
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Order
-from mergekit_map.results.log import Role
+from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.quality import Ending, Growth
 from mergekit_map.search.arrays import BoolArray, FloatArray, inside
 
@@ -63,6 +64,16 @@ class Study:
     def named(self, vector: FloatArray) -> dict[str, float]:
         """Name the entries of a row of a design."""
         return {n: float(v) for n, v in zip(self.bounds, vector, strict=True)}
+
+    def utilities(self, measured: Mapping[str, Evaluation]) -> list[float]:
+        """Order what was measured of a merge, by task, as the tasks are.
+
+        Larger is better; NaN where nothing was measured.
+        """
+        return [
+            metric.utility(measured[task].value) if task in measured else math.nan
+            for task, metric in self.tasks.items()
+        ]
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Name the rows of a first design (k, d), and tell the anchors among them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from fakes import LOSS, ignore
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.log import open_log
+from mergekit_map.results.log import Evaluation, open_log, read_log
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.fitting import predict_utilities
 from mergekit_map.study.running import run_study
@@ -184,3 +185,54 @@ def test_one_task_leaves_its_best_merge(tmp_path: Path) -> None:
     _, front = search(tmp_path, 3, {"only": (LOSS, bowl(0.2, 0.5, 0.8))})
 
     assert front == pytest.approx(np.array([[0.2, 0.5, 0.8]]), abs=1e-2)
+
+
+def measured(folder: Path) -> list[Evaluation]:
+    return list(read_log(folder / "evaluations.jsonl"))
+
+
+def test_failures_in_the_first_design_are_made_up_for(tmp_path: Path) -> None:
+    def fails_nearly_everywhere(c: np.ndarray) -> float:
+        return bowl(0.1, 0.1)(c) if c.sum() < 0.6 else math.nan
+
+    tasks = {"frail": (LOSS, fails_nearly_everywhere), "firm": (LOSS, bowl(0.8, 0.8))}
+
+    result, _ = search(tmp_path, 2, tasks, evaluations=30)
+
+    of_frail = [e for e in measured(tmp_path) if e.task == "frail"]
+    assert all(e.failed for e in of_frail[1:4])  # the singles, and the soup
+    assert result.surrogates["frail"].quality.n >= 3
+
+
+def test_the_unit_of_a_task_decides_nothing(tmp_path: Path) -> None:
+    def wavy(c: np.ndarray) -> float:
+        return bowl(0.3, 0.6)(c) + 0.15 * math.sin(9 * c.sum())
+
+    found = []
+    for unit in (1.0, 1e3, 1e-3):
+        tasks = {"wavy": (LOSS, lambda c, unit=unit: unit * wavy(c))}
+        folder = tmp_path / str(unit)
+        folder.mkdir()
+        ending = search(folder, 2, tasks, evaluations=14)[0].ending
+        assert ending is not None
+        found.append((ending.evaluations, ending.error))
+
+    for spent, error in found[1:]:
+        assert spent == found[0][0]
+        assert error == pytest.approx(found[0][1], rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_one_task_nothing_measured_is_better_than_the_choice(
+    seed: int, tmp_path: Path
+) -> None:
+    phase = 2.0 * seed
+
+    def wavy(c: np.ndarray) -> float:
+        return bowl(0.3, 0.6)(c) + 0.3 * math.sin(12 * c.sum() + phase)
+
+    result, _ = search(tmp_path, 2, {"wavy": (LOSS, wavy)}, evaluations=8, seed=seed)
+
+    values = [e.value for e in measured(tmp_path)]
+    chosen = wavy(np.array(list(result.front[result.selected].values())))
+    assert chosen == min(values)

@@ -30,6 +30,28 @@ def evaluation(a: float, task: str, value: float, merge: str = "now") -> Evaluat
     )
 
 
+def test_a_constant_task_is_known_everywhere() -> None:
+    metric = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+    study = Study(
+        bounds={"a": (0.0, 1.0)},
+        anchors={},
+        tasks={"task": metric},
+        definitions={"task": ""},
+        merge="now",
+        search=SearchSpec(),
+        select=SelectSpec(),
+    )
+    X = np.linspace(0, 1, 6)[:, None]
+    surrogate = fit_surrogate(
+        X, np.full(6, 0.3), stderr=None, link=Link(0.0, 1.0), bounds=study.box
+    )
+
+    front = found_front(study, StudyResult({"task": surrogate}, [{"a": 0.0}], 0), [])
+
+    assert front.tasks["task"].fit.expected_r2 == 1.0
+    assert front.tasks["task"].fit.front_error is None
+
+
 def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
     metric = Metric(higher_is_better=True, lower=None, upper=None)
     study = Study(

@@ -235,6 +235,19 @@ def test_a_search_that_goes_on_keeps_what_was_measured_and_measures_nothing_twic
     assert (tmp_path / "front.json").read_bytes() == whole
 
 
+def test_a_further_task_is_refined_like_the_first(tmp_path: Path) -> None:
+    small = study_of(m=1)
+    run(small, tmp_path, rippled)
+    both = study_of(m=2)
+
+    run(both, tmp_path, rippled)
+
+    searched = {
+        e.key[0] for e in logged(tmp_path) if e.task == "two" and e.role != "front"
+    }
+    assert len(searched) == both.search.evaluations
+
+
 def test_the_quadratic_is_refined_too(tmp_path: Path) -> None:
     study = study_of(surrogate="quadratic", evaluations=14)
 
