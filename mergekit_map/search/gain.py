@@ -21,7 +21,7 @@ _MOST_TASKS, _DIRECTIONS = 5, 2**14
 def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
     """Give the hypervolume that each candidate alone would add; (k,).
 
-    With many tasks, its distance to the nearest merge instead.
+    With many tasks, its distance to the nearest merge instead, if none dominates it.
 
     Args:
         Y: (k, m) the candidates.
@@ -30,7 +30,8 @@ def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
     m = Y.shape[1]
     if m > _MOST_TASKS:
         apart = np.linalg.norm(Y[:, None] - known, axis=2)
-        return np.asarray(apart.min(axis=1, initial=np.inf))
+        dominated = np.all(Y[:, None] <= known, axis=2).any(axis=1)
+        return np.where(dominated, 0.0, apart.min(axis=1, initial=np.inf))
     before = volume(known, _BELOW_NADIR)
     both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
     return np.array([after - before for after in both])
@@ -40,16 +41,6 @@ def gained(Y: FloatArray, known: FloatArray) -> float:
     """Give the share by which the hypervolume of Y (k, m) exceeds that of known."""
     before = volume(known, _BELOW_NADIR)
     return max(volume(Y, _BELOW_NADIR) / (before or 1.0) - 1, 0.0)
-
-
-def choose_by_gain(Y: FloatArray, known: FloatArray, count: int) -> list[int]:
-    """Choose up to so many candidates, each the one that adds most to all before it."""
-    chosen: list[int] = []
-    for _ in range(min(count, len(Y))):
-        worth = gains(Y, np.vstack([known, Y[chosen]]))
-        worth[chosen] = -np.inf
-        chosen.append(int(worth.argmax()))
-    return chosen
 
 
 def volume(Y: FloatArray, worst: float) -> float:

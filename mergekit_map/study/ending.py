@@ -14,7 +14,7 @@ from mergekit_map.results.choosing import measured_anchors, wished
 from mergekit_map.results.log import Evaluation, Key, by_merge
 from mergekit_map.search.arrays import FloatArray, ranges
 from mergekit_map.search.dense import non_dominated
-from mergekit_map.search.gain import choose_by_gain
+from mergekit_map.search.gain import gains
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import (
     chosen_of,
@@ -73,14 +73,14 @@ class _End:
 
     def shown_front(self) -> FloatArray:
         """Find the front, knowing what was measured of it; (k, d)."""
-        front = predicted_front(self._study, self.surrogates)
-        if self._study.search.remeasure:
-            # Known better by then, the choice at the end will be a better one.
-            rows, selected = self._chosen_of(front)
-            changed = self._measure(rows[[selected]])
-            telling = _telling(self._study, self.surrogates, front, self.known)
-            if self._measure(front[telling]) or changed:
-                front = predicted_front(self._study, self.surrogates)
+        front = left = predicted_front(self._study, self.surrogates)
+        for _ in range(self._study.search.remeasure - _more_choices(self._study)):
+            if len(left):
+                most = self._most_telling(left)
+                self._measure(left[[most]])
+                left = np.delete(left, most, axis=0)
+        if len(left) < len(front):
+            front = predicted_front(self._study, self.surrogates)
         return _with_measured(self._study, self.surrogates, front, self.known)
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
@@ -99,20 +99,29 @@ class _End:
             self._measure(rows)
         return rows, selected
 
+    def _most_telling(self, front: FloatArray) -> int:
+        """Find the point of a front (k, d) that adds most to what is measured here."""
+        here = {e.key[0]: e.coefficients for e in self.known if e.role != "imported"}
+        X = self._study.vectors(here.values())
+        Y, there = (
+            predict_utilities(self._study, self.surrogates, rows)
+            for rows in (front, X[self._study.contains(X)])
+        )
+        worst, width = Y.min(axis=0), ranges(Y)
+        return int(gains((Y - worst) / width, (there - worst) / width).argmax())
+
     def _chosen_of(self, front: FloatArray) -> tuple[FloatArray, int]:
         return chosen_of(self._study, self.surrogates, front, self._anchors)
 
-    def _measure(self, points: FloatArray) -> bool:
-        """Measure, and fit again what is new; tell whether anything is."""
+    def _measure(self, points: FloatArray) -> None:
+        """Measure, and fit again if anything is new."""
         named = map(self._study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
         after = before | _usable(before, self._measure_all(planned, self.surrogates))
-        new = any(before.get(key) is not e for key, e in after.items())
-        if new:
+        if any(before.get(key) is not e for key, e in after.items()):
             self.known = list(after.values())
             self.surrogates = fit_surrogates(self._study, self.known)
-        return new
 
 
 def _usable(
@@ -126,22 +135,6 @@ def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
     """Take the merge that measured best: of one task, there is nothing else; (1, d)."""
     X, Y = _measured(study, known)
     return np.asarray(X[[np.nanargmax(Y[:, 0])]])
-
-
-def _telling(
-    study: Study,
-    surrogates: Mapping[str, Surrogate],
-    front: FloatArray,
-    known: Sequence[Evaluation],
-) -> list[int]:
-    """Choose the points to measure: those that add most to what is measured here."""
-    Y = predict_utilities(study, surrogates, front)
-    here = {e.key[0]: e.coefficients for e in known if e.role != "imported"}
-    X = study.vectors(here.values())
-    there = predict_utilities(study, surrogates, X[study.contains(X)])
-    scaled = [(rows - Y.min(axis=0)) / ranges(Y) for rows in (Y, there)]
-    count = study.search.remeasure - 1 - _more_choices(study)
-    return choose_by_gain(scaled[0], scaled[1], count)
 
 
 def _more_choices(study: Study) -> int:

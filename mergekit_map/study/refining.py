@@ -1,10 +1,11 @@
 """Refinement: measure where it teaches most about the front, and fit again.
 
 Beyond the paper. After a first design as small as is safe, every round measures one
-merge: the one that may add most hypervolume to what is measured, taking predictions one
-standard error better than they are (an upper confidence bound); and every other round,
-while predictions of the box as a whole are poor, the merge they know least of. It stops
-when nothing new is learnt, or when all evaluations are used.
+merge: the one of the front that may add most hypervolume to what is measured, taking
+predictions one standard error better than they are (an upper confidence bound); and
+every other round, while predictions of the box as a whole are poor, one from anywhere
+in it, two standard errors better. It stops when nothing new is learnt, or when all
+evaluations are used.
 
 Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 """
@@ -33,6 +34,8 @@ QUIET_ROUNDS = 2
 # A prediction came true that missed by so many of its standard errors, or by this share
 # of all that a task was seen to vary.
 _STDERRS, _SHARE = 2.0, 0.005
+# How many standard errors better than they are predictions are taken.
+_FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
 # Share of the variance of a task over the box that may be unknown.
 _UNKNOWN = 0.05
 _N_SAMPLES = 256
@@ -74,16 +77,21 @@ def refinement_round(
     asked = {merge_key(c): c for planned in rounds for _, c in planned}
     X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
     box = _outlook(study, surrogates, _samples(study))
-    if len(rounds) % 2 and _is_poor(box):
-        return _best(study, X, box, box.errors.max(axis=1))
     there = predict_utilities(study, surrogates, X[study.contains(X)])
-    worst = front.Y.min(axis=0)
-    hoped = (front.Y + front.stderr - worst) / front.width
-    planned = _best(study, X, front, gains(hoped, (there - worst) / front.width))
+    worst, known_least = front.Y.min(axis=0), box.errors.max(axis=1)
+
+    def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
+        hoped = outlook.Y + stderrs * outlook.stderr
+        return gains((hoped - worst) / front.width, (there - worst) / front.width)
+
+    if len(rounds) % 2 and _is_poor(box):
+        hope = worth(box, _BOX_STDERRS)
+        return _best(study, X, box, hope if (hope > 0).any() else known_least)
+    planned = _best(study, X, front, worth(front, _FRONT_STDERRS))
     if planned or trusted:
         return planned
     # All of the front is measured, all but, and still not known.
-    return _best(study, X, box, box.errors.max(axis=1))
+    return _best(study, X, box, known_least)
 
 
 def ending_of(
