@@ -14,24 +14,17 @@ from mergekit_map.search.arrays import FloatArray
 # Volumes reach a little below the nadir, so that the ends of a front count.
 _BELOW_NADIR = -0.1
 # Exact volumes take time exponential in the tasks; with more, along so many directions
-# they are near enough, and distance must tell candidates apart.
+# they are near enough.
 _MOST_TASKS, _DIRECTIONS = 5, 2**14
 
 
 def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
     """Give the hypervolume that each candidate alone would add; (k,).
 
-    With many tasks, its distance to the nearest merge instead, if none dominates it.
-
     Args:
         Y: (k, m) the candidates.
         known: (n, m) merges that are there.
     """
-    m = Y.shape[1]
-    if m > _MOST_TASKS:
-        apart = np.linalg.norm(Y[:, None] - known, axis=2)
-        dominated = np.all(Y[:, None] <= known, axis=2).any(axis=1)
-        return np.where(dominated, 0.0, apart.min(axis=1, initial=np.inf))
     before = volume(known, _BELOW_NADIR)
     both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
     return np.array([after - before for after in both])

@@ -151,13 +151,17 @@ def _ends(size: int) -> list[tuple[float, float]]:
 
 
 def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -> float:
-    """Widen for few merges, and by how far those left out are off."""
+    """Widen for few merges, and by how far those left out are off.
+
+    Those that others are close to say little of the box, and are expected to be off by
+    little: they count by that.
+    """
     parts = [posterior.left_out() for posterior in posteriors]
     means, variances = (np.array(part) for part in zip(*parts, strict=True))
     n = means.shape[1]
     mean = weights @ means
     spread = weights @ (variances + (means - mean) ** 2)
-    seen = float(((z[:n] - mean) ** 2 / spread).mean())
+    seen = ((z[:n] - mean) ** 2).sum() / spread.sum()
     learnt = (_ENOUGH + n * np.clip(seen, _AT_LEAST, _AT_MOST)) / (_ENOUGH + n)
     return float(np.sqrt((1 + _FEW / n) * learnt))
 
