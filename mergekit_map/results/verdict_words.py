@@ -138,18 +138,18 @@ def foretellings_in_words(held: int, count: int) -> str:
 
 
 def _poor_fit(front: Front, found: PoorFit) -> str:
-    where = []
-    if found.box and found.expected_r2 is not None:
-        r2 = f"R² {found.expected_r2:.2f} by their own standard errors"
-        where.append(f"over the whole box {r2}")
-    elif found.box and found.loo_r2 is not None:
-        r2 = f"R² {found.loo_r2:.2f} left out one by one"
+    where, r2 = [], []
+    if found.expected_r2 is not None:
+        r2.append(f"{found.expected_r2:.2f} by their own standard errors")
+    if found.loo_r2 is not None:
         off = "" if found.error is None else f", off by {_percent(found.error)}"
         of = "" if found.error is None else " of its range"
-        where.append(f"over the whole box {r2}{off}{of}")
-    elif found.box:
+        r2.append(f"{found.loo_r2:.2f} left out one by one{off}{of}")
+    if found.box and not r2:
         text = f"The fit of {found.task} cannot be checked"
         return f"{text}: no merge can be spared for that; evaluate a few more."
+    if found.box:
+        where.append(f"over the whole box R² {', '.join(r2)}")
     if found.front_error is not None:
         off = _percent(found.front_error)
         where.append(f"near the front off by {off} of the range there")

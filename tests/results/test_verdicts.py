@@ -298,10 +298,15 @@ def test_a_good_fit_is_not_mentioned() -> None:
     assert with_fit(loo_r2=0.95, residual_stderr=0.2) == []
 
 
-def test_a_fit_is_poor_below_nine_tenths() -> None:
-    assert with_fit(loo_r2=0.901, residual_stderr=0.2) == []
-    (line,) = with_fit(loo_r2=0.899, residual_stderr=0.2)
-    assert "are poor" in line
+@pytest.mark.parametrize("known", [{}, {"expected_r2": 0.5}, {"expected_r2": 0.93}])
+def test_a_fit_is_poor_where_all_that_is_known_of_it_is(
+    known: dict[str, float],
+) -> None:
+    assert with_fit(loo_r2=0.931, residual_stderr=0.2, **known) == []
+    found = with_fit(loo_r2=0.929, residual_stderr=0.2, **known)
+    assert ["are poor" in line for line in found] == [True] * (
+        known.get("expected_r2", 0.0) < 0.93
+    )
 
 
 def with_fit_errors(**fit: float | None) -> list[str]:
@@ -314,7 +319,7 @@ def with_fit_errors(**fit: float | None) -> list[str]:
 @pytest.mark.parametrize(
     ("fit", "expected"),
     [
-        ({"loo_r2": 0.9, "front_error": 0.1}, []),
+        ({"loo_r2": 0.93, "front_error": 0.1}, []),
         ({"loo_r2": 0.89}, ["(over the whole box R² 0.89 left out one by one):"]),
         (
             {"loo_r2": 0.89, "error": 0.123},
@@ -331,12 +336,18 @@ def with_fit_errors(**fit: float | None) -> list[str]:
                 "by 20 % of the range there):"
             ],
         ),
-        # What a surrogate says of itself comes first, where it is known.
-        ({"loo_r2": 0.4, "expected_r2": 0.9}, []),
-        ({"loo_r2": None, "expected_r2": 0.9}, []),
+        ({"loo_r2": 0.4, "expected_r2": 0.93}, []),
+        ({"loo_r2": None, "expected_r2": 0.93}, []),
         (
-            {"loo_r2": 0.95, "expected_r2": 0.89},
+            {"loo_r2": None, "expected_r2": 0.89},
             ["(over the whole box R² 0.89 by their own standard errors):"],
+        ),
+        (
+            {"loo_r2": 0.7, "expected_r2": 0.89},
+            [
+                "(over the whole box R² 0.89 by their own standard errors, 0.70 left "
+                "out one by one):"
+            ],
         ),
         ({"loo_r2": None, "front_error": 0.05}, []),  # says that it cannot be checked
     ],
