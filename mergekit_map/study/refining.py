@@ -4,8 +4,9 @@ Beyond the paper. After a first design as small as is safe, every round measures
 merge: the one of the front that may add most hypervolume to what is measured, taking
 predictions one standard error better than they are (an upper confidence bound); and
 every other round, while predictions of the box as a whole are poor, one from anywhere
-in it, two standard errors better. It stops when nothing new is learnt, or when all
-evaluations are used.
+in it, two standard errors better. While even merges left out are predicted badly, every
+other of these is the merge that is least known. It stops when nothing new is learnt, or
+when all evaluations are used.
 
 Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 """
@@ -38,6 +39,8 @@ _STDERRS, _SHARE = 2.0, 0.005
 _FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
 # Share of the variance of a task over the box that may be unknown.
 _UNKNOWN = 0.05
+# Share of a task's range by which a prediction is off that is no more than a guess.
+_GUESSES = 0.12
 _N_SAMPLES = 256
 # A task that varies by less than this share of its range over the box is level.
 _LEVEL, _ROUNDING = 0.05, 1e-9
@@ -85,8 +88,10 @@ def refinement_round(
         return gains((hoped - worst) / front.width, (there - worst) / front.width)
 
     if len(rounds) % 2 and _is_poor(box):
+        guesses = len(rounds) % 4 == 1 and _left_out(surrogates) > _GUESSES
         hope = worth(box, _BOX_STDERRS)
-        return _best(study, X, box, hope if (hope > 0).any() else known_least)
+        hopeless = guesses or not (hope > 0).any()
+        return _best(study, X, box, known_least if hopeless else hope)
     planned = _best(study, X, front, worth(front, _FRONT_STDERRS))
     if planned or trusted:
         return planned
@@ -184,6 +189,11 @@ def _is_poor(box: _Outlook) -> bool:
     """Tell whether much of some task is unknown, over the whole box."""
     unknown = (box.errors**2).mean(axis=0)
     return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
+
+
+def _left_out(surrogates: Mapping[str, Surrogate]) -> float:
+    """Give the largest error at merges left out, as a share of a task's range."""
+    return max(surrogate.quality.error for surrogate in surrogates.values())
 
 
 def _best(
