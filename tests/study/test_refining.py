@@ -14,7 +14,12 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.search.arrays import FloatArray
-from mergekit_map.study.refining import n_quiet_rounds, n_spent, refinement_round
+from mergekit_map.study.refining import (
+    ending_of,
+    n_quiet_rounds,
+    n_spent,
+    refinement_round,
+)
 from mergekit_map.study.study import Candidate, Study
 
 # On the line between the two best merges each loss goes from 1 to 1 + this.
@@ -283,3 +288,47 @@ def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
     assert spent(of(*design, imported), design) == 3
     assert spent(of(*design, outside), design) == 2
     assert spent(of(*design, outside), [*design, ("anchor", outside[1])]) == 3
+
+
+def volume(error: float) -> float:
+    """Integrate what lies below the front, moved by an error on both tasks.
+
+    In units of the ranges it is (1 - t^2, 1 - (1 - t)^2), which has 5/6 above its
+    worst values; the volume reaches a tenth below these.
+    """
+    margin = 0.1 + error
+    return 5 / 6 + 2 * margin + margin**2
+
+
+@pytest.mark.parametrize("error", [0.0, 0.02, 0.3])
+def test_what_more_would_bring_is_the_front_moved_by_its_standard_errors(
+    error: float,
+) -> None:
+    ending = ending_of(STUDY, known_within(error), spent=7, allowed=9, quiet=1)
+
+    assert ending.error == pytest.approx(error, rel=0.02)
+    assert ending.hope == pytest.approx(volume(error) / volume(0) - 1, rel=0.02)
+    assert (ending.evaluations, ending.allowed, ending.quiet) == (7, 9, 1)
+
+
+@pytest.mark.parametrize("task", IDEAL)
+def test_the_task_is_named_whose_error_is_largest_anywhere_on_the_front(
+    task: str,
+) -> None:
+    def at_the_end(X: FloatArray) -> FloatArray:
+        return 0.1 * RANGE * (np.linalg.norm(X - IDEAL[task], axis=1) < 0.1)
+
+    surrogates = known_within(0.03) | {task: Foretelling(task, at_the_end)}
+
+    ending = ending_of(STUDY, surrogates, spent=7, allowed=9, quiet=0)
+
+    assert ending.task == task
+    assert ending.error == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_search_trusts_its_front_where_it_leaves_evaluations() -> None:
+    def trusted(spent: int) -> bool:
+        return ending_of(STUDY, known_within(0.0), spent, allowed=9, quiet=2).trusted
+
+    assert trusted(8)
+    assert not trusted(9)
