@@ -31,8 +31,13 @@ def evaluation(a: float, task: str, value: float, merge: str = "now") -> Evaluat
     )
 
 
-def test_a_constant_task_is_known_everywhere() -> None:
-    metric = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+@pytest.mark.parametrize(
+    ("value", "ends"), [(0.3, (0.0, 1.0)), (0.0, (None, None))], ids=["0.3", "0"]
+)
+def test_a_constant_task_is_known_everywhere(
+    value: float, ends: tuple[float | None, float | None]
+) -> None:
+    metric = Metric(higher_is_better=True, lower=ends[0], upper=ends[1])
     study = Study(
         bounds={"a": (0.0, 1.0)},
         anchors={},
@@ -44,7 +49,7 @@ def test_a_constant_task_is_known_everywhere() -> None:
     )
     X = np.linspace(0, 1, 6)[:, None]
     surrogate = fit_surrogate(
-        X, np.full(6, 0.3), stderr=None, link=Link(0.0, 1.0), bounds=study.box
+        X, np.full(6, value), stderr=None, link=Link(*metric.ends), bounds=study.box
     )
 
     front = found_front(study, StudyResult({"task": surrogate}, [{"a": 0.0}], 0), [])

@@ -201,6 +201,21 @@ def test_every_other_round_goes_where_least_is_known_while_much_is_unknown(
     assert far(STUDY.vector(odd)[None]).any() == poor
 
 
+def test_where_anything_may_be_gained_least_known_is_not_enough() -> None:
+    def hopeless(X: FloatArray) -> FloatArray:
+        """Where even two standard errors more are worse than a merge of the design."""
+        return np.linalg.norm(X, axis=1) < 0.12
+
+    surrogates = known_within(lambda X: 0.1 + 0.02 * hopeless(X))
+    rounds, known = searched(0)
+    last = merge(0.7, 0.7)
+    known += measured(last, missed=10.0)
+
+    ((_, planned),) = refinement_round(STUDY, [*rounds, [last]], known, surrogates)
+
+    assert not hopeless(STUDY.vector(planned)[None]).any()
+
+
 def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:
     rounds, known = searched(0)
 
