@@ -201,6 +201,26 @@ def test_every_other_round_goes_where_least_is_known_while_much_is_unknown(
     assert far(STUDY.vector(odd)[None]).any() == poor
 
 
+def test_a_task_that_is_level_leaves_the_rest_where_it_was() -> None:
+    """However little is known of it: there is no variance to know a share of."""
+
+    class Level(Foretelling):
+        def predict(self, X: FloatArray) -> FloatArray:
+            return np.ones(len(X))
+
+    surrogates = known_within(0.01)
+    level = Level("level", lambda X: np.full(len(X), 0.5))
+    more = replace(STUDY, tasks=dict.fromkeys([*IDEAL, "level"], LOSS))
+    rounds, known = searched(0)
+    odd = [*rounds, [merge(0.7, 0.7)]]
+    known += measured(odd[-1][0], missed=10.0)
+
+    expected = refinement_round(STUDY, odd, known, surrogates)
+    found = refinement_round(more, odd, known, surrogates | {"level": level})
+
+    assert found == expected != []
+
+
 def test_where_anything_may_be_gained_least_known_is_not_enough() -> None:
     def hopeless(X: FloatArray) -> FloatArray:
         """Where even two standard errors more are worse than a merge of the design."""
@@ -259,7 +279,7 @@ def test_nothing_is_measured_next_to_what_was_measured(
     inwards = np.where(STUDY.vector(best) < 0.5, apart, -apart)
     beside = merge(*(STUDY.vector(best) + inwards), role="design")
     if logged:
-        known = [*known, *(replace(e, value=np.nan) for e in measured(beside))]
+        known = [*(replace(e, value=np.nan) for e in measured(beside)), *known]
     else:
         rounds = [[*rounds[0], beside], *rounds[1:]]
 
