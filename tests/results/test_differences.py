@@ -34,6 +34,7 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
     [
         ({"merges": [1, 0]}, "in order"),
         ({"merges": [0, 0]}, "in order"),
+        ({"merges": [-1, 0]}, "counted from 0"),
         ({"stderr": []}, "no triangle"),
         ({"stderr": [[0.1, 0.2]]}, "no triangle"),
         ({"stderr": [[-0.1]]}, "not negative"),
@@ -55,6 +56,7 @@ def test_a_front_refuses_differences_of_merges_and_tasks_that_it_lacks() -> None
     found = make_front([ROW], {"base": ROW[0]}, differences={"math": content})
 
     assert found.differences["math"].array(2)[0, 1] == 0.1
+    assert not found.differences["math"].answers  # of items nothing else is known of
     for others in ({"text": content}, {"math": {**content, "merges": [0, 2]}}):
         with pytest.raises(ValidationError, match="no such task, or merge"):
             make_front([ROW], {"base": ROW[0]}, differences=others)

@@ -562,6 +562,10 @@ def test_the_more_merges_are_compared_the_more_one_must_be_ahead() -> None:
     assert about(many, "base")[0].startswith(
         "No measured merge dominates base beyond doubt. Nearest to it is the chosen "
     )
+    # By 2.1 standard errors some merge of so many is ahead in any search.
+    point = [(0.589, 0.03)]
+    chance = make_front([(point, point)], anchors, merges, tasks=tasks)
+    assert about(chance, "base") == ["No measured merge dominates base."]
 
 
 def missed(predicted: float, own: float | None = None, **others: Any) -> list[str]:

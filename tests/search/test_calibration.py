@@ -1,14 +1,18 @@
 """Standard errors hold the truth, whatever its shape; the best mean is taken."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import norm, qmc
 from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, unit
 
+from mergekit_map.search import calibration
 from mergekit_map.search.fit import Kind, fit_surrogate
+from mergekit_map.search.kernel import Rows
 from mergekit_map.search.links import Link
+from mergekit_map.search.process import Process
 from mergekit_map.search.surrogate import Surrogate
 
 KINDS: list[Kind] = ["quadratic", "regularized", "residual_gp", "auto"]
@@ -139,6 +143,29 @@ def test_misfit_is_what_the_process_expects_the_quadratic_to_miss(kind: Kind) ->
     assert process.weights @ held.mean(axis=1) == pytest.approx(0.95, abs=0.01)
 
 
+def test_a_point_far_off_where_the_link_is_flat_is_moved_by_three_deviations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Straightened by the slope of the link alone, it would outweigh all others."""
+    fit, fitted = calibration.fit_process, list[tuple[Process, np.ndarray]]()
+
+    def recorded(rows: Rows, z: np.ndarray, **known: Any) -> Process:
+        fitted.append((fit(rows, z, **known), z))
+        return fitted[-1][0]
+
+    monkeypatch.setattr(calibration, "fit_process", recorded)
+    X = np.linspace(0, 1, 16)[:, None]
+    y, stderr = BOUNDED.apply(9 * X[:, 0] - 3), np.full(16, 0.02)
+    y[-1], stderr[-1] = 0.2, 0.5  # where the truth is above 0.99
+
+    fit_surrogate(X, y, stderr=stderr, link=BOUNDED, bounds=unit(1), kind="residual_gp")
+
+    (first, _), (_, z) = fitted
+    moved = (z - first.best_at_points()) / first.scale
+    assert moved[-1] == pytest.approx(-3)
+    assert np.abs(moved[:-1]).max() < 1
+
+
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])
 def test_auto_takes_the_process_where_the_shape_is_wrong(link: Link) -> None:
     rng = np.random.default_rng(1)
@@ -186,6 +213,7 @@ def test_a_constant_metric_is_certain(kind: Kind, link: Link) -> None:
 
     np.testing.assert_allclose(found.predict(X), 0.7, atol=1e-6)
     assert np.isfinite(found.stderr(X)).all()
+    assert found.quality.error == 0  # a share of no range at all
 
 
 @pytest.mark.parametrize("kind", ["regularized", "residual_gp", "auto"])

@@ -117,6 +117,18 @@ def test_few_answers_cover_the_true_difference_as_often_as_they_say() -> None:
     assert 0.92 <= covered / 2000 <= 0.98
 
 
+@pytest.mark.parametrize("n", [8, 50])
+def test_of_answers_it_is_as_if_each_way_to_answer_were_seen_half_a_time_more(
+    n: int,
+) -> None:
+    """Agresti and Min, of merges that are right as often: two of n differ each way."""
+    scores = np.ones((2, n))
+    scores[0, :2], scores[1, 2:4] = 0, 0
+
+    expected = np.sqrt(2 + 2 + 1) / (n + 2)
+    assert one_part(of_means(scores))[0, 1] == pytest.approx(expected)
+
+
 def test_of_many_answers_it_is_the_error_of_the_mean_difference() -> None:
     scores = (np.random.default_rng(6).normal(size=(2, 5000)) > 0).astype(np.float64)
 

@@ -16,13 +16,13 @@ from stopping import stopped_and_resumed
 from mergekit_map.config.specs import AutoBounds, SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import read_log
+from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.results.quality import Growth
 from mergekit_map.results.records import read_record
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
-from mergekit_map.study.growing import trial_round
+from mergekit_map.study.growing import Box, settled, trial_round
 from mergekit_map.study.study import Evaluator, Study
 
 pytestmark = pytest.mark.usefixtures("_few_points")
@@ -198,3 +198,29 @@ def test_without_standard_errors_nothing_is_promised() -> None:
 
     assert trial_round(study, {"t": fitted}, ()) != []
     assert trial_round(study, {"t": unknown}, ()) == []
+
+
+@pytest.mark.parametrize(
+    ("ahead", "noise", "upper"),
+    [(0.051, 0.05, 1.0), (0.051, 1e-4, 1.2), (0.5, 0.05, 1.2), (-0.051, 1e-4, 1.0)],
+)
+def test_an_end_moves_for_what_is_better_as_measured_and_beyond_its_noise(
+    ahead: float, noise: float, upper: float
+) -> None:
+    """Level but for the noise inside the box, and ahead of that by so much at 1.2."""
+    study = make_study({"t": (1.3,)})
+    places = np.linspace(0, 1, 12).tolist()
+    values = {a: 1 + noise * (-1) ** i for i, a in enumerate(places)}
+    known = [
+        Evaluation(
+            coefficients={"a": a}, task="t", role="design", value=value, stderr=noise,
+            n=1, seconds=0.0, merge="m", definition="t",
+        )
+        for a, value in (values | {1.2: 1 - ahead}).items()
+    ]  # fmt: skip
+    rounds = [[("design", e.coefficients)] for e in known]
+
+    box = settled(Box(study, study), rounds, known)
+
+    assert box.study.bounds == {"a": (0.0, upper)}
+    assert [*box.refused.values()] == ([1.2] if upper == 1 else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
@@ -30,8 +31,13 @@ def evaluation(a: float, task: str, value: float, merge: str = "now") -> Evaluat
     )
 
 
-def test_a_constant_task_is_known_everywhere() -> None:
-    metric = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+@pytest.mark.parametrize(
+    ("value", "ends"), [(0.3, (0.0, 1.0)), (0.0, (None, None))], ids=["0.3", "0"]
+)
+def test_a_constant_task_is_known_everywhere(
+    value: float, ends: tuple[float | None, float | None]
+) -> None:
+    metric = Metric(higher_is_better=True, lower=ends[0], upper=ends[1])
     study = Study(
         bounds={"a": (0.0, 1.0)},
         anchors={},
@@ -43,13 +49,47 @@ def test_a_constant_task_is_known_everywhere() -> None:
     )
     X = np.linspace(0, 1, 6)[:, None]
     surrogate = fit_surrogate(
-        X, np.full(6, 0.3), stderr=None, link=Link(0.0, 1.0), bounds=study.box
+        X, np.full(6, value), stderr=None, link=Link(*metric.ends), bounds=study.box
     )
 
     front = found_front(study, StudyResult({"task": surrogate}, [{"a": 0.0}], 0), [])
 
     assert front.tasks["task"].fit.expected_r2 == 1.0
     assert front.tasks["task"].fit.front_error is None
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (0.5, 2.5)])
+def test_a_fit_is_as_good_as_its_own_standard_errors_expect(
+    ends: tuple[float, float],
+) -> None:
+    """A share of the variance over the box, and of the range on the front."""
+    study = Study(
+        bounds={"a": ends},
+        anchors={},
+        tasks={"task": Metric(higher_is_better=True, lower=None, upper=None)},
+        definitions={"task": ""},
+        merge="now",
+        search=SearchSpec(),
+        select=SelectSpec(),
+    )
+    rng = np.random.default_rng(0)
+    X = rng.uniform(*ends, size=(12, 1))
+    y = rng.normal(X[:, 0], 0.2)
+    surrogate = fit_surrogate(X, y, stderr=None, link=Link(), bounds=study.box)
+    merges = np.array([[0.6], [0.7], [0.95]])
+    points = [{"a": a} for a in merges[:, 0].tolist()]
+
+    front = found_front(study, StudyResult({"task": surrogate}, points, 0), [])
+
+    fit = front.tasks["task"].fit
+    box = np.linspace(*ends, 4096)[:, None]
+    unknown = (surrogate.stderr(box) ** 2).mean()
+    known = surrogate.predict(box).var()
+    assert fit.expected_r2 == pytest.approx(known / (known + unknown), abs=5e-3)
+    assert 0.3 < fit.expected_r2 < 0.98
+    error = np.sqrt((surrogate.stderr(merges) ** 2).mean())
+    width = np.ptp(surrogate.predict(merges))
+    assert fit.front_error == pytest.approx(error / width)
 
 
 def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:

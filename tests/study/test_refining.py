@@ -14,7 +14,12 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.search.arrays import FloatArray
-from mergekit_map.study.refining import n_quiet_rounds, n_spent, refinement_round
+from mergekit_map.study.refining import (
+    ending_of,
+    n_quiet_rounds,
+    n_spent,
+    refinement_round,
+)
 from mergekit_map.study.study import Candidate, Study
 
 # On the line between the two best merges each loss goes from 1 to 1 + this.
@@ -196,6 +201,41 @@ def test_every_other_round_goes_where_least_is_known_while_much_is_unknown(
     assert far(STUDY.vector(odd)[None]).any() == poor
 
 
+def test_a_task_that_is_level_leaves_the_rest_where_it_was() -> None:
+    """However little is known of it: there is no variance to know a share of."""
+
+    class Level(Foretelling):
+        def predict(self, X: FloatArray) -> FloatArray:
+            return np.ones(len(X))
+
+    surrogates = known_within(0.01)
+    level = Level("level", lambda X: np.full(len(X), 0.5))
+    more = replace(STUDY, tasks=dict.fromkeys([*IDEAL, "level"], LOSS))
+    rounds, known = searched(0)
+    odd = [*rounds, [merge(0.7, 0.7)]]
+    known += measured(odd[-1][0], missed=10.0)
+
+    expected = refinement_round(STUDY, odd, known, surrogates)
+    found = refinement_round(more, odd, known, surrogates | {"level": level})
+
+    assert found == expected != []
+
+
+def test_where_anything_may_be_gained_least_known_is_not_enough() -> None:
+    def hopeless(X: FloatArray) -> FloatArray:
+        """Where even two standard errors more are worse than a merge of the design."""
+        return np.linalg.norm(X, axis=1) < 0.12
+
+    surrogates = known_within(lambda X: 0.1 + 0.02 * hopeless(X))
+    rounds, known = searched(0)
+    last = merge(0.7, 0.7)
+    known += measured(last, missed=10.0)
+
+    ((_, planned),) = refinement_round(STUDY, [*rounds, [last]], known, surrogates)
+
+    assert not hopeless(STUDY.vector(planned)[None]).any()
+
+
 def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:
     rounds, known = searched(0)
 
@@ -239,7 +279,7 @@ def test_nothing_is_measured_next_to_what_was_measured(
     inwards = np.where(STUDY.vector(best) < 0.5, apart, -apart)
     beside = merge(*(STUDY.vector(best) + inwards), role="design")
     if logged:
-        known = [*known, *(replace(e, value=np.nan) for e in measured(beside))]
+        known = [*(replace(e, value=np.nan) for e in measured(beside)), *known]
     else:
         rounds = [[*rounds[0], beside], *rounds[1:]]
 
@@ -283,3 +323,47 @@ def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
     assert spent(of(*design, imported), design) == 3
     assert spent(of(*design, outside), design) == 2
     assert spent(of(*design, outside), [*design, ("anchor", outside[1])]) == 3
+
+
+def volume(error: float) -> float:
+    """Integrate what lies below the front, moved by an error on both tasks.
+
+    In units of the ranges it is (1 - t^2, 1 - (1 - t)^2), which has 5/6 above its
+    worst values; the volume reaches a tenth below these.
+    """
+    margin = 0.1 + error
+    return 5 / 6 + 2 * margin + margin**2
+
+
+@pytest.mark.parametrize("error", [0.0, 0.02, 0.3])
+def test_what_more_would_bring_is_the_front_moved_by_its_standard_errors(
+    error: float,
+) -> None:
+    ending = ending_of(STUDY, known_within(error), spent=7, allowed=9, quiet=1)
+
+    assert ending.error == pytest.approx(error, rel=0.02)
+    assert ending.hope == pytest.approx(volume(error) / volume(0) - 1, rel=0.02)
+    assert (ending.evaluations, ending.allowed, ending.quiet) == (7, 9, 1)
+
+
+@pytest.mark.parametrize("task", IDEAL)
+def test_the_task_is_named_whose_error_is_largest_anywhere_on_the_front(
+    task: str,
+) -> None:
+    def at_the_end(X: FloatArray) -> FloatArray:
+        return 0.1 * RANGE * (np.linalg.norm(X - IDEAL[task], axis=1) < 0.1)
+
+    surrogates = known_within(0.03) | {task: Foretelling(task, at_the_end)}
+
+    ending = ending_of(STUDY, surrogates, spent=7, allowed=9, quiet=0)
+
+    assert ending.task == task
+    assert ending.error == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_search_trusts_its_front_where_it_leaves_evaluations() -> None:
+    def trusted(spent: int) -> bool:
+        return ending_of(STUDY, known_within(0.0), spent, allowed=9, quiet=2).trusted
+
+    assert trusted(8)
+    assert not trusted(9)

@@ -487,16 +487,22 @@ def test_of_one_task_one_merge_is_a_point(tmp_path: Path) -> None:
     assert front.chosen.is_measured("one")
 
 
-@pytest.mark.parametrize("surrogate", ["auto", "quadratic"])
+@pytest.mark.parametrize(
+    ("surrogate", "m"), [("auto", 2), ("quadratic", 2), ("quadratic", 3)]
+)
 def test_a_measured_merge_takes_the_place_of_a_point_that_predicts_the_same(
-    surrogate: str, tmp_path: Path
+    surrogate: str, m: int, tmp_path: Path
 ) -> None:
     def smooth(coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Measure what a second fit predicts as the first one did."""
+        """Measure what a second fit predicts as the first one did; the third is 0."""
+        if task == "three":
+            return Measurement(0.0, None, 1)
         c = np.array(list(coefficients.values()))
         return Measurement(1 + float(((c - CENTRES[task][:2]) ** 2).sum()), None, 1)
 
-    result = run(study_of(surrogate=surrogate, remeasure=6), tmp_path, smooth)
+    study = study_of(2, m, surrogate=surrogate, remeasure=6)
+
+    result = run(study, tmp_path, smooth)
 
     X = np.array([list(c.values()) for c in result.front])
     Y = np.column_stack([s.predict(X) for s in result.surrogates.values()])
