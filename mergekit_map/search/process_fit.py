@@ -62,7 +62,7 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
     rows, z = process.rows, process.z
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
     draws, weights, widening = belief.draw(process.theta)
-    rough = _rough(rows, draws) if known_noise else np.zeros(N_DRAWS)
+    rough = _rough(rows, draws, known=known_noise)
     return replace(
         process, draws=draws, weights=weights, widening=widening, rough=rough
     )
@@ -166,12 +166,18 @@ def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -
     return float(np.sqrt((1 + _FEW / n) * learnt))
 
 
-def _rough(rows: Rows, draws: FloatArray) -> FloatArray:
+def _rough(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
     """Tell how much of the noise is no noise, for each draw: a standard deviation.
 
     Merges that answer the same questions scatter by less than standard errors say, and
-    what is left of it is the metric itself: the less, the surer.
+    what is left of it is the metric itself: the less, the surer. What scatters by more
+    is off by more than its noise, and where nothing is known of noise, measuring again
+    would give the same.
     """
     measured = np.sqrt(rows.noise[: len(rows.U)].mean())
     share = np.exp(draws[:, NOISE])
-    return np.asarray(measured * share * np.maximum(1 - share**2, 0.0))
+    if not known:
+        return np.asarray(measured * share)
+    less = share * np.maximum(1 - share**2, 0.0)
+    more = np.sqrt(np.maximum(share**2 - 1, 0.0))
+    return np.asarray(measured * (less + more))

@@ -202,18 +202,21 @@ def test_a_constant_is_expected_to_be_constant() -> None:
     np.testing.assert_allclose(process.predict(U + 0.1)[0], 7.0, atol=1e-6)
 
 
-def test_what_scatters_less_than_its_standard_errors_say_is_rough_itself() -> None:
+def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
     rng = np.random.default_rng(0)
     U = rng.uniform(-0.5, 0.5, size=(60, 2))
     z = U[:, 0] + rng.normal(scale=0.05, size=60)
 
-    def deviation(noise: float) -> float:
+    def deviation(noise: float, *, known: bool = True) -> float:
         rows = Rows(U, NO_SLOPES, np.full(60, noise**2))
-        process = fit_process(rows, z, known_noise=True)
-        found = averaged(process, known_noise=True)
+        process = fit_process(rows, z, known_noise=known)
+        found = averaged(process, known_noise=known)
         return float(np.sqrt(found.weights @ found.predict(U)[1] ** 2).mean())
 
     # Of merges that share their questions, whose errors are mostly the same: the
     # scatter is the metric's. Else it is noise, which predictions have less of.
     assert 0.04 < deviation(0.2) < 0.07
     assert deviation(0.05) < 0.025
+    # More scatter than noise, or none that is known of, is of the metric, too.
+    assert 0.035 < deviation(0.02) < 0.065
+    assert 0.04 < deviation(1.0, known=False) < 0.07
