@@ -208,7 +208,11 @@ def table(runs: Path) -> str:
     lines = [
         "# Coverage of predicted ± 1.96 standard errors",
         "",
-        "Means over functions, tasks and seeds; in brackets the lowest tenth.",
+        "    python tests/benchmarks/contest_coverage.py run FAMILIES RUNS --seeds 1",
+        "    python tests/benchmarks/contest_coverage.py table RUNS",
+        "",
+        "Means over functions, tasks and seeds; in brackets the lowest tenth; in italics",
+        f"what is not between {GOOD[0]} and {GOOD[1]}.",
         "",
         f"| surrogate | link | noise | N | {' | '.join(map(str, SIZES))} |",
         f"| {' | '.join(['---'] * (4 + len(SIZES)))} |",
