@@ -109,7 +109,8 @@ def find_misfit(
     U = qmc.Sobol(process.rows.U.shape[1], scramble=False).random(_N_PLACES) - 0.5
     features = quadratic_features(U)
     s = features @ terms
-    leverage = ((features @ unit_covariance) * features).sum(axis=1)
+    # Not negative but for rounding.
+    leverage = np.maximum(((features @ unit_covariance) * features).sum(axis=1), 0.0)
     off = np.abs(possible(process, link, U) - link.apply(s))
 
     def missing(misfit: float) -> float:

@@ -178,6 +178,5 @@ def _rough(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
     share = np.exp(draws[:, NOISE])
     if not known:
         return np.asarray(measured * share)
-    less = share * np.maximum(1 - share**2, 0.0)
-    more = np.sqrt(np.maximum(share**2 - 1, 0.0))
-    return np.asarray(measured * (less + more))
+    other = 1 - np.minimum(share, 1 / share) ** 2
+    return np.asarray(measured * share * other)

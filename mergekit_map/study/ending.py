@@ -138,8 +138,8 @@ def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
 
 
 def _more_choices(study: Study) -> int:
-    """Keep a measurement of the front for limits, which are met closely."""
-    return int(study.select.require is not None and study.search.remeasure > 1)
+    """Keep measurements of the front for limits, which are met closely."""
+    return min(2, study.search.remeasure) if study.select.require is not None else 0
 
 
 def _with_measured(

@@ -66,7 +66,7 @@ def test_recommended_points_have_a_star_that_is_explained(
 def test_the_kind_of_each_fit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     show_front(long_front())
 
-    line = "math: quadratic, R² 0.99 on 8 fitted merges, 0.9 left out one by one"
+    line = "math: quadratic, R² 0.99 on 8 fitted merges, 0.95 left out one by one"
     assert line in capsys.readouterr().out.splitlines()
 
 

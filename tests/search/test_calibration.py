@@ -99,7 +99,9 @@ def test_95_percent_intervals_hold_the_truth_at_every_number_of_merges(
             for n in (8, 12, 20, 40, 80)
             if kind != "quadratic" or n >= (d + 1) * (d + 2) / 2
         }
-        assert 0.9 <= np.mean([*found.values()]) <= 0.99, (kind, found)
+        # Where noise is not known, it may be the metric's own, and is not left out.
+        most = 0.99 if known or not noise else 0.995
+        assert 0.9 <= np.mean([*found.values()]) <= most, (kind, found)
         assert min(found.values()) >= 0.82, (kind, found)
 
 
