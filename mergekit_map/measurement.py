@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -11,6 +11,24 @@ from typing import Any, Protocol, TypeAlias
 BASE = "base"
 SOUP = "soup"
 NO_SINGLE_MODEL = frozenset({BASE, SOUP})
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What single documents say of a model.
+
+    On all documents, the metric is the mean of ``values`` with these ``weights``, or
+    its exponential.
+    """
+
+    ids: tuple[int, ...]  # (n,) which of all documents, counted from 0, rising
+    values: tuple[float, ...]  # (n,)
+    weights: tuple[float, ...]  # (n,) positive, in a unit that all documents share
+    # (n,) of right and wrong answers: positive where right, and the surer the further.
+    margins: tuple[float, ...] | None = None
+    exponential: bool = False
+    # (n,) how probable it was that each would be drawn; None: all were asked.
+    probabilities: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -23,6 +41,7 @@ class Measurement:
     details: Mapping[str, float] = field(default_factory=dict)  # other readings
     samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
     gradient: Mapping[str, float] | None = None  # derivative by each coefficient
+    answers: Answers | None = None  # where the value is a mean of them
 
 
 @dataclass(frozen=True)
@@ -59,8 +78,12 @@ class Metric:
 class Measure(Protocol):
     """Measure the model that was handed over when this was prepared."""
 
-    def __call__(self) -> Measurement:
-        """Evaluate the model with the weights it has now."""
+    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
+        """Evaluate the model with the weights it has now, on all documents or some.
+
+        On some, given in rising order, value and standard error are those of their own
+        plain mean, and only tasks that give ``answers`` can be measured.
+        """
         ...
 
 
