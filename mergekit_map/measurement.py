@@ -32,6 +32,14 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Documents to measure, drawn from all that a task has."""
+
+    ids: tuple[int, ...]  # (n,) counted from 0, rising
+    probabilities: tuple[float, ...]  # (n,) how probable it was that each is drawn
+
+
+@dataclass(frozen=True)
 class Measurement:
     """A metric of one model, in the task's own units and direction."""
 

@@ -85,7 +85,8 @@ class Bench:
         plain = replace(project, spec=spec)
         study = study or plain.study()
         folder = self.run.samples(study.merge)
-        with MergeEvaluator(merges or merges_as_asked(plain), folder) as evaluate:
+        merges = merges or merges_as_asked(plain)
+        with MergeEvaluator(merges, folder, study.definitions) as evaluate:
 
             def measure_merges(role: Role, points: Points) -> FloatArray:
                 candidates = [(role, point) for point in points]

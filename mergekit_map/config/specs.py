@@ -40,6 +40,10 @@ class SearchSpec(Strict):
     evaluations: Annotated[Int, Field(ge=1)] | None = None
     """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
+    documents: Annotated[Int, Field(ge=1)] | None = None
+    """Documents to measure at most, of all tasks and merges together."""
+    hours: Annotated[Float, Field(gt=0)] | None = None
+    """Hours to measure at most, as the log counts them."""
     bounds: AutoBounds | dict[str, AutoBounds] = (0.0, 1.0)
     """Of all coefficients, or a mapping from coefficient to bounds. `auto` begins with
     `[0, 1]` and grows where merges measured beyond an end are better."""

@@ -18,6 +18,16 @@ Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]
 
 
+Documents = Annotated[
+    Literal["auto", "all"] | Annotated[Int, Field(ge=2)],
+    Field(
+        description="How many documents a merge of the search is measured on: `all`, "
+        "so many, or `auto`, as few as the fit can do with. Anchors, and what is "
+        "chosen in the end, are measured on all."
+    ),
+]
+
+
 class Strict(BaseModel):
     """A mapping of the YAML that has no other keys."""
 
@@ -65,6 +75,7 @@ class PerplexityTask(Strict):
     """How much of the text is used, from its start."""
     block: Annotated[Int, Field(ge=2)] | None = None
     """Tokens per row of a forward pass; 512 where the model takes as many."""
+    documents: Documents = "all"
 
 
 Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
@@ -98,6 +109,7 @@ class LmEvalTask(Strict):
     """Examples in the prompt; by default what the task says."""
     apply_chat_template: bool = False
     """Whether prompts go through the chat template of the tokenizer."""
+    documents: Documents = "all"
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
@@ -127,6 +139,7 @@ class PythonTask(Strict):
     number and its standard error. Modules of the working directory come first."""
     direction: Literal["maximize", "minimize"]
     """Whether higher or lower is better."""
+    documents: Documents = "all"
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`: none outside is predicted."""
 

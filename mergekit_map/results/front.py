@@ -54,11 +54,22 @@ class Reading(Frozen):
     """Null where it is unknown."""
     stderr: float | None = Field(ge=0)
     """Null where it is unknown."""
+    documents: int | None = Field(default=None, ge=1)
+    """How many it was measured on; left out for all."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        keys = {"documents"} if self.documents is None else set()
+        return {key: v for key, v in handler(self).items() if key not in keys}
 
     @classmethod
-    def of(cls, value: float | None, stderr: float | None) -> Reading:
+    def of(
+        cls, value: float | None, stderr: float | None, documents: int | None = None
+    ) -> Reading:
         """Take NaN and infinity for unknown."""
-        return cls(value=finite(value), stderr=finite(stderr))
+        return cls(value=finite(value), stderr=finite(stderr), documents=documents)
 
     def __str__(self) -> str:
         """Write ``0.67 ± 0.01``."""
@@ -81,7 +92,9 @@ class Merge(Frozen):
     predicted: Readings | None = None
     """By task; missing where nothing was asked of the surrogates."""
     measured: Readings
-    """By task."""
+    """By task, on all documents."""
+    estimated: Readings | None = None
+    """By task, where only some documents were measured."""
     foretold: Readings | None = None
     """What was predicted of it before it was measured."""
     recipe: Line | None = None

@@ -45,6 +45,9 @@ MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
 
+_OPTIONAL = ("error", "gradient", "foretold", "of", "documents", "stderr_of_all")
+Stderr: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 # NaN where nothing could be measured, which JSON says as null.
 _Value: TypeAlias = Annotated[
     float,
@@ -71,10 +74,11 @@ class Evaluation:
     """Why it was measured; a checkpoint anew, of what `merge` wrote."""
     value: _Value
     """In the task's own units; null where the measurement failed."""
-    stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-    """Standard error of the value, null where unknown."""
+    stderr: Stderr | None
+    """Standard error of the value, null where unknown; where only some documents were
+    measured, that of the value as an estimate of the value on all."""
     n: int
-    """Documents, blocks or items that the value is a mean of."""
+    """Documents, blocks or items that were measured."""
     seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 4))]
     """How long it took."""
     details: Mapping[str, Number] = field(default_factory=dict)
@@ -89,6 +93,12 @@ class Evaluation:
     """Derivative by each coefficient; left out where there is none."""
     foretold: Reading | None = None
     """What was predicted before it was measured; left out where nothing was."""
+    of: Annotated[int, Field(ge=1)] | None = None
+    """Documents there are; left out where all were measured, like the next two."""
+    documents: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """Which were measured, counted from 0."""
+    stderr_of_all: Stderr | None = None
+    """Estimate of the standard error that the value on all documents has."""
 
     @property
     def key(self) -> Key:
@@ -98,7 +108,12 @@ class Evaluation:
     @property
     def reading(self) -> Reading:
         """Give the value and its standard error."""
-        return Reading.of(self.value, self.stderr)
+        return Reading.of(self.value, self.stderr, None if self.whole else self.n)
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether all documents were measured."""
+        return self.of is None
 
     @property
     def failed(self) -> bool:
@@ -216,8 +231,7 @@ def _drop_torn_line(path: Path) -> None:
 
 def _encode(evaluation: Evaluation) -> str:
     record = EVALUATION.dump_python(evaluation, mode="json")
-    optional = ("error", "gradient", "foretold")
-    absent = {key for key in optional if record[key] is None}
+    absent = {key for key in _OPTIONAL if record[key] is None}
     return json.dumps({k: v for k, v in record.items() if k not in absent})
 
 

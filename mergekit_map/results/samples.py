@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mergekit_map.files import digest, plain, write_atomically
+from mergekit_map.measurement import Measurement
 
 
 def write_samples(
-    folder: Path, coefficients: Mapping[str, float], samples: Sequence[Any]
+    folder: Path,
+    coefficients: Mapping[str, float],
+    measurement: Measurement,
+    definition: str = "",
 ) -> None:
-    """Keep the records of a task on a merge, if there are any, in place of earlier."""
-    if samples:
-        content = {"coefficients": coefficients, "samples": list(samples)}
+    """Keep the records and answers of a task on a merge, if any, in place of earlier.
+
+    The ``definition`` is the fingerprint of the task.
+    """
+    if measurement.samples:
+        content: dict[str, Any] = {
+            "coefficients": coefficients,
+            "samples": list(measurement.samples),
+        }
+        if measurement.answers is not None:
+            content["definition"] = definition
+            content["answers"] = asdict(measurement.answers)
         text = json.dumps(plain(content)) + "\n"
         write_atomically(_path(folder, coefficients), text)
 
 
 def read_samples(folder: Path, coefficients: Mapping[str, float]) -> list[Any]:
     """Read the records of a task on a merge; none where there are none to read."""
+    found = read_sample_file(folder, coefficients).get("samples")
+    return found if isinstance(found, list) else []
+
+
+def read_sample_file(folder: Path, coefficients: Mapping[str, float]) -> dict[str, Any]:
+    """Read the file of a task on a merge; empty where there is none to read."""
     try:
         content = json.loads(_path(folder, coefficients).read_bytes())
     except (OSError, ValueError, RecursionError):
-        return []  # whoever wants them can do without
-    found = content.get("samples") if isinstance(content, dict) else None
-    return found if isinstance(found, list) else []
+        return {}  # whoever wants them can do without
+    return content if isinstance(content, dict) else {}
 
 
 def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
-from mergekit_map.measurement import Measure, Measurement
+from mergekit_map.measurement import Answers, Measure, Measurement, Part
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
-from mergekit_map.results.samples import write_samples
+from mergekit_map.results.answers import KeptAnswers, complete
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.preparing import prepare_tasks
 
@@ -35,9 +36,14 @@ class MergeEvaluator:
     ``samples`` is where single items go, if they are kept.
     """
 
-    def __init__(self, merges: AbstractContextManager[Merges], samples: Path | None):
+    def __init__(
+        self,
+        merges: AbstractContextManager[Merges],
+        samples: Path | None,
+        definitions: Mapping[str, str] = MappingProxyType({}),
+    ):
         self._unopened = merges
-        self._samples = samples
+        self._records = None if samples is None else KeptAnswers(samples, definitions)
         self._stack = ExitStack()
         self._merges: Merges | None = None
         self._coefficients: Mapping[str, float] | None = None
@@ -49,8 +55,32 @@ class MergeEvaluator:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Merge, unless these coefficients are merged already, and measure a task."""
+    def __call__(
+        self, coefficients: Mapping[str, float], task: str, part: Part | None = None
+    ) -> Measurement:
+        """Merge, unless these coefficients are merged already, and measure a task.
+
+        Of a ``part`` only the documents are asked whose answers are not on record.
+        """
+        if part is None:
+            measurement = self._measure(coefficients, task, None)
+        else:
+            earlier = self._records.read(coefficients, task) if self._records else None
+            measurement = complete(
+                part, earlier, lambda ids: self._measure(coefficients, task, ids)
+            )
+        if self._records is not None:
+            self._records.write(coefficients, task, measurement)
+        return measurement
+
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Give what was answered before, of this definition of the task."""
+        earlier = self._records.read(coefficients, task) if self._records else None
+        return None if earlier is None else earlier.answers
+
+    def _measure(
+        self, coefficients: Mapping[str, float], task: str, ids: Sequence[int] | None
+    ) -> Measurement:
         if self._merges is None:
             self._merges = self._stack.enter_context(self._unopened)
         if self._coefficients != coefficients:
@@ -59,11 +89,8 @@ class MergeEvaluator:
             self._coefficients, self._measures = None, {}
             self._measures = self._merges.at(coefficients)
             self._coefficients = dict(coefficients)
-        measurement = self._measures[task]()
-        if self._samples is not None:
-            folder = self._samples / task
-            write_samples(folder, coefficients, measurement.samples)
-        return measurement
+        measure = self._measures[task]
+        return measure() if ids is None else measure(ids)
 
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:

@@ -116,7 +116,7 @@ def _measure_checkpoint(
         for role, tasks, samples in todo:
             written = nullcontext(OneCheckpoint(project, folder))
             part = of_tasks(study, tasks)
-            with MergeEvaluator(written, samples) as evaluate:
+            with MergeEvaluator(written, samples, study.definitions) as evaluate:
                 measure(part, [(role, merge)], evaluate, log, reporter.progress)
         searched = measured_at(study, merge, log)
         again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last

@@ -83,7 +83,9 @@ def _opened_run(
     folder = RunFolder(run)
     folder.claim()
     study = project.study()
-    evaluator = MergeEvaluator(merges_as_asked(project), folder.samples(study.merge))
+    evaluator = MergeEvaluator(
+        merges_as_asked(project), folder.samples(study.merge), study.definitions
+    )
     with open_log(folder.log) as log, evaluator as evaluate:
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)

@@ -44,7 +44,6 @@ from mergekit_map.steps.evaluate import InMemory, merges_in_memory
 from mergekit_map.tasks.text import read_documents
 
 _STRONG = Schedule(steps=400, learning_rate=4e-3, matrix_learning_rate=1.2e-2, batch=16)
-_TOKENS, _BLOCK = 512, 64  # of each text, and of each item of it
 _QUESTIONS = 200  # of each task; fewer are the first of them
 _ROWS = 100  # of a batch of answers
 _PROMPT, _ANSWER, _ANSWERS = 12, 3, 4  # tokens, and answers of a question
@@ -60,6 +59,8 @@ class Family:
     upper: float = 1.0  # end of the box
     method: str = "task_arithmetic"
     choices: bool = False  # questions in place of texts
+    tokens: int = 512  # of each text
+    block: int = 64  # tokens of an item of it
 
 
 FAMILIES = {
@@ -77,6 +78,16 @@ FAMILIES = {
     "n3_wide": Family("strong", ("german", "code", "arithmetic"), 1200, upper=1.5),
     "n3_shape": Family("mixed", ("french", "code", "math"), 1200),
     "ties2": Family("strong", ("german", "code"), 600, method="ties"),
+    # Many documents each, to measure a part of them.
+    "docs2": Family("demo", ("code", "math"), 150, tokens=4096, block=32),
+    "docs3": Family("gentle", ("german", "french", "code"), 300, tokens=4096, block=32),
+    "docs4": Family(
+        "gentle",
+        ("spanish", "polish", "code", "arithmetic"),
+        500,
+        tokens=4096,
+        block=32,
+    ),
 }
 # What is trained from the base of another set; its fine-tunes come along.
 _TRAINED = {
@@ -152,11 +163,11 @@ def _measured(folder: Path, family: Family, X: Array, name: str) -> Iterator[Arr
         family.names,
         family.names,
         method=family.method,
-        max_tokens=_TOKENS,
+        max_tokens=family.tokens,
         bounds=[0.0, family.upper],
     )
     for task in content["map"]["tasks"].values():
-        task["block"] = _BLOCK
+        task["block"] = family.block
     if family.method == "ties":
         content["parameters"] = {"density": 0.5}
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,0 +1,167 @@
+"""The answers that values are means of, kept beside the records of the same items.
+
+With those of all earlier merges, a part of the documents says nearly as much of a
+further one as all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
+
+from mergekit_map.measurement import Answers, Measurement, Part
+from mergekit_map.results.log import Key, evaluation_key
+from mergekit_map.results.samples import read_sample_file, write_samples
+
+_Index = Annotated[int, Field(ge=0)]
+_Size = Annotated[float, Field(allow_inf_nan=False)]
+_Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Probability = Annotated[float, Field(gt=0, le=1)]
+
+
+@validated(frozen=True, config=ConfigDict(strict=True))
+class _Answers:
+    """The form of answers in a file."""
+
+    ids: tuple[_Index, ...]
+    values: tuple[_Size, ...]
+    weights: tuple[_Weight, ...]
+    margins: tuple[_Size, ...] | None = None
+    exponential: bool = False
+    probabilities: tuple[_Probability, ...] | None = None
+
+
+_ANSWERS: TypeAdapter[_Answers] = TypeAdapter(_Answers)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of a task on a merge, with the records of the same documents."""
+
+    answers: Answers
+    samples: tuple[Any, ...]
+
+
+class KeptAnswers:
+    """What is on record of the merges of one search, by task; kept in memory, too."""
+
+    def __init__(self, folder: Path, definitions: Mapping[str, str]):
+        self._folder = folder
+        self._definitions = definitions  # fingerprint of each task
+        self._known: dict[Key, Answered | None] = {}
+
+    def read(self, coefficients: Mapping[str, float], task: str) -> Answered | None:
+        """Read answers; None where there are none, or of another definition."""
+        key = evaluation_key(coefficients, task)
+        if key not in self._known:
+            definition = self._definitions.get(task, "")
+            folder = self._folder / task
+            self._known[key] = _read_answers(folder, coefficients, definition)
+        return self._known[key]
+
+    def write(
+        self, coefficients: Mapping[str, float], task: str, measurement: Measurement
+    ) -> None:
+        """Keep what was measured, in place of what was there."""
+        definition = self._definitions.get(task, "")
+        write_samples(self._folder / task, coefficients, measurement, definition)
+        if measurement.answers is not None:
+            key = evaluation_key(coefficients, task)
+            self._known[key] = Answered(measurement.answers, measurement.samples)
+
+
+def complete(
+    part: Part,
+    earlier: Answered | None,
+    ask: Callable[[Sequence[int]], Measurement],
+) -> Measurement:
+    """Ask what is missing of a part, and put it together with what was answered before.
+
+    The value is the plain mean of the part.
+    """
+    known = {} if earlier is None else _by_document(earlier)
+    missing = [i for i in part.ids if i not in known]
+    if missing:
+        asked = ask(missing)
+        assert asked.answers is not None  # who gives none refuses to be asked in part
+        known |= _by_document(Answered(asked.answers, asked.samples))
+    rows = [known[i] for i in part.ids]
+    answers = Answers(
+        ids=part.ids,
+        values=tuple(row.value for row in rows),
+        weights=tuple(row.weight for row in rows),
+        margins=_all_or_none([row.margin for row in rows]),
+        exponential=rows[0].exponential if rows else False,
+        probabilities=part.probabilities,
+    )
+    return Measurement(
+        value=mean_of(answers),
+        stderr=None,
+        n=len(rows),
+        samples=tuple(row.sample for row in rows),
+        answers=answers,
+    )
+
+
+def mean_of(answers: Answers) -> float:
+    """Give the mean of answers, or its exponential, as the metric has it."""
+    total = math.fsum(answers.weights)
+    products = zip(answers.weights, answers.values, strict=True)
+    mean = math.fsum(w * v for w, v in products) / total if total else math.nan
+    return math.exp(mean) if answers.exponential else mean
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What is known of one document."""
+
+    value: float
+    weight: float
+    margin: float | None
+    exponential: bool
+    sample: Any
+
+
+def _by_document(answered: Answered) -> dict[int, _Row]:
+    found = answered.answers
+    margins = found.margins or [None] * len(found.ids)
+    rows = zip(
+        found.ids,
+        found.values,
+        found.weights,
+        margins,
+        answered.samples,
+        strict=True,
+    )
+    return {i: _Row(v, w, m, found.exponential, s) for i, v, w, m, s in rows}
+
+
+def _all_or_none(margins: Sequence[float | None]) -> tuple[float, ...] | None:
+    known = tuple(margin for margin in margins if margin is not None)
+    return known if known and len(known) == len(margins) else None
+
+
+def _read_answers(
+    folder: Path, coefficients: Mapping[str, float], definition: str
+) -> Answered | None:
+    content = read_sample_file(folder, coefficients)
+    if content.get("definition") != definition:
+        return None
+    try:
+        found = _ANSWERS.validate_json(json.dumps(content.get("answers")))
+    except (ValidationError, ValueError):
+        return None
+    lists = (found.values, found.weights, found.margins, found.probabilities)
+    rising = all(a < b for a, b in zip(found.ids, found.ids[1:], strict=False))
+    whole = rising and all(len(part) == len(found.ids) for part in lists if part)
+    samples = content.get("samples")
+    if not whole or not isinstance(samples, list) or len(samples) != len(found.ids):
+        return None
+    return Answered(Answers(**asdict(found)), tuple(samples))
