@@ -72,10 +72,12 @@ class Reading(Frozen):
         return cls(value=finite(value), stderr=finite(stderr), documents=documents)
 
     def __str__(self) -> str:
-        """Write ``0.67 ± 0.01``."""
+        """Write ``0.67 ± 0.01``, or ``0.67 ± 0.01 (24 documents)``."""
         if self.value is None:
             return "-"
-        return f"{self.value:.4g}" + (f" ± {self.stderr:.1g}" if self.stderr else "")
+        stderr = f" ± {self.stderr:.1g}" if self.stderr else ""
+        on = f" ({self.documents} documents)" if self.documents is not None else ""
+        return f"{self.value:.4g}{stderr}{on}"
 
 
 UNKNOWN = Reading(value=None, stderr=None)
@@ -209,8 +211,10 @@ class Front(Record):
         for kind in KINDS[1:] if place.startswith("merges") else KINDS:
             if set(merge.readings(kind)) != set(self.tasks):
                 raise ValueError(f"{place}.{kind}: the tasks are {sorted(self.tasks)}")
-        if merge.foretold is not None and set(merge.foretold) != set(self.tasks):
-            raise ValueError(f"{place}.foretold: the tasks are {sorted(self.tasks)}")
+        others = {"foretold": merge.foretold, "estimated": merge.estimated}
+        for key, readings in others.items():
+            if readings is not None and set(readings) != set(self.tasks):
+                raise ValueError(f"{place}.{key}: the tasks are {sorted(self.tasks)}")
         if place.startswith("anchors") and merge.label is None:
             raise ValueError(f"{place}: an anchor has a label")
 

@@ -99,6 +99,8 @@ class ProcessRecord(Frozen):
     """Values, then slopes, behind the link, in units of ``scale``."""
     noise: tuple[_Variance, ...]
     """Variances of these, in units of those in theta."""
+    sampling: tuple[_Variance, ...] = ()
+    """Variances of a choice of documents; none where all were measured."""
     offset: _Size
     """What the values are counted from."""
     scale: float = Field(gt=0, le=1e100)
@@ -119,7 +121,8 @@ class ProcessRecord(Frozen):
         n, d = len(self.points), len(self.points[0])
         rows, size = n + d * len(self.sloped), LENGTHS + d
         widths = {len(row) for row in (self.theta, *self.draws)}
-        if len(self.seen) != rows or len(self.noise) != rows or widths != {size}:
+        sizes = {len(self.seen), len(self.noise), len(self.sampling) or rows}
+        if sizes != {rows} or widths != {size}:
             raise ValueError(f"{n} points need {rows} values, and {size} in theta")
         if max(self.sloped, default=0) >= n or (
             {len(self.weights), len(self.rough)} != {len(self.draws)}
@@ -130,11 +133,13 @@ class ProcessRecord(Frozen):
     @classmethod
     def of(cls, process: Process) -> ProcessRecord:
         """Write down a process; ``value`` of it predicts the same, bit for bit."""
+        sampling = process.rows.sampling
         return cls(
             points=rows_of(process.rows.U),
             sloped=tuple(process.rows.sloped.tolist()),
             seen=tuple(process.z.tolist()),
             noise=tuple(process.rows.noise.tolist()),
+            sampling=tuple(sampling.tolist()) if sampling.any() else (),
             offset=process.offset,
             scale=process.scale,
             theta=tuple(process.theta.tolist()),
@@ -147,7 +152,8 @@ class ProcessRecord(Frozen):
     def value(self) -> Process:
         """Rebuild the process."""
         sloped = np.array(self.sloped, dtype=np.int_)
-        rows = Rows(np.array(self.points), sloped, np.array(self.noise))
+        sampling = np.array(self.sampling or [0.0] * len(self.noise))
+        rows = Rows(np.array(self.points), sloped, np.array(self.noise), sampling)
         return Process(
             rows,
             np.array(self.seen),

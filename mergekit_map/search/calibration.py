@@ -9,6 +9,7 @@ Notation: ``n`` merges, ``t`` terms of the quadratic.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -18,7 +19,7 @@ from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.kernel import Rows
 from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import INVERT_MARGIN, Link
-from mergekit_map.search.observations import Observations
+from mergekit_map.search.observations import Observations, joined
 from mergekit_map.search.process import Process
 from mergekit_map.search.process_fit import averaged, fit_process
 from mergekit_map.search.quadratic import quadratic_features
@@ -34,7 +35,10 @@ _OFF_BOUND, _FLATTEST, _FARTHEST = 0.5, 0.02, 3.0
 
 
 def fit_process_behind(
-    observed: Observations, link: Link, stderr: FloatArray | None
+    observed: Observations,
+    link: Link,
+    stderr: FloatArray | None,
+    sampling: FloatArray | None = None,
 ) -> Process:
     """Fit a process to what was seen, straightened by the link.
 
@@ -45,9 +49,12 @@ def fit_process_behind(
         observed: Not shrunk.
         link: The range of the metric.
         stderr: (n,) positive standard errors; None if unknown.
+        sampling: (n,) those of a choice of documents; None if all were measured.
     """
-    start = invert(_off_the_bounds(observed, link, stderr), link)
-    process = _fit(observed, stderr, start.y, link.derivative(start.y), start.slopes)
+    errors = joined(stderr, sampling)
+    start = invert(_off_the_bounds(observed, link, errors), link)
+    noise = _Noise(stderr, sampling)
+    process = _fit(observed, noise, start.y, link.derivative(start.y), start.slopes)
     if not link.is_identity:
         s = process.best_at_points()
         slope = link.derivative(s)
@@ -55,23 +62,33 @@ def fit_process_behind(
         far = _FARTHEST * process.scale
         moved = np.clip((observed.y - link.apply(s)) / slope, -far, far)
         slopes = observed.slopes / slope[observed.owners]
-        process = _fit(observed, stderr, s + moved, slope, slopes, process.theta)
+        process = _fit(observed, noise, s + moved, slope, slopes, process.theta)
     return averaged(process, known_noise=stderr is not None)
+
+
+class _Noise(NamedTuple):
+    """Standard errors (n,), as ``fit_process_behind`` takes them."""
+
+    stderr: FloatArray | None
+    sampling: FloatArray | None
 
 
 def _fit(
     observed: Observations,
-    stderr: FloatArray | None,
+    measured: _Noise,
     z: FloatArray,
     slope: FloatArray,
     slopes: FloatArray,
     start: FloatArray | None = None,
 ) -> Process:
     unit = float(observed.y.std()) or 1.0
-    noise = np.broadcast_to(unit if stderr is None else stderr, slope.shape)
+    known = measured.stderr is not None
+    noise = np.full(slope.shape, unit) if measured.stderr is None else measured.stderr
     variances = np.concatenate([(noise / slope) ** 2, np.ones(len(slopes))])
-    rows = Rows(observed.U, np.unique(observed.owners), variances)
-    known = stderr is not None
+    sampling = np.zeros(len(variances))
+    if measured.sampling is not None:
+        sampling[: len(slope)] = (measured.sampling / slope) ** 2
+    rows = Rows(observed.U, np.unique(observed.owners), variances, sampling)
     return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
 
 

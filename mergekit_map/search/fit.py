@@ -30,6 +30,7 @@ from mergekit_map.search.observations import (
     Observations,
     check_distinct,
     check_identified,
+    joined,
     known_errors,
     make_observations,
 )
@@ -56,6 +57,7 @@ def fit_surrogate(
     bounds: FloatArray,
     slopes: FloatArray | None = None,
     kind: Kind = "quadratic",
+    sampling: FloatArray | None = None,
 ) -> Surrogate:
     """Fit the surrogate of one metric; all but the process by weighted least squares.
 
@@ -84,6 +86,8 @@ def fit_surrogate(
             for and does with fewer points than terms; "residual_gp", a quadratic with a
             Gaussian process for what it leaves; or "auto", that, unless the left-out
             errors of the regularized quadratic are clearly smaller.
+        sampling: (n,) standard errors of values that are estimates from some documents,
+            0 where all were measured; None if they were everywhere.
 
     Raises:
         DesignError: X does not identify all t terms, with what is missing and why.
@@ -91,10 +95,11 @@ def fit_surrogate(
             shapes.
     """
     errors = known_errors(stderr)
-    observed = weigh(make_observations(X, y, stderr, bounds, slopes), link, errors)
+    observed = make_observations(X, y, stderr, bounds, slopes)
+    observed = weigh(observed, link, joined(errors, sampling))
     find = _find_terms if kind == "quadratic" else _find_shrunk_terms
     fit = find(X, observed, link)
-    process = fit_process_behind(observed, link, errors)
+    process = fit_process_behind(observed, link, errors, sampling)
     if kind == "residual_gp":
         return _with_process(fit, process, bounds)
     if kind != "auto":

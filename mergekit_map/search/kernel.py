@@ -31,6 +31,7 @@ class Rows:
     U: FloatArray  # (n, d)
     sloped: IntArray  # (s,) the merges with d slopes each
     noise: FloatArray  # (r,) variances, in units of those in theta
+    sampling: FloatArray  # (r,) variances of a choice of documents, whatever theta is
 
     @cached_property
     def features(self) -> FloatArray:
@@ -69,6 +70,10 @@ def term_widths(d: int, theta: FloatArray) -> FloatArray:
 
 def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
     """Give the variance of the noise of each row; (r,)."""
+    return _scaled_noise(rows, theta) + rows.sampling
+
+
+def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
     n = len(rows.U)
     of_rows = np.where(np.arange(len(rows.noise)) < n, theta[NOISE], theta[SLOPES])
     return np.asarray(np.exp(2 * of_rows) * rows.noise)
@@ -117,7 +122,7 @@ class Covariance:
         """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""
         rows, theta, far = self._rows, self._theta, _ROOT5 * self._distance
         n = len(rows.U)
-        noise = outer.diagonal() * noise_variances(rows, theta)
+        noise = outer.diagonal() * _scaled_noise(rows, theta)
         inner = outer[:n, :n]
         widths = [
             math.exp(2 * width) * (outer * product).sum()

@@ -111,6 +111,13 @@ def known_errors(stderr: FloatArray | None) -> FloatArray | None:
     return np.where(np.isnan(known), np.nanmedian(known), known)
 
 
+def joined(stderr: FloatArray | None, sampling: FloatArray | None) -> FloatArray | None:
+    """Join standard errors (n,) with those of a choice of documents (n,)."""
+    if stderr is None or sampling is None:
+        return sampling if stderr is None else stderr
+    return np.hypot(stderr, sampling)
+
+
 def scaled_features(X: FloatArray, bounds: FloatArray) -> FloatArray:
     """Return the features of ``scaled`` coefficients: (n, t)."""
     return quadratic_features(scaled(X, bounds))

@@ -49,7 +49,7 @@ def fit_process(
     scale = scale if scale > 1e-12 * np.abs(z[:n]).max() else 1.0
     z = (z - np.where(np.arange(len(z)) < n, offset, 0.0)) / scale
     noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
-    rows = replace(rows, noise=noise)
+    rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
     theta = belief.climb(belief.starts() if start is None else [start])
     return Process(

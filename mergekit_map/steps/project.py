@@ -73,6 +73,7 @@ class Project:
             merge="",
             search=self.spec.search,
             select=self.spec.select,
+            documents={name: task.documents for name, task in self.spec.tasks.items()},
         )
 
     def _definition(self, name: str) -> str:

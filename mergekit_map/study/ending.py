@@ -5,8 +5,8 @@ Every prediction of a point that is measured here stays on record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -29,10 +29,19 @@ from mergekit_map.study.study import Candidate, Study, StudyResult
 # Predictions that differ by less than this share of a task's range are the same.
 _SAME = 1e-6
 
-# Measure, with what predicts them, and give what may be fitted of it.
-MeasureAll: TypeAlias = Callable[
-    [Sequence[Candidate], Mapping[str, Surrogate]], list[Evaluation]
-]
+
+class MeasureAll(Protocol):
+    """Measure, with what predicts them, and give what may be fitted of it."""
+
+    def __call__(
+        self,
+        planned: Sequence[Candidate],
+        surrogates: Mapping[str, Surrogate],
+        *,
+        whole: bool = False,
+    ) -> list[Evaluation]:
+        """Measure on all documents if they are ``whole``, else as the study says."""
+        ...
 
 
 def end_search(
@@ -81,6 +90,10 @@ class _End:
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
             front = predicted_front(self._study, self.surrogates)
+        if not all(map(self._study.is_whole, self._study.tasks)):
+            Y = predict_utilities(self._study, self.surrogates, front)
+            self._measure(front[np.unique(Y.argmax(axis=0))], whole=True)
+            front = predicted_front(self._study, self.surrogates)
         return _with_measured(self._study, self.surrogates, front, self.known)
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
@@ -89,14 +102,14 @@ class _End:
         lower = wished(study.select, study.tasks, self._anchors).lower
         for _ in range(1 + _more_choices(study)):
             rows, selected = self._chosen_of(front)
-            self._measure(rows[[selected]])
+            self._measure(rows[[selected]], whole=True)
             # A merge just within its limits may be outside them once it is fitted.
             utilities = predict_utilities(study, self.surrogates, rows[[selected]])
             if (utilities >= lower).all():
                 break
         if len(study.tasks) == 1:
             rows, selected = _best_measured(study, self.known), 0
-            self._measure(rows)
+            self._measure(rows, whole=True)
         return rows, selected
 
     def _most_telling(self, front: FloatArray) -> int:
@@ -113,12 +126,13 @@ class _End:
     def _chosen_of(self, front: FloatArray) -> tuple[FloatArray, int]:
         return chosen_of(self._study, self.surrogates, front, self._anchors)
 
-    def _measure(self, points: FloatArray) -> None:
+    def _measure(self, points: FloatArray, *, whole: bool = False) -> None:
         """Measure, and fit again if anything is new."""
         named = map(self._study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
-        after = before | _usable(before, self._measure_all(planned, self.surrogates))
+        measured = self._measure_all(planned, self.surrogates, whole=whole)
+        after = before | _usable(before, measured)
         if any(before.get(key) is not e for key, e in after.items()):
             self.known = list(after.values())
             self.surrogates = fit_surrogates(self._study, self.known)
@@ -169,12 +183,12 @@ def _with_measured(
 def _measured(
     study: Study, known: Sequence[Evaluation]
 ) -> tuple[FloatArray, FloatArray]:
-    """List the merges of the box, and what was measured of them.
+    """List the merges of the box, and what all documents said of them.
 
     Returns:
         (n, d) coefficients, (n, m) larger is better, NaN where there is none.
     """
-    found = by_merge(e for e in known if not e.failed)
+    found = by_merge(e for e in known if e.whole and not e.failed)
     X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
     rows = [study.utilities(of) for of in found.values()]
     inside = study.contains(X)

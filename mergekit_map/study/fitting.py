@@ -46,6 +46,7 @@ def fit_surrogates(
                 bounds=study.box,
                 slopes=_slopes(study, usable),
                 kind=study.search.surrogate,
+                sampling=_sampling_errors(usable),
             )
         except DesignError as error:
             raise DesignError(f"task {task!r}: {error}") from None
@@ -103,6 +104,15 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
 
 
 def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    if all(e.stderr is None for e in evaluations):
+    """List those that values on all documents have."""
+    known = [e.stderr if e.whole else e.stderr_of_all for e in evaluations]
+    if all(stderr is None for stderr in known):
         return None
-    return np.array([e.stderr for e in evaluations], dtype=np.float64)  # None is NaN
+    return np.array(known, dtype=np.float64)  # None is NaN
+
+
+def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
+    """List those of values that are estimates from a part of the documents."""
+    if all(e.whole for e in evaluations):
+        return None
+    return np.array([0.0 if e.whole else e.stderr or 0.0 for e in evaluations])

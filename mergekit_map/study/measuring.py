@@ -15,13 +15,13 @@ from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,
-    Key,
     MergeKey,
     Role,
     evaluation_key,
     measured_of,
     merge_key,
 )
+from mergekit_map.study.parts import Drawing, History, draw_part, estimated
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
 
 LOG = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ class Plan:
 
     before: int = 0  # merges that came before them
     most: int = 0  # merges of it all
+    whole: bool = True  # whether every merge is measured on all documents
     foretold: Mapping[MergeKey, Readings] = field(default_factory=dict)
 
 
@@ -56,33 +57,48 @@ def measure(
             first few, so that it will hardly do better on the others.
     """
     measured = [e for e in matching(study, log) if e.error is None]
-    done = {e.key for e in measured}
-    here = {e.key for e in measured if e.role != "imported"}
-    complete = {e.key for e in measured if not _lacks_gradient(study, e)}
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
-    # Only what is fitted has a use for derivatives.
-    enough: dict[Role, set[Key]] = {
-        **dict.fromkeys(ASSESSING, done),
-        "front": here,
-        "checkpoint": set(),
+    enough = {
+        role: {e.key for e in measured if _is_enough(study, plan, role, e)}
+        for role in {role for role, _ in candidates}
     }
     missing = [
         (role, coefficients, task)
         for role, coefficients in candidates
         for task in study.tasks
-        if evaluation_key(coefficients, task) not in enough.get(role, complete)
+        if evaluation_key(coefficients, task) not in enough[role]
     ]
     planned = plan.before + len(candidates)
     total = max(planned, plan.most) * len(study.tasks)
     for index, (role, coefficients, task) in enumerate(missing):
         position = planned * len(study.tasks) - len(missing) + index
         report(Progress(position, total, coefficients, task, role))
-        evaluation = _evaluate(study, evaluate, coefficients, task)
+        drawing = None
+        if not _asks_all(study, plan, role, task):
+            history = History.of(study, task, matching(study, log), evaluate)
+            drawing = draw_part(history, coefficients)
+        evaluation = _evaluate(study, evaluate, coefficients, task, drawing)
         foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
         log.append(replace(evaluation, role=role, foretold=foretold))
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
             _refuse_hopeless(task, evaluation, len(values[task]))
+
+
+def _asks_all(study: Study, plan: Plan, role: Role, task: str) -> bool:
+    """Tell whether a merge is measured on all documents of a task."""
+    assesses = role in ASSESSING - {"front"}
+    return plan.whole or role == "anchor" or assesses or study.is_whole(task)
+
+
+def _is_enough(study: Study, plan: Plan, role: Role, e: Evaluation) -> bool:
+    """Tell whether a measurement will do for a candidate of this role."""
+    if role == "checkpoint" or (not e.whole and _asks_all(study, plan, role, e.task)):
+        return False
+    if role == "front":
+        return e.role != "imported"
+    # Only what is fitted has a use for derivatives.
+    return role in ASSESSING or not _lacks_gradient(study, e)
 
 
 def _lacks_gradient(study: Study, evaluation: Evaluation) -> bool:
@@ -104,20 +120,27 @@ def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
 
 
 def _evaluate(
-    study: Study, evaluate: Evaluator, coefficients: Mapping[str, float], task: str
+    study: Study,
+    evaluate: Evaluator,
+    coefficients: Mapping[str, float],
+    task: str,
+    drawing: Drawing | None,
 ) -> Evaluation:
     """Measure once; what goes wrong with one merge is recorded and does not stop."""
     started = time.perf_counter()
     error = None
     try:
-        measured = evaluate(coefficients, task)
+        if drawing is None:
+            measured = evaluate(coefficients, task)
+        else:
+            measured = evaluate(coefficients, task, drawing.part)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
         LOG.debug("%s at %s failed", task, dict(coefficients), exc_info=True)
         measured = Measurement(math.nan, None, 0)
         text = str(failure) or type(failure).__name__
         error = text.splitlines()[0][:300]
     stderr = measured.stderr
-    return Evaluation(
+    evaluation = Evaluation(
         coefficients=coefficients,
         task=task,
         role="design",
@@ -131,6 +154,9 @@ def _evaluate(
         error=error,
         gradient=measured.gradient,
     )
+    if error is not None or drawing is None:
+        return evaluation
+    return estimated(evaluation, drawing, measured)
 
 
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:

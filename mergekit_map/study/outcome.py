@@ -38,7 +38,8 @@ def found_front(
 
     The points of a ``part`` of a search have no recipes.
     """
-    seen = by_merge(matching(study, log))
+    seen = _seen(study, log)
+    whole = {key: _whole(found) for key, found in seen.items()}
     points = _merges(study, result, result.front, seen)
     anchors = _merges(study, result, list(study.anchors.values()), seen)
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
@@ -49,7 +50,7 @@ def found_front(
         tasks={task: _task(study, result, task) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=result.selected,
-        recommended=_recommended(study, points, seen),
+        recommended=_recommended(study, points, whole),
         ending=result.ending,
         points=tuple(
             point if part else point.model_copy(update={"recipe": recipe_name(index)})
@@ -61,11 +62,12 @@ def found_front(
         ),
         merges=tuple(
             Merge(
-                coefficients=dict(next(iter(measured.values())).coefficients),
-                measured=_readings(study, measured),
-                foretold=_foretold(study, measured),
+                coefficients=dict(next(iter(found.values())).coefficients),
+                measured=_readings(study, _whole(found)),
+                estimated=_estimated(study, found),
+                foretold=_foretold(study, found),
             )
-            for key, measured in seen.items()
+            for key, found in seen.items()
             if key not in shown
         ),
         border=_border(study, result),
@@ -93,8 +95,27 @@ def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
     """Read what the log has measured of a merge."""
-    seen = by_merge(matching(study, log))
-    return _readings(study, seen.get(merge_key(coefficients), {}))
+    found = _seen(study, log).get(merge_key(coefficients), {})
+    return _readings(study, _whole(found))
+
+
+def _seen(
+    study: Study, log: Iterable[Evaluation]
+) -> dict[MergeKey, dict[str, Evaluation]]:
+    """Gather what is known of each merge: the latest of each task, all before parts."""
+    evaluations = sorted(matching(study, log), key=lambda e: e.whole)
+    return by_merge(evaluations)
+
+
+def _whole(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
+    """Leave out tasks of which only some documents were measured."""
+    return {task: e for task, e in found.items() if e.whole}
+
+
+def _estimated(study: Study, found: Mapping[str, Evaluation]) -> Readings | None:
+    """Read the tasks of which only some documents were measured, if there are any."""
+    parts = {task: e for task, e in found.items() if not e.whole}
+    return _readings(study, parts) if parts else None
 
 
 def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
@@ -161,12 +182,14 @@ def _merges(
         Merge(
             coefficients=dict(merge),
             predicted=predicted,
-            measured=_readings(study, seen.get(merge_key(merge), {})),
-            foretold=_foretold(study, seen.get(merge_key(merge), {})),
+            measured=_readings(study, _whole(found)),
+            estimated=_estimated(study, found),
+            foretold=_foretold(study, found),
         )
         for merge, predicted in zip(
             coefficients, predict(result.surrogates, X), strict=True
         )
+        for found in [seen.get(merge_key(merge), {})]
     ]
 
 

@@ -13,6 +13,7 @@ Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -157,7 +158,10 @@ def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
     if foretold is None or foretold.value is None:
         return False
     values = [e.value for e in known if e.task == tested.task and not e.failed]
-    near = _STDERRS * (foretold.stderr or 0.0), _SHARE * float(np.ptp(values))
+    # What is measured in part is off by itself.
+    own = 0.0 if tested.whole else tested.stderr or 0.0
+    stderr = math.hypot(foretold.stderr or 0.0, own)
+    near = _STDERRS * stderr, _SHARE * float(np.ptp(values))
     return abs(tested.value - foretold.value) <= max(near)
 
 

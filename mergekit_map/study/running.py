@@ -53,7 +53,10 @@ def run_study(
     box = Box(study, study)
 
     def measure_all(
-        planned: Sequence[Candidate], surrogates: Mapping[str, Surrogate]
+        planned: Sequence[Candidate],
+        surrogates: Mapping[str, Surrogate],
+        *,
+        whole: bool = False,
     ) -> list[Evaluation]:
         """Measure, and give what may be fitted of it."""
         nonlocal before, most
@@ -61,7 +64,7 @@ def run_study(
         keys = {merge_key(c) for _, c in planned}
         if not any(role == "front" for role, _ in planned):
             most = max(most, before + len(planned))
-        plan = Plan(before, most + front, foretold)
+        plan = Plan(before, most + front, whole, foretold)
         measure(study, planned, evaluate, log, report, plan)
         before += len(planned)
         return [e for e in _ours(study, log) if e.key[0] in keys]

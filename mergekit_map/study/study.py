@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.measurement import Answers, Measurement, Metric, Part
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.quality import Ending, Growth
@@ -26,8 +26,20 @@ Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
 class Evaluator(Protocol):
     """Merge with some coefficients and measure the result on one task."""
 
-    def __call__(self, coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Evaluate; the merge may be kept from one call to the next."""
+    def __call__(
+        self, coefficients: Mapping[str, float], task: str, part: Part | None = None
+    ) -> Measurement:
+        """Evaluate, on all documents or a part of them.
+
+        The merge may be kept from one call to the next.
+        """
+        ...
+
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Give what documents answered before; None where that is not known.
+
+        Nobody asks where all documents are measured.
+        """
         ...
 
 
@@ -42,6 +54,12 @@ class Study:
     merge: str  # fingerprint of the merge
     search: SearchSpec
     select: SelectSpec
+    # How many documents of a task are measured; all of those that are not named.
+    documents: Mapping[str, int | Literal["auto", "all"]] = field(default_factory=dict)
+
+    def is_whole(self, task: str) -> bool:
+        """Tell whether every merge is measured on all documents of a task."""
+        return self.documents.get(task, "all") == "all"
 
     @property
     def box(self) -> FloatArray:

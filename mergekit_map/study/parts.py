@@ -1,0 +1,188 @@
+"""Which documents of a task a merge is asked, and what follows for all of them.
+
+Not in the paper. Merges of the same parents answer most documents alike, so that what
+earlier merges answered foretells what a further one will, and only what it answers
+otherwise has to be measured: a survey (``search/sampling.py`` has the theory).
+
+Notation: ``D`` documents, ``n`` of them asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from mergekit_map.files import digest
+from mergekit_map.measurement import Answers, Measurement, Part
+from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.search.arrays import FloatArray, finite, to_unit
+from mergekit_map.search.foresight import Foresight, Seen, foresee
+from mergekit_map.search.sampling import (
+    PartValue,
+    chances,
+    drawn,
+    estimate,
+    wanted_count,
+)
+from mergekit_map.study.study import Evaluator, Study
+
+# The standard error that a part is drawn for, as a share of the range of what was
+# measured; the fewest documents, also as a share; the share from which all are asked.
+_WANTED, _FEWEST, _LEAST, _MOST = 0.02, 8, 1 / 32, 0.7
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Documents that were drawn, and what is foreseen of all."""
+
+    part: Part
+    chances: FloatArray  # (D,) of each document
+    foresight: Foresight
+    weights: FloatArray  # (D,)
+
+    def estimate(self, answers: Answers) -> PartValue:
+        """Estimate the value on all documents from what those drawn answered."""
+        return estimate(
+            np.array(answers.ids, np.int_),
+            np.array(answers.values),
+            self.chances,
+            self.foresight,
+            self.weights,
+            exponential=answers.exponential,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What merges answered on one task, the first one measured first."""
+
+    study: Study
+    task: str
+    known: Sequence[tuple[Evaluation, Answers]]
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        task: str,
+        evaluations: Iterable[Evaluation],
+        evaluate: Evaluator,
+    ) -> History:
+        """Gather the answers on record of all merges that were measured."""
+        latest = {e.key: e for e in evaluations if e.task == task and not e.failed}
+        return cls(study, task, [*_answered(latest.values(), evaluate)])
+
+    @cached_property
+    def whole(self) -> Answers | None:
+        """Give the answers of a merge that was asked all documents, if there is one."""
+        return next((a for e, a in self.known if e.whole), None)
+
+    def foresee(self, coefficients: Mapping[str, float], size: int) -> Foresight:
+        """Foresee what documents answer at a merge, from all others."""
+        key, box = merge_key(coefficients), self.study.box
+        place = to_unit(self.study.vectors([coefficients]), box)[0]
+        others = [(e, a) for e, a in self.known if e.key[0] != key]
+        places = to_unit(self.study.vectors(e.coefficients for e, _ in others), box)
+        seen = [
+            Seen(
+                there,
+                np.array(a.ids, np.int_),
+                np.array(a.values),
+                None if a.margins is None else np.array(a.margins),
+            )
+            for there, (_, a) in zip(places, others, strict=True)
+        ]
+        return foresee(place, seen, size)
+
+    def count(self, foresight: Foresight, weights: FloatArray) -> float:
+        """Say how many documents to ask of a merge, on average."""
+        wish = self.study.documents[self.task]
+        if isinstance(wish, int):
+            return wish
+        values = np.array([e.value for e, _ in self.known])
+        if self.known[0][1].exponential:
+            values = np.log(values)
+        wanted = wanted_count(foresight, weights, _WANTED * float(np.ptp(values)))
+        return max(wanted, _FEWEST, _LEAST * len(weights))
+
+
+def draw_part(
+    history: History, coefficients: Mapping[str, float], *, doubled: bool = False
+) -> Drawing | None:
+    """Draw the documents to ask of a merge; None where all are to be asked.
+
+    A function of its arguments alone. Documents drawn before are drawn again, with
+    ``doubled`` as many others.
+    """
+    whole = history.whole
+    if whole is None:
+        return None
+    weights = np.array(whole.weights)
+    foresight = history.foresee(coefficients, len(weights))
+    count = history.count(foresight, weights)
+    key, before = merge_key(coefficients), np.zeros(len(weights))
+    for evaluation, answers in history.known:
+        if evaluation.key[0] == key and answers.probabilities is not None:
+            before[list(answers.ids)] = answers.probabilities
+            count = 2 * len(answers.ids) if doubled else count
+    if count > _MOST * len(weights):
+        return None
+    pi = chances(count, weights, foresight, at_least=before)
+    study = history.study
+    identity = [study.search.seed, study.definitions[history.task], key]
+    rng = np.random.default_rng(int(digest(identity), 16))
+    ids = drawn(pi, rng.random(len(weights)))
+    part = Part(tuple(ids.tolist()), tuple(pi[ids].tolist()))
+    return Drawing(part, pi, foresight, weights)
+
+
+def estimated(
+    evaluation: Evaluation, drawing: Drawing, measured: Measurement
+) -> Evaluation:
+    """Say of a part of the documents what follows for all."""
+    assert measured.answers is not None
+    found = drawing.estimate(measured.answers)
+    return replace(
+        evaluation,
+        value=found.value,
+        stderr=finite(found.stderr),
+        n=found.asked,
+        of=len(drawing.weights),
+        documents=measured.answers.ids,
+        stderr_of_all=finite(found.spread),
+    )
+
+
+def _answered(
+    evaluations: Iterable[Evaluation], evaluate: Evaluator
+) -> Iterator[tuple[Evaluation, Answers]]:
+    for evaluation in evaluations:
+        answers = evaluate.answers(evaluation.coefficients, evaluation.task)
+        found = None if answers is None else _of_line(evaluation, answers)
+        if found is not None:
+            yield evaluation, found
+
+
+def _of_line(evaluation: Evaluation, answers: Answers) -> Answers | None:
+    """Leave out what was answered after a line was written; None if some is missing."""
+    if evaluation.documents is None:
+        return answers if answers.probabilities is None else None
+    places = {document: place for place, document in enumerate(answers.ids)}
+    if not places.keys() >= set(evaluation.documents):
+        return None
+    kept = [places[document] for document in evaluation.documents]
+
+    def of_kept(column: Sequence[float] | None) -> tuple[float, ...] | None:
+        return None if column is None else tuple(column[place] for place in kept)
+
+    return replace(
+        answers,
+        ids=evaluation.documents,
+        values=tuple(answers.values[place] for place in kept),
+        weights=tuple(answers.weights[place] for place in kept),
+        margins=of_kept(answers.margins),
+        probabilities=of_kept(answers.probabilities),
+    )
