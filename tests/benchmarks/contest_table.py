@@ -136,7 +136,7 @@ def table(families: Path, runs: Sequence[Path], unseen: int) -> str:
             parts += [*_measured(searches, outcomes, reference), ""]
             if reference.truth.metric is LOSS and here.d in GOALS:
                 goals.append([name, *_goals(outcomes, GOALS[here.d])])
-    head = [HEAD.format(unseen=unseen), "## Goals", "", *_markdown(GOAL_COLUMNS, goals)]
+    head = [HEAD.format(unseen=unseen), "## Goals", "", *markdown(GOAL_COLUMNS, goals)]
     return "\n".join([*head, "", *parts, *_warnings(entries)])
 
 
@@ -175,7 +175,7 @@ def _fits(outcomes: Outcomes) -> list[str]:
         for (method, budget), outcome in sorted(outcomes.items())
         if outcome.r2
     ]
-    return _markdown(columns, rows)
+    return markdown(columns, rows)
 
 
 def _measured(
@@ -199,7 +199,7 @@ def _measured(
         cells = [f"{volume:.3f}" for volume in theirs]
         rows.append([method, str(budget), f"{outcome.used:.1f}", ours, *cells])
     columns = ("method", "budget", "merges", "measured", *curves)
-    return _markdown(columns, rows)
+    return markdown(columns, rows)
 
 
 def _curve(found: Sequence[Entry], reference: Reference) -> list[tuple[float, float]]:
@@ -234,7 +234,7 @@ def _warnings(entries: Iterable[Entry]) -> list[str]:
         for method, found in counts.items()
     ]
     columns = ("method", f"R² below {POOR}: said", "false alarms")
-    return ["## Predictions are poor", "", *_markdown(columns, rows)]
+    return ["## Predictions are poor", "", *markdown(columns, rows)]
 
 
 def _even_sum(Y: Array, front: Array) -> Array:
@@ -251,7 +251,7 @@ def _median(
     return f"{form} ({form})".format(float(np.median(values)), worst(values))
 
 
-def _markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = [list(columns)]
     lines += [["---"] * len(lines[0]), *map(list, rows)]
     return [f"| {' | '.join(line)} |" for line in lines]

@@ -92,6 +92,11 @@ class Truth:
         items = self._items(self._unit(X)).reshape(len(X), *self._shape)
         return items if self.metric is LOSS else _right(items)
 
+    def margins(self, X: Array) -> Array:
+        """Give how far the right answers are ahead of the others, (k, m, b)."""
+        answers = self._items(self._unit(X)).reshape(len(X), *self._shape)
+        return np.asarray(answers[..., 0] - answers[..., 1:].max(axis=-1))
+
     def predict(self, X: Array) -> Array:
         """Give the values of merges (k, d) in every task, (k, m)."""
         if self.metric is LOSS:
