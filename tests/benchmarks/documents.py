@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from contest import study_of
 from contest_table import Reference, markdown
-from contest_truth import DOCUMENTS, LOSS, SCENES, Array, Truth, scene
+from contest_truth import DOCUMENTS, LOSS, Array, Truth, scene
 
 from mergekit_map import Measurement
 from mergekit_map.config.specs import SearchSpec
@@ -176,6 +176,8 @@ def _jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"family": family, "method": "ours", "share": "all", "seed": seed}
             for method in arguments.methods:
                 for share in arguments.shares:
+                    if share == "auto" and method in RIVALS:
+                        continue
                     yield {
                         "family": family,
                         "method": method,

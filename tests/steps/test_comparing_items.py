@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fronts import CODE, make_front
 
+from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.samples import read_samples, write_samples
@@ -22,6 +24,10 @@ N = 30
 RNG = np.random.default_rng(0)
 HARD = RNG.normal(3, 0.5, size=N)
 TOKENS = RNG.integers(8, 17, size=N).tolist()
+
+
+def keep(folder: Path, place: dict[str, float], samples: list[Any]) -> None:
+    write_samples(folder, place, Measurement(0.0, None, 1, samples=tuple(samples)))
 
 
 def losses(shift: float) -> list[dict[str, float]]:
@@ -46,7 +52,7 @@ def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]
         samples = losses(shift)
         anchor = index == len(shifts) - 1
         place = {"a": 1.0, "b": 0.0} if anchor else {"a": index / 100, "b": 0.5}
-        write_samples(folder / "code", place, samples)
+        keep(folder / "code", place, samples)
         rows.append([(value(samples), 0.1)])
         itemised = itemise(TASK, samples)
         assert itemised is not None
@@ -83,7 +89,7 @@ def test_the_verdicts_are_judged_by_it(tmp_path: Path) -> None:
 def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     # The file is of an earlier definition of the task, on texts as long as these.
-    write_samples(tmp_path / "code", {"a": 0.01, "b": 0.5}, losses(0.2))
+    keep(tmp_path / "code", {"a": 0.01, "b": 0.5}, losses(0.2))
 
     found = with_differences(front, {"code": TASK}, records(tmp_path))
 
@@ -95,7 +101,7 @@ def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     place = {"a": 0.01, "b": 0.5}
     samples = read_samples(tmp_path / "code", place)
     others = [{**s, "block": s["block"] + 1} for s in samples]
-    write_samples(tmp_path / "code", place, others)
+    keep(tmp_path / "code", place, others)
 
     found = with_differences(front, {"code": TASK}, records(tmp_path))
 
@@ -107,7 +113,7 @@ def test_answers_are_told_from_amounts(tmp_path: Path) -> None:
     for index in range(2):
         right = (RNG.uniform(size=N) < 0.5).astype(float).tolist()
         samples = [{"block": i, "loss": x, "tokens": 9} for i, x in enumerate(right)]
-        write_samples(tmp_path / "code", {"a": index / 100, "b": 0.5}, samples)
+        keep(tmp_path / "code", {"a": index / 100, "b": 0.5}, samples)
         row = [(sum(right) / N, 0.1)]
         points.append((row, row))
     front = make_front(points, tasks={"code": CODE})
@@ -168,7 +174,7 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     front = front.model_copy(update={"anchors": (nowhere,)})
     single = {"one": 0.0, "two": 0.0}
     samples = read_samples(tmp_path / "all" / "code", anchor.coefficients)
-    write_samples(tmp_path / "singles" / "code", single, samples)
+    keep(tmp_path / "singles" / "code", single, samples)
     places = Records(tmp_path / "all", tmp_path / "singles", {"base": single})
 
     found = with_differences(front, {"code": TASK}, places)

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import qmc
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.measurement import Metric
+from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.samples import write_samples
@@ -55,7 +55,8 @@ def step_front(folder: Path) -> Front:
     for place in places:
         losses = blocks(**place)
         samples = [{"block": i, "loss": x, "tokens": 9} for i, x in enumerate(losses)]
-        write_samples(folder / "loss", place, samples)
+        measured = Measurement(0.0, None, 9, samples=tuple(samples))
+        write_samples(folder / "loss", place, measured)
         values.append(float(losses.mean()))
         log.append(
             Evaluation(
