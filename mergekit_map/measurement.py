@@ -86,6 +86,11 @@ class Metric:
 class Measure(Protocol):
     """Measure the model that was handed over when this was prepared."""
 
+    @property
+    def size(self) -> int | None:
+        """Give how many documents there are; None where that is not known before."""
+        ...
+
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
         """Evaluate the model with the weights it has now, on all documents or some.
 

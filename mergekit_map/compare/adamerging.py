@@ -21,7 +21,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measure, Measurement
+from mergekit_map.measurement import Differentiate, Measurement
 from mergekit_map.results.log import EvaluationLog, evaluation_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
@@ -95,7 +95,7 @@ def prepare_entropy(
     model: PreTrainedModel,
     tokenizer: Any,
     differentiate: Differentiate,
-) -> Measure:
+) -> Callable[[], Measurement]:
     """Tokenise once; each measurement has a derivative by each coefficient."""
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     blocks = [

@@ -135,8 +135,11 @@ class PythonTask(Strict):
     kind: ClassVar = "python"
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
-    """`module:function`, called as `function(model, tokenizer)`; gives a number, or a
-    number and its standard error. Modules of the working directory come first."""
+    """`module:function`, called as `function(model, tokenizer)`; gives a number, a pair
+    of a number and its standard error, or a list with a number for each document, whose
+    mean is the value. With a third parameter `documents` it is told which to measure, a
+    list of places counted from 0, or None for all. Modules of the working directory
+    come first."""
     direction: Literal["maximize", "minimize"]
     """Whether higher or lower is better."""
     documents: Documents = "all"

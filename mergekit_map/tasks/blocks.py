@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ class Blocks:
 
     inputs: torch.Tensor  # (n, length) int64
     targets: torch.Tensor  # (n, length) int64, NOT_SCORED where nothing is predicted
+
+    def some(self, rows: Sequence[int]) -> Blocks:
+        """Take these rows."""
+        return Blocks(self.inputs[list(rows)], self.targets[list(rows)])
 
 
 def make_blocks(

@@ -7,20 +7,23 @@ import importlib
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask, nearest
-from mergekit_map.measurement import Measure, Measurement, Metric
+from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.prepared_task import PreparedTask
+from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import separate_randomness
 
 _KEY = ("python",)
@@ -31,9 +34,10 @@ class PythonFunction:
     """A function of the model and its tokenizer that returns the value."""
 
     name: str
-    function: Callable[[PreTrainedModel, Any], Any]
+    function: Callable[..., Any]
     metric: Metric
     fingerprint: str  # of the whole file that defines the function
+    partial: bool  # whether it is told which documents to measure
 
 
 def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
@@ -53,7 +57,7 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
             + nearest(function_name, known),
         )
     try:
-        inspect.signature(function).bind(None, None)
+        partial = _takes_documents(inspect.signature(function))
     except (TypeError, ValueError) as error:
         raise InvalidTask(
             _KEY,
@@ -63,14 +67,30 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
     identity = fingerprint("python", 1, spec.python, spec.direction, function)
-    return PythonFunction(name, function, metric, identity)
+    return PythonFunction(name, function, metric, identity, partial)
 
 
 def prepare_function(
     task: PythonFunction, model: PreTrainedModel, tokenizer: Any
 ) -> Measure:
-    """Bind the function to the model; its value counts as a mean of one item."""
-    return functools.partial(_measure, task, model, tokenizer)
+    """Bind the function to the model; a single value counts as a mean of one item."""
+    return PreparedTask(functools.partial(_measure, task, model, tokenizer), None)
+
+
+def _takes_documents(signature: inspect.Signature) -> bool:
+    """Tell, and raise TypeError where it cannot be called with what there is."""
+    parameter = signature.parameters.get("documents")
+    # Another default than None is of a function that means something else by it.
+    if (
+        parameter is None
+        or parameter.kind
+        not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        or (parameter.default is not None and parameter.default is not parameter.empty)
+    ):
+        signature.bind(None, None)
+        return False
+    signature.bind(None, None, documents=None)
+    return True
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:
@@ -95,19 +115,74 @@ def _import(module_name: str, directory: Path) -> ModuleType:
 
 
 def _measure(
-    task: PythonFunction, model: PreTrainedModel, tokenizer: Any
+    task: PythonFunction,
+    model: PreTrainedModel,
+    tokenizer: Any,
+    documents: Sequence[int] | None,
 ) -> Measurement:
+    some = None if documents is None else list(documents)
     with separate_randomness(), torch.no_grad():
-        returned = task.function(model, tokenizer)
+        if task.partial:
+            returned = task.function(model, tokenizer, documents=some)
+        else:
+            returned = task.function(model, tokenizer)
+    values = _as_list(returned)
+    if some is not None:
+        _check_count(returned, values, len(some))
+    if values is None:
+        return _one_value(returned)
+    return _mean(values, range(len(values)) if some is None else some)
+
+
+def _as_list(returned: Any) -> list[float] | None:
+    """Read one number for each document; None where it is none of many."""
+    if isinstance(returned, np.ndarray | torch.Tensor) and returned.ndim == 1:
+        returned = returned.tolist()
+    if not isinstance(returned, list):
+        return None
+    if not returned or not all(isinstance(value, Real) for value in returned):
+        raise _unusable(returned)
+    return [float(value) for value in returned]
+
+
+def _check_count(returned: Any, values: list[float] | None, asked: int) -> None:
+    if values is None or len(values) != asked:
+        got = repr(returned) if values is None else f"{len(values)}"
+        raise EvaluationError(
+            f"the function must return a list with a number for each of the {asked} "
+            f"documents it was asked for, got {got}; measure those of 'documents', all "
+            "where it is None"
+        )
+
+
+def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
+    weights = (1.0,) * len(values)
+    return Measurement(
+        value=sum(values) / len(values),
+        stderr=_known(ratio_standard_error(values, weights)),
+        n=len(values),
+        samples=tuple(
+            {"document": i, "value": value}
+            for i, value in zip(ids, values, strict=True)
+        ),
+        answers=Answers(tuple(ids), tuple(values), weights),
+    )
+
+
+def _one_value(returned: Any) -> Measurement:
     pair = returned if isinstance(returned, tuple) else (returned, None)
     if len(pair) != 2 or not _is_number(pair[0]):
         raise _unusable(returned)
     value, stderr = pair
     if stderr is not None and (not _is_number(stderr) or stderr < 0):
         raise _unusable(returned)
+    known = _known(None if stderr is None else float(stderr))
+    return Measurement(float(value), known, n=1)
+
+
+def _known(stderr: float | None) -> float | None:
     # A standard error of NaN says nothing; the value may still be good.
-    known = stderr is not None and not math.isnan(stderr)
-    return Measurement(float(value), float(stderr) if known else None, n=1)
+    return None if stderr is None or math.isnan(stderr) else stderr
 
 
 def _is_number(value: Any) -> bool:
@@ -116,7 +191,8 @@ def _is_number(value: Any) -> bool:
 
 def _unusable(returned: Any) -> EvaluationError:
     return EvaluationError(
-        "the function must return a number, or a number and its standard error of 0 or "
-        f"more, got {returned!r} ({type(returned).__name__}); for a tensor return "
-        "tensor.item()"
+        "the function must return a number, a number and its standard error of 0 or "
+        "more, or a list with a number for each document, got "
+        f"{returned!r} ({type(returned).__name__}); for a tensor return tensor.item(), "
+        "or tensor.tolist()"
     )

@@ -21,6 +21,7 @@ from lm_eval.models.dummy import DummyLM
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.measurement import Metric
+from mergekit_map.tasks.averages import aggregation_of, are_averages
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.harness_files import find_tasks, setting_up
 from mergekit_map.tasks.lm_eval_patches import build_requests, cached_templates
@@ -53,6 +54,13 @@ class HarnessTask:
     reading: str  # lm-eval's "<metric>,<filter>"
     limit: int | float | None
     chat: bool  # whether prompts get the tokenizer's chat template
+    sizes: Mapping[str, int]  # documents of each task that has the reading
+    partial: bool  # whether the value is an average, so that some documents say it
+
+    @property
+    def metric_name(self) -> str:
+        """Give the metric's name in lm-eval."""
+        return self.reading.partition(",")[0]
 
 
 def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
@@ -73,9 +81,20 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         metric = _describe_metric(results, loaded, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
-    identity = _fingerprint(loaded, subject, reading, spec)
-    limit, chat = spec.limit, spec.apply_chat_template
-    return HarnessTask(name, metric, identity, loaded, subject, reading, limit, chat)
+    tasks = loaded["tasks"]
+    parts = [leaf for leaf in tasks if reading in results["results"][leaf]]
+    return HarnessTask(
+        name=name,
+        metric=metric,
+        fingerprint=_fingerprint(loaded, subject, reading, spec),
+        loaded=loaded,
+        subject=subject,
+        reading=reading,
+        limit=spec.limit,
+        chat=spec.apply_chat_template,
+        sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
+        partial=are_averages([aggregation_of(tasks[p], spec.metric) for p in parts]),
+    )
 
 
 def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> str:

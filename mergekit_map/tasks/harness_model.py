@@ -12,15 +12,10 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-import math
-from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lm_eval
-import numpy as np
-from lm_eval.api import metrics
 from lm_eval.api.model import LM
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
@@ -28,14 +23,15 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Measure, Measurement
+from mergekit_map.measurement import Measure
 from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.harness_measuring import measure_harness
 from mergekit_map.tasks.lm_eval_patches import (
     build_requests,
     cached_templates,
     without_tying,
 )
-from mergekit_map.tasks.standard_error import ratio_standard_error
+from mergekit_map.tasks.prepared_task import PreparedTask
 from mergekit_map.tasks.surroundings import quiet, separate_randomness
 
 logger = logging.getLogger(__name__)
@@ -88,7 +84,7 @@ def prepare_harness(
     """
     lm = harness_model(None)
     if not isinstance(lm, HFLM):
-        return functools.partial(_measure, task, lm)  # a backend keeps its own rules
+        return _ready(task, lm)  # a backend keeps its own rules
     kinds = {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
     if _ROLLING in kinds and lm.max_length > _ROLLING_LENGTH:
         lm = harness_model(_ROLLING_LENGTH)
@@ -100,7 +96,12 @@ def prepare_harness(
     if task.chat:
         _apply_chat_template(task, lm)
     _warn_of_long_prompts(task, lm)
-    return functools.partial(_measure, task, lm)
+    return _ready(task, lm)
+
+
+def _ready(task: HarnessTask, lm: Any) -> Measure:
+    run = functools.partial(measure_harness, task, lm)
+    return PreparedTask(run, sum(task.sizes.values()))
 
 
 def _apply_chat_template(task: HarnessTask, lm: HFLM) -> None:
@@ -142,106 +143,3 @@ def _is_too_long(request: Any, lm: HFLM) -> bool:
         room = lm.max_length - options.get("max_gen_toks", lm.max_gen_toks)
         return bool(len(lm.tok_encode(prompt)) > room)
     return False  # rolling windows cut nothing
-
-
-def _measure(task: HarnessTask, lm: HFLM) -> Measurement:
-    with quiet(), separate_randomness(), cached_templates():
-        # Never use_cache or cache_requests: their keys do not contain the model.
-        results = lm_eval.evaluate(
-            lm=lm,
-            task_dict=task.loaded,
-            limit=task.limit,
-            bootstrap_iters=0,
-            log_samples=True,
-        )
-    metric, _, filter_name = task.reading.partition(",")
-    readings = results["results"][task.subject]
-    samples = {
-        leaf: [s for s in found if s["filter"] == filter_name and metric in s]
-        for leaf, found in results["samples"].items()
-    }
-    return Measurement(
-        value=float(readings[task.reading]),
-        stderr=_standard_error(task, metric, samples),
-        n=sum(len(found) for found in samples.values()),
-        details={
-            key: float(value)
-            for key, value in readings.items()
-            if "," in key and key != task.reading and isinstance(value, Real)
-        },
-        samples=tuple(
-            _record(sample, leaf, metric, task.loaded["tasks"][leaf].OUTPUT_TYPE)
-            for leaf, found in samples.items()
-            for sample in found
-        ),
-    )
-
-
-def _record(
-    sample: Mapping[str, Any], leaf: str, metric: str, kind: str
-) -> dict[str, Any]:
-    record = {
-        "task": leaf,
-        "doc_id": sample["doc_id"],
-        "doc_hash": sample["doc_hash"],
-        metric: _plain(sample[metric]),
-    }
-    if kind == "multiple_choice":
-        record["loglikelihoods"] = [
-            float(loglikelihood) for loglikelihood, _ in sample["filtered_resps"]
-        ]
-    return record
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, int | float | str | None) else str(value)
-
-
-def _standard_error(
-    task: HarnessTask, metric: str, samples: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> float | None:
-    sizes, known = [], []
-    for leaf, found in samples.items():
-        if found:
-            mean = task.loaded["tasks"][leaf].aggregation().get(metric, metrics.mean)
-            error = _leaf_standard_error(mean, [sample[metric] for sample in found])
-            if error is None:
-                return None
-            sizes.append(len(found))
-            known.append(error)
-    group = task.loaded["groups"].get(task.subject)
-    if group is None:
-        return known[0]
-    # The last entry of a metric is the one whose value lm-eval keeps.
-    chosen = [c for c in group.aggregate_metric_list if c.metric == metric][-1]
-    if chosen.weight_by_size:
-        return float(metrics.pooled_sample_stderr(known, sizes))
-    return float(metrics.unweighted_mean_stderr(known))
-
-
-def _leaf_standard_error(aggregation: Any, values: Sequence[Any]) -> float | None:
-    """Compute lm-eval's closed form, or that of an exponential or ratio of means.
-
-    lm-eval bootstraps ``perplexity`` and gives no error for the two weighted ones;
-    for the others (f1, mcc, bleu, a task's own) none is known here either.
-    """
-    if len(values) < 2:
-        return None
-    if aggregation is metrics.mean:
-        return float(metrics.mean_stderr(values))
-    if aggregation is metrics.perplexity:
-        return float(metrics.perplexity(values) * metrics.mean_stderr(values))
-    if aggregation in (metrics.weighted_perplexity, metrics.bits_per_byte):
-        # Both are functions of one ratio; its error times the slope of the function.
-        slope = (
-            1 / math.log(2)
-            if aggregation is metrics.bits_per_byte
-            else float(aggregation(values))
-        )
-        error = ratio_standard_error(*zip(*values, strict=True))
-        return None if error is None else error * slope
-    return None

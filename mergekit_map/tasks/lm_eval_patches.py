@@ -7,7 +7,7 @@ names what the installed one lacks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -67,6 +67,28 @@ def build_requests(
         task.doc_iterator = functools.partial(_same_documents, documents)
         type(task).build_all_requests(task, limit=size, **chat)
         task.build_all_requests = functools.partial(_forget_responses, task)
+
+
+@contextmanager
+def asking(
+    loaded: Mapping[str, Any], asked: Mapping[str, Sequence[int]]
+) -> Iterator[Mapping[str, Any]]:
+    """Leave each task these of its documents, by place, and leave out other tasks.
+
+    lm-eval's own ``samples`` numbers documents anew, needs one of each task, and
+    builds all requests again. Requests and documents are those of ``build_requests``.
+    """
+    with ExitStack() as stack:
+        for name, places in asked.items():
+            task = loaded["tasks"][name]
+            documents = list(task.doc_iterator())
+            some = [documents[place] for place in places]
+            ids = {doc_id for doc_id, _ in some}
+            requests = [r for r in task.instances if r.doc_id in ids]
+            iterate = functools.partial(_same_documents, some)
+            stack.enter_context(_replaced(task, "doc_iterator", iterate))
+            stack.enter_context(_replaced(task, "_instances", requests))
+        yield {**loaded, "tasks": {name: loaded["tasks"][name] for name in asked}}
 
 
 @contextmanager

@@ -9,6 +9,7 @@ total equals its ``loglikelihood_rolling`` with ``add_bos_token=False``.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,16 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
+from mergekit_map.measurement import (
+    Answers,
+    Differentiate,
+    Measure,
+    Measurement,
+    Metric,
+)
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.prepared_task import PreparedTask
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
 
@@ -49,6 +57,15 @@ class PerplexityText:
     block: int | None  # None: min(512, the model's longest input)
     fingerprint: str
     metric: Metric = _METRIC
+    partial: bool = True  # whether some blocks can be measured
+
+
+@dataclass(frozen=True)
+class _WayBack:
+    """How to go back through the model, for derivatives."""
+
+    differentiate: Differentiate
+    keeps_bits: bool  # whether losses on the way there are those of measuring alone
 
 
 def load_perplexity(name: str, spec: PerplexityTask, directory: Path) -> PerplexityText:
@@ -97,11 +114,13 @@ def prepare_perplexity(
     max_bytes = _MAX_LOGIT_BYTES_CPU if on_cpu else _MAX_LOGIT_BYTES
     rows = max(1, max_bytes // (4 * vocabulary * blocks.inputs.shape[1]))
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
-    measure = functools.partial(_measure, model, on_device, rows)
+    n = len(blocks.inputs)
     if differentiate is None:
-        return measure
+        return PreparedTask(functools.partial(_measure, model, on_device, rows), n)
     keeps_bits = _keeps_bits(model, on_device, rows, differentiate)
-    return functools.partial(measure, differentiate, keeps_bits=keeps_bits)
+    way_back = _WayBack(differentiate, keeps_bits)
+    run = functools.partial(_measure, model, on_device, rows, way_back=way_back)
+    return PreparedTask(run, n)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:
@@ -120,26 +139,29 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
 
 def _measure(
     model: PreTrainedModel,
-    blocks: Blocks,
+    all_blocks: Blocks,
     rows: int,
-    differentiate: Differentiate | None = None,
+    documents: Sequence[int] | None = None,
     *,
-    keeps_bits: bool = False,
+    way_back: _WayBack | None = None,
 ) -> Measurement:
-    """Measure; with ``differentiate`` going back through the model after each batch.
+    """Measure blocks; with a way back, going it through the model after each batch.
 
-    The value is the same, by a pass of its own unless that way ``keeps_bits``.
+    The value is the same, by a pass of its own unless that way keeps its bits.
     """
+    ids = range(len(all_blocks.inputs)) if documents is None else documents
+    blocks = all_blocks if documents is None else all_blocks.some(documents)
     tokens = (blocks.targets != NOT_SCORED).sum(dim=1).tolist()
     gradient = None
-    if differentiate is not None:
-        with differentiate() as derivatives:
+    if way_back is not None:
+        with way_back.differentiate() as derivatives:
             losses = _block_losses(model, blocks, rows, backward=True).tolist()
         gradient = {name: value / sum(tokens) for name, value in derivatives.items()}
-    if not keeps_bits:
+    if way_back is None or not way_back.keeps_bits:
         with torch.inference_mode():
             losses = _block_losses(model, blocks, rows).tolist()
     value = sum(losses) / sum(tokens)
+    means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
     return Measurement(
         value=value,
         stderr=ratio_standard_error(losses, tokens),
@@ -147,10 +169,11 @@ def _measure(
         # torch's exp: infinity where the loss is too large, not an exception.
         details={"perplexity": torch.tensor(value, dtype=torch.float64).exp().item()},
         samples=tuple(
-            {"block": i, "loss": loss / count, "tokens": count}
-            for i, (loss, count) in enumerate(zip(losses, tokens, strict=True))
+            {"block": i, "loss": mean, "tokens": count}
+            for i, mean, count in zip(ids, means, tokens, strict=True)
         ),
         gradient=gradient,
+        answers=Answers(tuple(ids), tuple(means), tuple(map(float, tokens))),
     )
 
 

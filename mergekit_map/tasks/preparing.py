@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
+from mergekit_map.measurement import Differentiate, Measure, Measurement
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (
@@ -24,6 +25,7 @@ from mergekit_map.tasks.harness_model import (
 )
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
+from mergekit_map.tasks.prepared_task import PreparedTask
 
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
@@ -65,7 +67,10 @@ def prepare_tasks(
     for name, task in tasks.items():
         with _located(name, model):
             measure = _prepare(task, model, tokenizer, harness_model, differentiate)
-        measures[name] = functools.partial(_measure, name, model, task.metric, measure)
+        if differentiate is not None and task.metric.differentiable:
+            measure = PreparedTask(functools.partial(_all_only, measure), measure.size)
+        run = functools.partial(_measure, task, model, measure)
+        measures[name] = PreparedTask(run, measure.size)
     return measures
 
 
@@ -90,12 +95,27 @@ def _prepare(
             return prepare_function(task, model, tokenizer)
 
 
+def _all_only(measure: Measure, documents: Sequence[int] | None) -> Measurement:
+    if documents is not None:
+        raise EvaluationError(
+            "derivatives are of all documents, so that a part of them cannot be "
+            "measured; do without gradients, or measure all"
+        )
+    return measure()
+
+
 def _measure(
-    name: str, model: PreTrainedModel, metric: Metric, measure: Measure
+    task: LoadedTask,
+    model: PreTrainedModel,
+    measure: Measure,
+    documents: Sequence[int] | None,
 ) -> Measurement:
     """Refuse a value that cannot be; NaN and infinity are for the caller to judge."""
-    with _located(name, model):
-        measurement = measure()
+    metric = task.metric
+    with _located(task.name, model):
+        if documents is not None:
+            _check_documents(task, documents, measure.size)
+        measurement = measure(documents)
         value, (lower, upper) = measurement.value, metric.ends
         if math.isfinite(value) and not lower <= value <= upper:
             raise EvaluationError(
@@ -103,6 +123,27 @@ def _measure(
                 "state the range of the metric with 'range:'"
             )
     return measurement
+
+
+def _check_documents(
+    task: LoadedTask, documents: Sequence[int], size: int | None
+) -> None:
+    if not task.partial:
+        raise EvaluationError(
+            "some documents do not say what the value is, so that only all of them can "
+            "be measured"
+        )
+    rise = all(one < other for one, other in itertools.pairwise(documents))
+    if (
+        not documents
+        or not rise
+        or documents[0] < 0
+        or documents[-1] >= (size or math.inf)
+    ):
+        raise EvaluationError(
+            f"rising indices of documents from 0 and below {size} were expected, got "
+            f"{list(documents)}"
+        )
 
 
 @contextlib.contextmanager
