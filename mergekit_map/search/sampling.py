@@ -1,0 +1,199 @@
+"""A metric from a part of the documents: who is asked, and what follows for all.
+
+Notation: ``D`` documents, ``w`` (D,) their weights, positive; ``y`` (D,) their values,
+of which the metric is the mean ``sum(w y) / sum(w)``; ``pi`` (D,) chances to be asked,
+each by itself (Poisson sampling); ``u`` (D,) uniform random numbers of a merge, so that
+asked are those with u < pi. The numbers u are drawn once for each merge and kept: with
+larger chances the documents of before are asked again, and some more.
+
+A prediction m is corrected by those that were asked (the difference estimator: Särndal,
+Swensson and Wretman, Model Assisted Survey Sampling, 1992, section 6.3; in other words
+doubly robust, or prediction-powered inference, Angelopoulos et al., Science 382, 2023):
+
+    value = sum(w (m + [asked] (y - m) / pi)) / sum(w)
+
+For each document m is what was foreseen plus a shift, and the shift is learnt from the
+*other* documents that were asked (Wu and Gagnon-Bartsch, Evaluation Review 42, 2018).
+Whether a document is asked is independent of the others, so that the value is unbiased
+in any sample size and however bad the foresight is, as long as u is independent of it:
+chances and foresight must not depend on what this merge said.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+from mergekit_map.search.arrays import FloatArray, IntArray
+from mergekit_map.search.foresight import Foresight
+
+UNIFORM = 0.25  # of the documents asked, these are chosen whatever is foreseen
+_BELIEVED = 4.0  # documents that the foreseen errors count as, as regards their scale
+
+
+@dataclass(frozen=True)
+class PartValue:
+    """A metric estimated from a part of the documents."""
+
+    value: float
+    stderr: float  # of the choice of documents; 0 where all were asked
+    spread: float  # as a mean of D documents that are draws themselves
+    asked: int
+
+
+def chances(
+    count: float,
+    weights: FloatArray,
+    foresight: Foresight,
+    *,
+    uniform: float = UNIFORM,
+    at_least: FloatArray | None = None,
+) -> FloatArray:
+    """Give each document a chance to be asked, such that about ``count`` are; (D,).
+
+    In proportion to weight times foreseen error, as Neyman's allocation, but for a part
+    that is the same for all.
+
+    Args:
+        count: The expected number; from D on all are asked.
+        weights: (D,) positive.
+        foresight: Of this merge, from other merges.
+        uniform: How much of it is the same for all, above 0 and up to 1.
+        at_least: (D,) the chances at which documents of this merge were asked before.
+    """
+    D = len(weights)
+    low = np.zeros(D) if at_least is None else np.asarray(at_least)
+    if count >= D:
+        return np.ones(D)
+    needed = weights * foresight.deviation
+    total = float(needed.sum())
+    part = needed / total if total > 0 else np.full(D, 1 / D)
+    shares = uniform / D + (1 - uniform) * part
+    if low.sum() >= count:
+        return low
+
+    def excess(factor: float) -> float:
+        return float(np.clip(factor * shares, low, 1.0).sum()) - count
+
+    factor = brentq(excess, 0.0, 1 / shares.min(), xtol=1e-12, rtol=1e-14)
+    return np.clip(factor * shares, low, 1.0)
+
+
+def drawn(chances: FloatArray, u: FloatArray) -> IntArray:
+    """List who is asked, rising; u (D,) uniform in [0, 1), the same as before."""
+    return np.flatnonzero(u < chances)
+
+
+def estimate(
+    ids: IntArray,
+    values: FloatArray,
+    chances: FloatArray,
+    foresight: Foresight,
+    weights: FloatArray,
+    *,
+    exponential: bool = False,
+) -> PartValue:
+    """Estimate the mean over all documents from those that were asked.
+
+    Unbiased over u; of an ``exponential`` to first order. With nobody asked it is what
+    was foreseen, and from all documents it is exact, with a standard error of 0.
+
+    Args:
+        ids: (n,) those asked, n of 0 to D, as ``drawn`` with these chances.
+        values: (n,) what they said, finite.
+        chances: (D,) above 0.
+        foresight: The one that the chances came from, or another one from other merges.
+        weights: (D,) positive.
+        exponential: Whether the metric is exp of the mean.
+    """
+    w = weights / weights.sum()
+    pi, sigma = chances[ids], _errors(foresight)
+    off = values - foresight.mean[ids]
+    # Nothing may depend on who was asked but through the others.
+    common = max(foresight.common, 1e-3 * float(sigma.min()))
+    shift, others = _shifts(off, sigma[ids], common)
+    predicted = foresight.mean + shift
+    predicted[ids] = foresight.mean[ids] + others
+    left = values - predicted[ids]
+    value = float(w @ predicted + (w[ids] / pi) @ left)
+    scale = _scale(left, sigma[ids])
+    stderr = _stderr(w, chances, ids, left, scale * sigma)
+    spread = _spread(w, chances, ids, values, predicted, scale * sigma)
+    if exponential:
+        value = math.exp(value)
+        stderr, spread = stderr * value, spread * value
+    return PartValue(value, stderr, spread, len(ids))
+
+
+def wanted_count(foresight: Foresight, weights: FloatArray, target: float) -> float:
+    """Say how many documents to expect to ask for a standard error, in 0 to D."""
+    D, w, sigma = len(weights), weights / weights.sum(), _errors(foresight)
+
+    def excess(count: float) -> float:
+        pi = chances(count, weights, foresight)
+        return math.sqrt(float(w**2 @ ((1 / pi - 1) * sigma**2))) - target
+
+    few = 1e-6 * D
+    if target <= 0:
+        return float(D)
+    return few if excess(few) <= 0 else float(brentq(excess, few, D, xtol=1e-3))
+
+
+def _errors(foresight: Foresight) -> FloatArray:
+    """Give the foreseen errors, above 0."""
+    sigma = foresight.deviation
+    most = float(sigma.max(initial=0.0))
+    return np.maximum(sigma, 1e-6 * most if most > 0 else 1.0)
+
+
+def _shifts(
+    off: FloatArray, sigma: FloatArray, common: float
+) -> tuple[float, FloatArray]:
+    """Find by how much all are off, from all that were asked and from all but one.
+
+    A weighted mean, drawn to 0 as far as a shift was not expected.
+    """
+    precision = 1 / sigma**2
+    total, pull = float(precision.sum()) + 1 / common**2, float(precision @ off)
+    return pull / total, (pull - precision * off) / (total - precision)
+
+
+def _scale(left: FloatArray, sigma: FloatArray) -> float:
+    """Find how many times larger the errors are than foreseen."""
+    seen = float(((left / sigma) ** 2).sum())
+    return math.sqrt((_BELIEVED + seen) / (_BELIEVED + len(left)))
+
+
+def _stderr(
+    w: FloatArray, pi: FloatArray, ids: IntArray, left: FloatArray, sigma: FloatArray
+) -> float:
+    """Join what the documents asked say of the variance with what was foreseen."""
+    own = (1 - pi[ids]) * (w[ids] * left / pi[ids]) ** 2
+    foreseen = (1 / pi - 1) * (w * sigma) ** 2
+    n = len(ids)
+    share = n / (n + _BELIEVED)
+    return math.sqrt(share * float(own.sum()) + (1 - share) * float(foreseen.sum()))
+
+
+def _spread(
+    w: FloatArray,
+    pi: FloatArray,
+    ids: IntArray,
+    values: FloatArray,
+    predicted: FloatArray,
+    sigma: FloatArray,
+) -> float:
+    """Estimate the standard error of the ratio if documents are draws themselves."""
+    D = len(w)
+    if D < 2:
+        return 0.0
+    center = float(w @ predicted)
+    squares = (w * (predicted - center)) ** 2 + (w * sigma) ** 2
+    foreseen = float(squares.sum())
+    seen = (w[ids] * (values - center)) ** 2
+    total = foreseen + float(((seen - squares[ids]) / pi[ids]).sum())
+    least = float(seen.sum())
+    return math.sqrt(max(total, least) * D / (D - 1))
