@@ -85,7 +85,7 @@ def _start(d: int) -> FloatArray:
 
 
 def _rows(U: FloatArray) -> Rows:
-    return Rows(U, np.zeros(0, dtype=np.int_), np.ones(len(U)), np.zeros(len(U)))
+    return Rows(U, np.zeros(0, dtype=np.int_), np.ones(len(U)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +250,7 @@ def _climb(
 def _surprise(
     whole: FloatArray, Z: FloatArray, asked: BoolArray
 ) -> tuple[float, FloatArray]:
-    """Give minus the log likelihood, up to a constant; twice its slopes by ``whole``."""
+    """Give minus the log likelihood, up to a constant, and twice its slopes."""
     outer, value = np.zeros_like(whole), 0.0
     for pattern in _patterns(whole, asked):
         values, merges = pattern.values(Z), pattern.merges

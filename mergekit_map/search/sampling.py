@@ -70,7 +70,8 @@ def chances(
         return np.ones(D)
     needed = weights * foresight.deviation
     total = float(needed.sum())
-    shares = uniform / D + (1 - uniform) * (needed / total if total > 0 else 1 / D)
+    part = needed / total if total > 0 else np.full(D, 1 / D)
+    shares = uniform / D + (1 - uniform) * part
     if low.sum() >= count:
         return low
 
@@ -98,7 +99,7 @@ def estimate(
     """Estimate the mean over all documents from those that were asked.
 
     Unbiased over u; of an ``exponential`` to first order. With nobody asked it is what
-    was foreseen. One that were constant is found exactly, and so are all documents.
+    was foreseen, and from all documents it is exact, with a standard error of 0.
 
     Args:
         ids: (n,) those asked, n of 0 to D, as ``drawn`` with these chances.
@@ -111,7 +112,9 @@ def estimate(
     w = weights / weights.sum()
     pi, sigma = chances[ids], _errors(foresight)
     off = values - foresight.mean[ids]
-    shift, others = _shifts(off, sigma[ids], foresight.common)
+    # Nothing may depend on who was asked but through the others.
+    common = max(foresight.common, 1e-3 * float(sigma.min()))
+    shift, others = _shifts(off, sigma[ids], common)
     predicted = foresight.mean + shift
     predicted[ids] = foresight.mean[ids] + others
     left = values - predicted[ids]
@@ -154,8 +157,7 @@ def _shifts(
     A weighted mean, drawn to 0 as far as a shift was not expected.
     """
     precision = 1 / sigma**2
-    prior = 1 / max(common, 1e-3 * float(sigma.min(initial=1.0))) ** 2
-    total, pull = float(precision.sum()) + prior, float(precision @ off)
+    total, pull = float(precision.sum()) + 1 / common**2, float(precision @ off)
     return pull / total, (pull - precision * off) / (total - precision)
 
 
