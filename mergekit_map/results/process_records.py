@@ -152,7 +152,7 @@ class ProcessRecord(Frozen):
     def value(self) -> Process:
         """Rebuild the process."""
         sloped = np.array(self.sloped, dtype=np.int_)
-        sampling = np.array(self.sampling or [0.0] * len(self.noise))
+        sampling = np.array(self.sampling or [0.0])
         rows = Rows(np.array(self.points), sloped, np.array(self.noise), sampling)
         return Process(
             rows,

@@ -10,7 +10,7 @@ slopes and the process, then of the lengths of its Matérn-5/2 kernel, in boxes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
@@ -31,7 +31,8 @@ class Rows:
     U: FloatArray  # (n, d)
     sloped: IntArray  # (s,) the merges with d slopes each
     noise: FloatArray  # (r,) variances, in units of those in theta
-    sampling: FloatArray  # (r,) variances of a choice of documents, whatever theta is
+    # (r,), or (1,) for all: variances of a choice of documents, whatever theta is.
+    sampling: FloatArray = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def features(self) -> FloatArray:

@@ -105,9 +105,7 @@ class Subset(Drawing):
         )
 
 
-def plain_subset(
-    history: History, coefficients: Mapping[str, float]
-) -> Drawing | None:
+def plain_subset(history: History, coefficients: Mapping[str, float]) -> Drawing | None:
     """Draw so many documents at random."""
     if history.whole is None:
         return None
@@ -226,11 +224,12 @@ def table(arguments: argparse.Namespace) -> None:
     for (family, method, share), entries in sorted(found.items()):
         column = {k: np.array([e[k] for e in entries]) for k in entries[0] if k in _K}
         z = np.concatenate([e["errors"] for e in entries])
+        used = f"{np.median(column['documents']):.1f} of {column['merges'].mean():.1f}"
         rows.append(
             [
                 *(family, method, share, str(len(entries))),
                 f"{np.median(column['part']):.3f}" if share != "all" else "1",
-                f"{np.median(column['documents']):.1f} of {column['merges'].mean():.1f}",
+                used,
                 f"{np.median(column['front']):.4f} ({column['front'].min():.4f})",
                 f"{np.median(column['regret']):.2f} ({column['regret'].max():.2f})",
                 f"{np.mean(np.abs(z) <= 1.96):.3f} of {len(z)}" if len(z) else "",
