@@ -89,6 +89,13 @@ def covariance_to(rows: Rows, theta: FloatArray, U: FloatArray) -> FloatArray:
     return found
 
 
+def covariance_between(theta: FloatArray, U: FloatArray, V: FloatArray) -> FloatArray:
+    """Give the covariance of the metric at U (k, d) with that at V (n, d); (k, n)."""
+    widths = term_widths(U.shape[1], theta)
+    terms = (quadratic_features(U) * widths**2) @ quadratic_features(V).T
+    return np.asarray(terms + process_covariance(U, V, theta))
+
+
 def variance(theta: FloatArray, U: FloatArray) -> FloatArray:
     """Give the variance of the metric at U (k, d) before anything is measured; (k,)."""
     widths = term_widths(U.shape[1], theta)

@@ -15,6 +15,7 @@ from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     EvaluationLog,
+    Key,
     MergeKey,
     Role,
     evaluation_key,
@@ -36,6 +37,8 @@ class Plan:
     before: int = 0  # merges that came before them
     most: int = 0  # merges of it all
     whole: bool = True  # whether every merge is measured on all documents
+    # How often each merge is asked for: more documents each time.
+    times: Mapping[MergeKey, int] = field(default_factory=dict)
     foretold: Mapping[MergeKey, Readings] = field(default_factory=dict)
 
 
@@ -58,8 +61,9 @@ def measure(
     """
     measured = [e for e in matching(study, log) if e.error is None]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
+    numbered = numbered_parts(measured)
     enough = {
-        role: {e.key for e in measured if _is_enough(study, plan, role, e)}
+        role: {e.key for e, n in numbered if _is_enough(study, plan, role, e, n)}
         for role in {role for role, _ in candidates}
     }
     missing = [
@@ -76,7 +80,8 @@ def measure(
         drawing = None
         if not _asks_all(study, plan, role, task):
             history = History.of(study, task, matching(study, log), evaluate)
-            drawing = draw_part(history, coefficients)
+            again = plan.times.get(merge_key(coefficients), 1) > 1
+            drawing = draw_part(history, coefficients, doubled=again)
         evaluation = _evaluate(study, evaluate, coefficients, task, drawing)
         foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
         log.append(replace(evaluation, role=role, foretold=foretold))
@@ -91,9 +96,14 @@ def _asks_all(study: Study, plan: Plan, role: Role, task: str) -> bool:
     return plan.whole or role == "anchor" or assesses or study.is_whole(task)
 
 
-def _is_enough(study: Study, plan: Plan, role: Role, e: Evaluation) -> bool:
-    """Tell whether a measurement will do for a candidate of this role."""
-    if role == "checkpoint" or (not e.whole and _asks_all(study, plan, role, e.task)):
+def _is_enough(
+    study: Study, plan: Plan, role: Role, e: Evaluation, number: int
+) -> bool:
+    """Tell whether a measurement, of this number, will do for a candidate of a role."""
+    if role == "checkpoint":
+        return False
+    too_few = number < plan.times.get(e.key[0], 1)
+    if not e.whole and (too_few or _asks_all(study, plan, role, e.task)):
         return False
     if role == "front":
         return e.role != "imported"
@@ -157,6 +167,19 @@ def _evaluate(
     if error is not None or drawing is None:
         return evaluation
     return estimated(evaluation, drawing, measured)
+
+
+def numbered_parts(
+    evaluations: Iterable[Evaluation],
+) -> list[tuple[Evaluation, int]]:
+    """Number the measurements of each merge and task, by how many parts were asked."""
+    counts: dict[Key, int] = {}
+    numbered = []
+    for e in evaluations:
+        numbered.append((e, counts.get(e.key, 0) + 1))
+        if not (e.whole or e.failed):
+            counts[e.key] = numbered[-1][1]
+    return numbered
 
 
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:

@@ -26,6 +26,7 @@ from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit, to_unit
 from mergekit_map.search.gain import gained, gains
 from mergekit_map.search.sketch import sketch_front
 from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.study.dividing import best_spent, times_asked
 from mergekit_map.study.fitting import predict_utilities, standard_errors
 from mergekit_map.study.study import Candidate, Study
 
@@ -72,9 +73,22 @@ def refinement_round(
 ) -> list[Candidate]:
     """Propose the merge to measure next; none when the predictions are trusted.
 
-    A function of its arguments alone: the same log gives the same next round.
+    Or one of before, to ask more documents. A function of its arguments alone: the same
+    log gives the same next round.
     """
     front = _sketched(study, surrogates)
+    planned = _new_merge(study, rounds, known, surrogates, front)
+    there = rounds, known, surrogates
+    return best_spent(study, planned, *there, front.points, front.width)
+
+
+def _new_merge(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+    surrogates: Mapping[str, Surrogate],
+    front: _Outlook,
+) -> list[Candidate]:
     trusted = front.errors.max() <= GOOD_ENOUGH
     if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
         return []
@@ -144,13 +158,24 @@ def n_quiet_rounds(
 ) -> int:
     """Count the last rounds that came out as predicted, beginning with the last."""
     count = 0
-    for planned in reversed(rounds[1:]):
+    for index in reversed(range(1, len(rounds))):
+        planned = rounds[index]
+        if _is_repeated(rounds[:index], planned):
+            continue  # which says nothing of predictions
         keys = {merge_key(c) for _, c in planned}
         tested = [e for e in known if e.key[0] in keys and not e.failed]
         if not tested or not all(_came_true(e, known) for e in tested):
             break
         count += 1
     return count
+
+
+def _is_repeated(
+    rounds: Sequence[Sequence[Candidate]], planned: Sequence[Candidate]
+) -> bool:
+    """Tell whether rounds before asked for the same merges: for more documents."""
+    times = times_asked(rounds)
+    return all(merge_key(c) in times for _, c in planned)
 
 
 def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:

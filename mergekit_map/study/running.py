@@ -17,12 +17,14 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.study.dividing import times_asked
 from mergekit_map.study.ending import end_search
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.growing import Box, growth_of, settled
-from mergekit_map.study.measuring import Plan, matching, measure
+from mergekit_map.study.measuring import Plan, matching, measure, numbered_parts
 from mergekit_map.study.nested import run_nested
 from mergekit_map.study.planning import next_round, wanted_evaluations
+from mergekit_map.study.spending import can_go_on
 from mergekit_map.study.study import (
     Candidate,
     Evaluator,
@@ -64,13 +66,18 @@ def run_study(
         keys = {merge_key(c) for _, c in planned}
         if not any(role == "front" for role, _ in planned):
             most = max(most, before + len(planned))
-        plan = Plan(before, most + front, whole, foretold)
+        plan = Plan(
+            before, most + front, whole, times_asked([*rounds, planned]), foretold
+        )
         measure(study, planned, evaluate, log, report, plan)
         before += len(planned)
         return [e for e in _ours(study, log) if e.key[0] in keys]
 
     while True:
-        known = _known_to(study, log, rounds)
+        seen = _seen_by(study, log, rounds)
+        known = list({e.key: e for e in seen}.values())
+        if rounds and not can_go_on(study, seen):
+            break
         box = settled(box, rounds, known)
         refined = bool(rounds) and study.search.refines
         surrogates = _fitted(box.study, known) if refined else {}
@@ -113,32 +120,32 @@ def _ours(study: Study, log: EvaluationLog) -> list[Evaluation]:
     ]
 
 
-def _known_to(
+def _seen_by(
     study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
 ) -> list[Evaluation]:
-    """List what may be fitted right after these rounds, the latest of each.
+    """List what may be fitted right after these rounds, in the order of the log.
 
     What the log gained later is hidden, so that a search that goes on where it was
     stopped plans each round on what it was planned on before. Opponents and baselines
     stay out, unless a round asks for them: they are what a search is compared with.
     """
-    asked = {merge_key(c) for planned in rounds for _, c in planned}
+    asked = times_asked(rounds)
     own = {id(e) for e in _ours(study, log)}
     usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
     if not rounds:
-        known = [e for e in usable if e.role != "front"]
-    else:
-        known = usable[: _last_asked(usable, asked) + 1]
-    return list({e.key: e for e in known}.values())
+        return [e for e in usable if e.role != "front"]
+    return usable[: _last_asked(usable, asked) + 1]
 
 
-def _last_asked(usable: Sequence[Evaluation], asked: set[MergeKey]) -> int:
+def _last_asked(usable: Sequence[Evaluation], asked: Mapping[MergeKey, int]) -> int:
     """Find where the last of the merges that rounds asked for was measured.
 
-    One of them that is also on the front was measured for the round before that.
+    One of them that is also on the front was measured for the round before that; one
+    that was asked more documents than so often, for a round after it.
     """
     places: dict[MergeKey, int] = {}
-    for index, e in enumerate(usable):
-        if e.key[0] in asked and (e.role != "front" or e.key[0] not in places):
-            places[e.key[0]] = index
+    for index, (e, number) in enumerate(numbered_parts(usable)):
+        key, of_front = e.key[0], e.role == "front"
+        if number <= asked.get(key, 0) and not (of_front and key in places):
+            places[key] = index
     return max(places.values(), default=-1)

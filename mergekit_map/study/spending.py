@@ -1,0 +1,71 @@
+"""What a search has spent, and whether another merge can be paid for.
+
+Budgets are of merges, of documents or of hours. What is spent is read from the log, so
+that a search that goes on decides as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mergekit_map.results.log import Evaluation
+from mergekit_map.study.study import Study
+
+_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Documents, and seconds, of measurements."""
+
+    documents: float
+    seconds: float
+
+    @classmethod
+    def of(cls, evaluations: Iterable[Evaluation]) -> Spending:
+        """Add up what some measurements took."""
+        lines = list(evaluations)
+        return cls(sum(e.n for e in lines), sum(e.seconds for e in lines))
+
+    def __add__(self, other: Spending) -> Spending:
+        """Add what else is spent."""
+        return Spending(self.documents + other.documents, self.seconds + other.seconds)
+
+    def times(self, count: float) -> Spending:
+        """Spend as much so many times."""
+        return Spending(count * self.documents, count * self.seconds)
+
+
+def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
+    """Tell whether a further merge can be measured, and the end of the search after it.
+
+    Args:
+        study: The study.
+        evaluations: All that was measured so far, in the order of the log.
+    """
+    search = study.search
+    if search.documents is None and search.hours is None:
+        return True
+    whole, part = _of_a_merge(study, evaluations)
+    in_part = not all(map(study.is_whole, study.tasks))
+    ends = len(study.tasks) + 1 if in_part else 1
+    needed = Spending.of(evaluations) + part.times(1 + search.remeasure)
+    needed += whole.times(ends)
+    return (search.documents is None or needed.documents <= search.documents) and (
+        search.hours is None or needed.seconds <= _SECONDS * search.hours
+    )
+
+
+def _of_a_merge(
+    study: Study, evaluations: Sequence[Evaluation]
+) -> tuple[Spending, Spending]:
+    """Give what a merge takes on all documents, and what it takes as it is searched."""
+    whole, part = Spending(0, 0), Spending(0, 0)
+    for task in study.tasks:
+        lines = [e for e in evaluations if e.task == task and not e.failed]
+        found = [e for e in lines if e.whole]
+        parts = [e for e in lines if not e.whole] or found
+        whole += Spending.of(found).times(1 / max(len(found), 1))
+        part += Spending.of(parts).times(1 / max(len(parts), 1))
+    return whole, part
