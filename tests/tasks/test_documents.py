@@ -196,6 +196,14 @@ def test_one_document_is_measured_without_an_error(
     assert part.samples[0]["doc_id"] == 17
 
 
+def test_blocks_of_a_part_keep_their_numbers(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    part = prepare(load(KINDS["text"], folder), model, tokenizer)([2, 5])
+
+    assert [sample["block"] for sample in part.samples] == [2, 5]
+
+
 def test_the_error_of_a_part_is_that_of_its_mean(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:
