@@ -21,13 +21,14 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measurement
+from mergekit_map.measurement import Differentiate, Measure, Measurement
 from mergekit_map.results.log import EvaluationLog, evaluation_key
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.perplexity import PerplexityText
+from mergekit_map.tasks.prepared_task import with_derivatives
 
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
 # AdaMerging takes some hundred steps of 1e-3 on batches; these are on the same text
@@ -95,7 +96,7 @@ def prepare_entropy(
     model: PreTrainedModel,
     tokenizer: Any,
     differentiate: Differentiate,
-) -> Callable[[], Measurement]:
+) -> Measure:
     """Tokenise once; each measurement has a derivative by each coefficient."""
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     blocks = [
@@ -107,7 +108,8 @@ def prepare_entropy(
         )
         for text in texts.values()
     ]
-    return functools.partial(_measure, model, blocks, differentiate)
+    run = functools.partial(_measure, model, blocks, differentiate)
+    return with_derivatives(run, sum(len(text.inputs) for text in blocks))
 
 
 def _measure(

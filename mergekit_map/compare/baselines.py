@@ -53,7 +53,6 @@ from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Progress, Study
 from mergekit_map.tasks.perplexity import PerplexityText
-from mergekit_map.tasks.prepared_task import PreparedTask
 
 _ENTROPY = "next-token entropy"  # no task can have this name
 _METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats")
@@ -244,4 +243,4 @@ def _merges_with_entropy(project: Project) -> Iterator[InMemory]:
         measure = prepare_entropy(
             _texts(project), merge.model, merge.tokenizer, differentiate
         )
-        yield InMemory(merge, {_ENTROPY: PreparedTask(lambda _: measure(), None)})
+        yield InMemory(merge, {_ENTROPY: measure})

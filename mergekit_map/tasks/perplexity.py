@@ -29,7 +29,7 @@ from mergekit_map.measurement import (
 )
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
-from mergekit_map.tasks.prepared_task import PreparedTask
+from mergekit_map.tasks.prepared_task import PreparedTask, with_derivatives
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
 
@@ -120,7 +120,7 @@ def prepare_perplexity(
     keeps_bits = _keeps_bits(model, on_device, rows, differentiate)
     way_back = _WayBack(differentiate, keeps_bits)
     run = functools.partial(_measure, model, on_device, rows, way_back=way_back)
-    return PreparedTask(run, n)
+    return with_derivatives(run, n)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:

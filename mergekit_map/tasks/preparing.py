@@ -67,8 +67,6 @@ def prepare_tasks(
     for name, task in tasks.items():
         with _located(name, model):
             measure = _prepare(task, model, tokenizer, harness_model, differentiate)
-        if differentiate is not None and task.metric.differentiable:
-            measure = PreparedTask(functools.partial(_all_only, measure), measure.size)
         run = functools.partial(_measure, task, model, measure)
         measures[name] = PreparedTask(run, measure.size)
     return measures
@@ -93,15 +91,6 @@ def _prepare(
             return prepare_harness(task, harness_model)
         case PythonFunction():
             return prepare_function(task, model, tokenizer)
-
-
-def _all_only(measure: Measure, documents: Sequence[int] | None) -> Measurement:
-    if documents is not None:
-        raise EvaluationError(
-            "derivatives are of all documents, so that a part of them cannot be "
-            "measured; do without gradients, or measure all"
-        )
-    return measure()
 
 
 def _measure(

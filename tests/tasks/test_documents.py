@@ -1,0 +1,559 @@
+"""What single documents say of a value, and measuring some of them alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from task_files import write_choices, write_generation, write_rolling, write_yaml
+from transformers import LlamaForCausalLM
+
+from mergekit_map.config.specs import BackendSpec
+from mergekit_map.config.task_specs import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+    TaskSpec,
+)
+from mergekit_map.errors import EvaluationError
+from mergekit_map.measurement import Answers, Measure, Measurement
+from mergekit_map.tasks.influence import itemise
+from mergekit_map.tasks.loading import LoadedTask, load_tasks
+from mergekit_map.tasks.margins import choice_margins
+from mergekit_map.tasks.preparing import prepare_tasks
+
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
+LENGTHS = """
+def lengths(model, tokenizer, documents):
+    all_of_them = [0.5 * i * i for i in range(9)]
+    return all_of_them if documents is None else [all_of_them[i] for i in documents]
+
+def every(model, tokenizer):
+    return [True, False, True]
+"""
+KINDS: dict[str, TaskSpec] = {
+    "text": PerplexityTask.model_validate(
+        {"perplexity": {"file": "text.txt"}, "block": 16}
+    ),
+    "acc": LmEvalTask(lm_eval="choices.yaml", metric="acc", num_fewshot=2),
+    "acc_norm": LmEvalTask(lm_eval="choices.yaml", metric="acc_norm", limit=11),
+    "bits": LmEvalTask(lm_eval="rolling.yaml", metric="bits_per_byte"),
+    "words": LmEvalTask(lm_eval="rolling.yaml", metric="word_perplexity"),
+    "generation": LmEvalTask(
+        lm_eval="generation.yaml", metric="exact_match", filter="letter"
+    ),
+    "by_size": LmEvalTask(lm_eval="by_size.yaml", metric="acc_norm"),
+    "by_part": LmEvalTask(lm_eval="by_part.yaml", metric="acc_norm"),
+    "own": PythonTask(python="own_lengths:lengths", direction="maximize"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _files(folder: Path, documents: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "text.txt").write_text("\n".join(documents))
+    (folder / "own_lengths.py").write_text(LENGTHS)
+    write_choices(folder)
+    write_choices(folder, "second", test_split="train", doc_to_text="{{question}}")
+    write_rolling(folder, documents)
+    path = write_generation(folder)
+    content = yaml.safe_load(path.read_text())
+    # Not drawn: a part would draw others.
+    write_yaml(path, {**content, "generation_kwargs": {"max_gen_toks": 8}})
+    for name, by_size in {"by_size": True, "by_part": False}.items():
+        metric = {"metric": "acc_norm", "weight_by_size": by_size}
+        tasks = {"group": name, "task": ["choices", "second"]}
+        write_yaml(
+            folder / f"{name}.yaml", {**tasks, "aggregate_metric_list": [metric]}
+        )
+
+
+def load(spec: TaskSpec, folder: Path) -> LoadedTask:
+    tasks, problems = load_tasks({"mine": spec}, folder)
+    assert not problems
+    return tasks["mine"]
+
+
+def prepare(task: LoadedTask, model: Any, tokenizer: Any, **options: Any) -> Measure:
+    return prepare_tasks({"mine": task}, model, tokenizer, batch_size=8, **options)[
+        "mine"
+    ]
+
+
+def together(answers: Answers) -> float:
+    mean = np.average(answers.values, weights=answers.weights)
+    return float(np.exp(mean) if answers.exponential else mean)
+
+
+def by_id(answers: Answers) -> dict[int, tuple[float, float]]:
+    pairs = zip(answers.values, answers.weights, strict=True)
+    return dict(zip(answers.ids, pairs, strict=True))
+
+
+def without_task(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what of a record is not rounded by the batch it was in."""
+    return {k: v for k, v in record.items() if k not in ("loss", "loglikelihoods")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_make_the_value_and_parts_of_them_the_same_answers(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
+) -> None:
+    task = load(KINDS[kind], folder)
+    measure = prepare(task, model, tokenizer)
+    full = measure()
+
+    assert task.partial
+    assert full.answers is not None
+    assert measure.size in (full.n, None)
+    assert full.answers.ids == tuple(range(full.n))
+    assert together(full.answers) == pytest.approx(full.value, rel=1e-12)
+
+    halves = [list(range(start, full.n, 2)) for start in (0, 1)]
+    parts = [measure(half) for half in halves]
+
+    found: dict[int, tuple[float, float]] = {}
+    for half, part in zip(halves, parts, strict=True):
+        assert part.answers is not None
+        assert part.answers.ids == tuple(half)
+        assert part.n == len(half)
+        assert together(part.answers) == pytest.approx(part.value, rel=1e-12)
+        assert part.answers.exponential == full.answers.exponential
+        if kind not in ("bits", "words"):
+            expected = [without_task(full.samples[i]) for i in half]
+            assert [without_task(sample) for sample in part.samples] == expected
+        found |= by_id(part.answers)
+    expected_answers = by_id(full.answers)
+    assert sorted(found) == sorted(expected_answers)
+    for i, pair in expected_answers.items():
+        assert found[i] == pytest.approx(pair, rel=1e-5)
+    united = np.array([found[i] for i in range(full.n)])
+    mean = np.average(united[:, 0], weights=united[:, 1])
+    value = np.exp(mean) if full.answers.exponential else mean
+    assert value == pytest.approx(full.value, rel=1e-5)
+    # Nothing of a part is left behind.
+    assert measure() == full
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_documents_named_are_all_documents(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
+) -> None:
+    measure = prepare(load(KINDS[kind], folder), model, tokenizer)
+    full = measure()
+
+    named = measure(range(full.n))
+
+    assert named.answers == full.answers
+    assert named.samples == full.samples
+    assert named.details == full.details
+    assert named.value == pytest.approx(full.value, rel=1e-12)
+    # lm-eval's pooled error of groups by size is this one to about 1 / n.
+    if not kind.startswith("by_"):
+        assert named.stderr == pytest.approx(full.stderr, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["by_size", "by_part"])
+@pytest.mark.parametrize("asked", [[3, 7], [41, 50], [0, 39, 40]])
+def test_tasks_of_a_group_need_not_all_be_asked(
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    kind: str,
+    asked: list[int],
+) -> None:
+    measure = prepare(load(KINDS[kind], folder), model, tokenizer)
+    full = measure()
+    assert full.answers is not None
+
+    part = measure(asked)
+
+    assert part.answers is not None
+    assert [(s["task"], s["doc_id"]) for s in part.samples] == [
+        ("choices", i) if i < 40 else ("second", i - 40) for i in asked
+    ]
+    whole = by_id(full.answers)
+    assert by_id(part.answers) == {i: whole[i] for i in asked}
+    weights = [1.0, 1.0] if kind == "by_size" else [26 / 40, 26 / 12]
+    assert [whole[i][1] for i in (0, 51)] == pytest.approx(weights)
+
+
+def test_one_document_is_measured_without_an_error(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    measure = prepare(load(KINDS["acc"], folder), model, tokenizer)
+
+    part = measure([17])
+
+    assert (part.n, part.stderr) == (1, None)
+    assert part.samples[0]["doc_id"] == 17
+
+
+def test_blocks_of_a_part_keep_their_numbers(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    part = prepare(load(KINDS["text"], folder), model, tokenizer)([2, 5])
+
+    assert [sample["block"] for sample in part.samples] == [2, 5]
+
+
+def test_the_error_of_a_part_is_that_of_its_mean(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    part = prepare(load(KINDS["acc"], folder), model, tokenizer)(range(0, 40, 3))
+
+    scores = [sample["acc"] for sample in part.samples]
+    assert len(scores) == part.n == 14
+    assert part.value == pytest.approx(np.mean(scores))
+    assert part.stderr == pytest.approx(np.std(scores, ddof=1) / math.sqrt(14))
+
+
+def test_only_what_is_asked_is_run(
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: list[int] = []
+    forward = model.forward
+
+    def count(*args: Any, **options: Any) -> Any:
+        rows.append(len(options["input_ids"] if "input_ids" in options else args[0]))
+        return forward(*args, **options)
+
+    monkeypatch.setattr(model, "forward", count)
+    for kind, of_each in {"acc": 4, "text": 1, "generation": 8}.items():
+        measure = prepare(load(KINDS[kind], folder), model, tokenizer)
+        rows.clear()
+        measure([1, 4])
+        assert 2 <= sum(rows) <= 2 * of_each
+
+
+def test_chats_are_asked_in_part(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    tokenizer = type(tokenizer).from_pretrained(tokenizer.name_or_path)
+    tokenizer.chat_template = CHAT
+    spec = LmEvalTask(
+        lm_eval="choices.yaml", metric="acc", num_fewshot=1, apply_chat_template=True
+    )
+    measure = prepare(load(spec, folder), model, tokenizer)
+    full = measure()
+
+    part = measure([2, 3, 30])
+
+    for i, sample in zip([2, 3, 30], part.samples, strict=True):
+        expected = full.samples[i]["loglikelihoods"]
+        assert sample["loglikelihoods"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_backend_is_asked_in_part(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    model.save_pretrained(folder / "checkpoint")
+    tokenizer.save_pretrained(folder / "checkpoint")
+    saved = LlamaForCausalLM.from_pretrained(folder / "checkpoint")
+    backend = BackendSpec(name="hf", args={"device": "cpu"})
+    task = load(KINDS["by_part"], folder)
+    full = prepare(task, model, tokenizer)()
+    assert full.answers is not None
+
+    part = prepare(task, saved, tokenizer, backend=backend)([5, 6, 44])
+
+    assert part.answers is not None
+    whole = by_id(full.answers)
+    assert by_id(part.answers) == {i: whole[i] for i in (5, 6, 44)}
+
+
+@pytest.mark.parametrize("metric", ["acc", "acc_norm", "acc_bytes", "acc_mutual_info"])
+def test_margins_are_positive_where_the_choice_is_right(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, metric: str
+) -> None:
+    entry = {"aggregation": "mean", "higher_is_better": True}
+    choices = ["é" * 9, "Yes", "a red bird"]
+    write_choices(
+        folder,
+        doc_to_choice=choices,
+        doc_to_target="{{answer % 3}}",
+        metric_list=[{"metric": metric, **entry}],
+    )
+    spec = LmEvalTask(lm_eval="choices.yaml", metric=metric)
+
+    full = prepare(load(spec, folder), model, tokenizer)()
+
+    assert full.answers is not None
+    assert full.answers.margins is not None
+    lengths = {
+        "acc_norm": np.array([9, 3, 10]),
+        "acc_bytes": np.array([18, 3, 10]),
+    }.get(metric, np.ones(3))
+    for i, (sample, margin) in enumerate(
+        zip(full.samples, full.answers.margins, strict=True)
+    ):
+        logs = np.array(sample["loglikelihoods"])
+        scores = logs[:3] - (logs[3:] if metric == "acc_mutual_info" else 0)
+        scores = scores / lengths
+        gold = i % 4 % 3
+        others = [score for choice, score in enumerate(scores) if choice != gold]
+        assert margin == pytest.approx(scores[gold] - max(others), rel=1e-12)
+        assert (margin > 0) == (sample[metric] == 1)
+    assert 0 < full.value < 1
+
+
+def test_of_several_right_choices_the_best_one_counts(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    write_choices(folder, doc_to_target="{{[answer, (answer + 1) % 4]}}")
+    spec = LmEvalTask(lm_eval="choices.yaml", metric="acc")
+
+    full = prepare(load(spec, folder), model, tokenizer)()
+
+    assert full.answers is not None
+    assert full.answers.margins is not None
+    for i, margin in enumerate(full.answers.margins):
+        scores = full.samples[i]["loglikelihoods"]
+        right = max(scores[i % 4], scores[(i + 1) % 4])
+        wrong = max(scores[(i + 2) % 4], scores[(i + 3) % 4])
+        assert margin == pytest.approx(right - wrong)
+
+
+def sample_of(scores: list[float], acc: float, answer: int = 1) -> dict[str, Any]:
+    doc = {"choices": ["a", "b", "c"], "answer": answer, "question": "which"}
+    return {"doc": doc, "filtered_resps": [(s, False) for s in scores], "acc": acc}
+
+
+@pytest.mark.parametrize(
+    ("scores", "acc", "expected"),
+    [
+        ([-1.0, -3.0, -2.0], 0.0, -2.0),
+        ([-3.0, -1.0, -2.0], 1.0, 1.0),
+        ([-2.0, -1.0, -1.0], 1.0, math.ulp(0.0)),  # the first of two that tie
+        ([-1.0, -1.0, -2.0], 0.0, 0.0),
+        ([-2.0, -1.0, -3.0], 0.0, None),  # judged in another way
+        ([-2.0, math.nan, -3.0], 0.0, None),
+        ([-2.0, -math.inf, -3.0], 0.0, None),
+    ],
+)
+def test_margins_agree_with_what_counts_as_right(
+    folder: Path, scores: list[float], acc: float, expected: float | None
+) -> None:
+    task = load(KINDS["acc"], folder)
+    leaf = task.loaded["tasks"]["choices"]
+
+    margins = choice_margins(leaf, "acc", [sample_of(scores, acc)])
+
+    assert margins == (None if expected is None else [expected])
+
+
+def test_a_right_choice_that_is_none_has_no_margin(folder: Path) -> None:
+    leaf = load(KINDS["acc"], folder).loaded["tasks"]["choices"]
+    nowhere = [sample_of([-1.0, -2.0, -3.0], 0.0, answer) for answer in (7, -1)]
+
+    assert [choice_margins(leaf, "acc", [one]) for one in nowhere] == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["text", "bits", "generation", "own"])
+def test_what_is_no_single_choice_has_no_margins(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
+) -> None:
+    full = prepare(load(KINDS[kind], folder), model, tokenizer)()
+
+    assert full.answers is not None
+    assert full.answers.margins is None
+
+
+def test_a_metric_of_all_documents_at_once_has_no_answers(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    metric = {"metric": "acc", "aggregation": "median", "higher_is_better": True}
+    write_choices(folder, metric_list=[metric])
+    task = load(LmEvalTask(lm_eval="choices.yaml", metric="acc"), folder)
+    measure = prepare(task, model, tokenizer)
+
+    assert not task.partial
+    assert measure().answers is None
+    with pytest.raises(EvaluationError, match=r"'mine' .* only all of them can be"):
+        measure([1, 2])
+
+
+def test_a_ratio_in_a_group_has_no_answers(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, documents: list[str]
+) -> None:
+    write_rolling(folder, documents[:3], "short")
+    tasks = {"group": "texts", "task": ["rolling", "short"]}
+    metric = {"metric": "bits_per_byte", "weight_by_size": False}
+    write_yaml(folder / "texts.yaml", {**tasks, "aggregate_metric_list": [metric]})
+    task = load(LmEvalTask(lm_eval="texts.yaml", metric="bits_per_byte"), folder)
+
+    assert not task.partial
+    assert prepare(task, model, tokenizer)().answers is None
+
+
+def test_says_that_a_document_lacks_the_metric(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    (folder / "own_part.py").write_text(
+        "def process(doc, results):\n"
+        "    return {'acc': 1.0} if doc['answer'] < 2 else {}\n"
+    )
+    path = folder / "choices.yaml"
+    own = "process_results: !function own_part.process\n"
+    path.write_text(path.read_text() + own)
+    task = load(LmEvalTask(lm_eval="choices.yaml", metric="acc"), folder)
+    measure = prepare(task, model, tokenizer)
+
+    assert measure().answers is None
+    assert measure([0, 1, 4]).value == 1.0
+    with pytest.raises(EvaluationError, match="has no 'acc' of some of these"):
+        measure([0, 2])
+
+
+@pytest.mark.parametrize("asked", [[], [2, 1], [1, 1], [-1, 3], [5, 40]])
+def test_says_that_documents_are_not_rising_places(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, asked: list[int]
+) -> None:
+    measure = prepare(load(KINDS["acc"], folder), model, tokenizer)
+
+    with pytest.raises(EvaluationError, match=r"'mine' .* from 0 and below 40 were"):
+        measure(asked)
+
+
+def test_derivatives_are_of_all_documents(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    model.requires_grad_(True)
+    differentiate = lambda: nullcontext({"c": 1.0})  # noqa: E731
+    measure = prepare(
+        load(KINDS["text"], folder), model, tokenizer, differentiate=differentiate
+    )
+
+    assert measure().gradient is not None
+    with pytest.raises(EvaluationError, match=r"'mine' .*derivatives are of all"):
+        measure([0, 1])
+
+
+# Functions of one's own.
+
+
+def own(
+    folder: Path, model: Any, tokenizer: Any, code: str
+) -> tuple[LoadedTask, Measure]:
+    (folder / "own_list.py").write_text(f"import numpy, torch\n{code}\n")
+    task = load(PythonTask(python="own_list:f", direction="maximize"), folder)
+    return task, prepare(task, model, tokenizer)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    ["[0, 0.5, 4]", "numpy.array([0, 0.5, 4])", "torch.tensor([0, 0.5, 4])"],
+)
+def test_a_function_may_give_a_number_for_each_document(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str
+) -> None:
+    code = f"def f(model, tokenizer):\n    return {returned}"
+    task, measure = own(folder, model, tokenizer, code)
+
+    found = measure()
+
+    values = (0.0, 0.5, 4.0)
+    assert found == Measurement(
+        value=1.5,
+        stderr=pytest.approx(np.std(values, ddof=1) / math.sqrt(3)),
+        n=3,
+        samples=tuple({"document": i, "value": v} for i, v in enumerate(values)),
+        answers=Answers((0, 1, 2), values, (1.0, 1.0, 1.0)),
+    )
+    itemised = itemise(task, found.samples)
+    assert itemised is not None
+    assert itemised.value == 1.5
+    assert len(set(itemised.items)) == 3
+    assert itemised.influences == pytest.approx([-0.5, -1 / 3, 2.5 / 3])
+    assert not task.partial
+    with pytest.raises(EvaluationError, match="only all of them can be"):
+        measure([1])
+
+
+def test_right_and_wrong_are_numbers_of_documents(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    spec = PythonTask(python="own_lengths:every", direction="maximize")
+
+    found = prepare(load(spec, folder), model, tokenizer)()
+
+    assert found.value == pytest.approx(2 / 3)
+    assert found.answers == Answers((0, 1, 2), (1.0, 0.0, 1.0), (1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "partial"),
+    [
+        ("documents", True),
+        ("documents=None", True),
+        ("*, documents", True),
+        ("documents=100", False),  # which means something else
+        ("**options", False),
+        ("limit=3", False),
+    ],
+)
+def test_a_function_with_documents_is_asked_for_some(
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    parameters: str,
+    partial: bool,
+) -> None:
+    code = f"def f(model, tokenizer, {parameters}):\n    return [1.0, 2.0]"
+
+    task, measure = own(folder, model, tokenizer, code)
+
+    assert task.partial == partial
+    assert measure().value == 1.5
+    assert measure.size is None
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [("[1.0, 2.0]", "3 documents .*got 2;"), ("0.5", r"3 documents .*got 0\.5;")],
+)
+def test_says_how_many_documents_the_function_was_asked_for(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, returned: str, got: str
+) -> None:
+    code = f"def f(model, tokenizer, documents):\n    return {returned}"
+    _, measure = own(folder, model, tokenizer, code)
+
+    with pytest.raises(EvaluationError, match=f"task 'mine' .*{got}"):
+        measure([0, 4, 9])
+
+
+# Computed before documents could be measured alone: the value is still the same one.
+IDENTITIES = {
+    "text": "924bf806ec01594c268d10bc9f1d2d7135c8366fdb4e30f2763a42ddf4d76416",
+    "choices": "af690eaab51854923298752472d5cb9bfe06c7c4bc83ff05a49fb196e3b131a7",
+    "own": "eee804f551aae84e9d230d75ea30a670f6f4d13b5c1f68663783311e5b21b065",
+}
+
+
+@pytest.mark.skipif(version("lm_eval") != "0.4.13", reason="lm-eval is in the hash")
+def test_tasks_have_the_identities_that_logs_know_them_by(folder: Path) -> None:
+    (folder / "text.txt").write_text("the cat sat on the mat\n")
+    (folder / "own_golden.py").write_text(
+        "def score(model, tokenizer):\n    return 0.5\n"
+    )
+    specs: dict[str, TaskSpec] = {
+        "text": KINDS["text"],
+        "choices": LmEvalTask(
+            lm_eval="choices.yaml", metric="acc", limit=5, num_fewshot=1
+        ),
+        "own": PythonTask(python="own_golden:score", direction="maximize"),
+    }
+
+    tasks, _ = load_tasks(specs, folder)
+
+    assert {name: task.fingerprint for name, task in tasks.items()} == IDENTITIES
