@@ -29,6 +29,7 @@ class Answers:
     exponential: bool = False
     # (n,) how probable it was that each would be drawn; None: all were asked.
     probabilities: tuple[float, ...] | None = None
+    expected: float | None = None  # how many are drawn on average
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Part:
 
     ids: tuple[int, ...]  # (n,) counted from 0, rising
     probabilities: tuple[float, ...]  # (n,) how probable it was that each is drawn
+    expected: float  # how many are drawn on average
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class _Answers:
     margins: tuple[_Size, ...] | None = None
     exponential: bool = False
     probabilities: tuple[_Probability, ...] | None = None
+    expected: _Weight | None = None
 
 
 _ANSWERS: TypeAdapter[_Answers] = TypeAdapter(_Answers)
@@ -100,6 +101,7 @@ def complete(
         margins=_all_or_none([row.margin for row in rows]),
         exponential=rows[0].exponential if rows else False,
         probabilities=part.probabilities,
+        expected=part.expected,
     )
     return Measurement(
         value=mean_of(answers),

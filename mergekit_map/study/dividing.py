@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.search.teaching import taught
 from mergekit_map.study.study import Candidate, Study
+
+# What a new merge may teach beside the front as it is predicted is not counted.
+_CLEARLY = 2.0
 
 
 def best_spent(
@@ -43,17 +48,16 @@ def best_spent(
     if not merges or not planned:
         return planned
     units = dict(zip(study.tasks, width, strict=True))
+    rates = {task: _seconds_per_document(known, task) for task in study.tasks}
 
-    def worth(
-        coefficients: Mapping[str, float], measured: Sequence[Evaluation]
-    ) -> float:
+    def worth(merge: Mapping[str, float], measured: Sequence[Evaluation]) -> float:
         """Say what is learnt per second if it is measured as these were."""
-        x = study.vector(coefficients)
-        gained = sum(
-            taught(surrogates[e.task], front, x, e.stderr or 0.0) / units[e.task] ** 2
-            for e in measured
-        )
-        return gained / max(sum(e.seconds for e in measured), 1e-9)
+        x, gained, seconds = study.vector(merge), 0.0, 0.0
+        for e in measured:
+            fall = taught(surrogates[e.task], front, x, e.stderr or 0.0)
+            gained += fall / float(units[e.task]) ** 2
+            seconds += rates[e.task] * e.n
+        return gained / seconds if seconds else 0.0
 
     again = {
         key: worth(dict(key), [e for e in found.values() if e.stderr])
@@ -61,7 +65,7 @@ def best_spent(
     }
     best = max(again, key=lambda key: again[key])
     _, new = planned[0]
-    if again[best] <= worth(new, _typical(study, known, parts)):
+    if again[best] <= _CLEARLY * worth(new, _typical(study, known, parts)):
         return planned
     return [("refinement", next(iter(merges[best].values())).coefficients)]
 
@@ -75,6 +79,12 @@ def times_asked(
         for key in {merge_key(c) for _, c in candidates}:
             times[key] = times.get(key, 0) + 1
     return times
+
+
+def _seconds_per_document(known: Sequence[Evaluation], task: str) -> float:
+    """Give the median, to a factor of two: the same decisions on another day."""
+    rates = [e.seconds / e.n for e in known if e.task == task and e.n and e.seconds > 0]
+    return float(2.0 ** np.round(np.log2(np.median(rates)))) if rates else 1.0
 
 
 def _typical(

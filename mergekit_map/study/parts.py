@@ -30,8 +30,10 @@ from mergekit_map.search.sampling import (
 from mergekit_map.study.study import Evaluator, Study
 
 # The standard error that a part is drawn for, as a share of the range of what was
-# measured; the fewest documents, also as a share; the share from which all are asked.
-_WANTED, _FEWEST, _LEAST, _MOST = 0.02, 8, 1 / 32, 0.7
+# measured, or of the standard error that all documents have.
+_OF_RANGE, _OF_STDERR = 0.02, 0.1
+# The fewest documents, also as a share; the share from which all are asked.
+_FEWEST, _LEAST, _MOST = 8, 1 / 32, 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +105,11 @@ class History:
         if isinstance(wish, int):
             return wish
         values = np.array([e.value for e, _ in self.known])
+        errors = np.array([e.stderr or 0.0 for e, _ in self.known if e.whole])
         if self.known[0][1].exponential:
-            values = np.log(values)
-        wanted = wanted_count(foresight, weights, _WANTED * float(np.ptp(values)))
+            values, errors = np.log(values), errors / values.mean()
+        target = max(_OF_RANGE * np.ptp(values), _OF_STDERR * np.median(errors))
+        wanted = wanted_count(foresight, weights, float(target))
         return max(wanted, _FEWEST, _LEAST * len(weights))
 
 
@@ -127,7 +131,8 @@ def draw_part(
     for evaluation, answers in history.known:
         if evaluation.key[0] == key and answers.probabilities is not None:
             before[list(answers.ids)] = answers.probabilities
-            count = 2 * len(answers.ids) if doubled else count
+            if doubled and answers.expected is not None:
+                count = 2 * answers.expected
     if count > _MOST * len(weights):
         return None
     pi = chances(count, weights, foresight, at_least=before)
@@ -135,7 +140,7 @@ def draw_part(
     identity = [study.search.seed, study.definitions[history.task], key]
     rng = np.random.default_rng(int(digest(identity), 16))
     ids = drawn(pi, rng.random(len(weights)))
-    part = Part(tuple(ids.tolist()), tuple(pi[ids].tolist()))
+    part = Part(tuple(ids.tolist()), tuple(pi[ids].tolist()), count)
     return Drawing(part, pi, foresight, weights)
 
 

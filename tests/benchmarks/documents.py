@@ -70,6 +70,7 @@ class Documents:
             weights=(1.0,) * len(said),
             margins=None if margins is None else tuple(margins[column, list(ids)]),
             probabilities=None if part is None else part.probabilities,
+            expected=None if part is None else part.expected,
         )
         self._kept[tuple(self._study.vector(coefficients)), task] = answers
         stderr = float(said.std(ddof=1) / np.sqrt(len(said))) if len(said) > 1 else None
@@ -105,16 +106,18 @@ class Subset(Drawing):
         )
 
 
-def plain_subset(history: History, coefficients: Mapping[str, float]) -> Drawing | None:
+def plain_subset(
+    history: History, coefficients: Mapping[str, float], *, doubled: bool = False
+) -> Drawing | None:
     """Draw so many documents at random."""
     if history.whole is None:
         return None
     size = len(history.whole.ids)
-    count = int(history.study.documents[history.task])
+    count = int(history.study.documents[history.task]) * (1 + doubled)
     rng = np.random.default_rng(abs(hash(tuple(coefficients.values()))))
     ids = np.sort(rng.choice(size, count, replace=False))
     chances = np.full(size, count / size)
-    part = Part(tuple(ids.tolist()), tuple(chances[ids].tolist()))
+    part = Part(tuple(ids.tolist()), tuple(chances[ids].tolist()), count)
     foresight = history.foresee(coefficients, size)
     return Subset(part, chances, foresight, np.ones(size))
 
