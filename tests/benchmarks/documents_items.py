@@ -1,10 +1,11 @@
 """Models of documents: what each says of a merge, given the merge's ability.
 
 Two parameters in several dimensions (2PL) for right and wrong answers: the log-odds
-are ``a · ability - b``. Abilities are standard normal, the others normal with unknown
-means and scales, as in the hierarchical priors of tinyBenchmarks (Maia Polo et al.,
-ICML 2024). They integrate over hundreds of models by variational inference; we have a
-handful and take the mode, with the scales by EM (the joint mode would collapse).
+are ``a · ability - b``, all normal, with the scales of ``a`` and ``b`` and the mean of
+``b`` unknown, after the hierarchical priors of tinyBenchmarks (Maia Polo et al., ICML
+2024). They fit hundreds of models by variational inference. From a handful we take the
+mode, with the scales by EM because the joint mode collapses; abilities are held at mean
+0 and spread 1, and ``a`` at mean 0, which nothing would bound otherwise.
 
 For losses the same with a linear link and normal noise, which is probabilistic
 principal components (Tipping and Bishop, 1999).
@@ -93,10 +94,9 @@ def _principal_components(earlier: Array, dimensions: int) -> Items:
 def _fit_2pl(earlier: Array, start: Items) -> Items:
     """Fit log-odds as loadings times abilities plus offsets; the mode, scales by EM."""
     k, M = start.abilities.shape[1], len(earlier)
-    means, scales = np.zeros(k + 1), np.ones(k + 1)  # of loadings and offset
-    spread = start.abilities / (start.abilities.std(axis=0) + 1e-9)
-    documents = np.column_stack([4 * start.loadings, 2 * start.offsets - 1])
-    parameters = np.concatenate([spread.ravel(), documents.ravel()])
+    means, scales = np.zeros(k + 1), np.ones(k + 1)  # the loadings' mean stays 0
+    documents = np.column_stack([4 * start.loadings, 4 * start.offsets - 2])
+    parameters = np.concatenate([start.abilities.ravel(), documents.ravel()])
 
     def unpacked(parameters: Array) -> tuple[Array, Array]:
         return parameters[: M * k].reshape(M, k), parameters[M * k :].reshape(-1, k + 1)
@@ -116,9 +116,15 @@ def _fit_2pl(earlier: Array, start: Items) -> Items:
     for _ in range(_ROUNDS):
         parameters = minimize(loss, parameters, jac=True, method="L-BFGS-B").x
         abilities, documents = unpacked(parameters)
+        # Nothing but the priors tells level and spread of the abilities from the
+        # documents' parameters, and with few merges the mode moves both far away.
+        centre, spread = abilities.mean(axis=0), abilities.std(axis=0) + 1e-3
+        documents[:, k] += documents[:, :k] @ centre
+        documents[:, :k] *= spread
+        abilities[:] = (abilities - centre) / spread
         known = np.column_stack([abilities, np.ones(M)])
         right = expit(known @ documents.T)
         precisions = (right * (1 - right)).T @ known**2 + scales**-2.0
-        means = documents.mean(axis=0)
+        means[k] = documents[:, k].mean()
         scales = np.sqrt(((documents - means) ** 2 + 1 / precisions).mean(axis=0))
     return Items(documents[:, :k], documents[:, k], abilities, None)

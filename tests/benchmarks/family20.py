@@ -10,7 +10,7 @@ questions). FOLDER gets ``map.yaml``, which measures every document of every mer
 ``map_documents.yaml``, which leaves open how many (``documents: auto``).
 
 Same machine, same seed, same bytes. A model that is finished is not trained again;
-``manifest.json``, written last, says what the models do.
+``family.json``, written last, says what the models do.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ _SIZES = ModelSizes(  # narrow, with a wide middle: Muon is cheapest on those
     vocabulary=1536, hidden=256, intermediate=3072, layers=8, heads=4, positions=128
 )
 _BASE = Schedule(steps=60, learning_rate=8e-3, matrix_learning_rate=0.03, batch=16)
-_FINE_TUNE = Schedule(steps=30, learning_rate=4e-3, matrix_learning_rate=0.015)
+_FINE_TUNE = Schedule(steps=30, learning_rate=2e-3, matrix_learning_rate=0.005)
 _TOKENIZER_DOCUMENTS = 1_000  # of each domain
 _HELD_OUT_CHARACTERS = 60_000  # of each text to measure on
 _MEASURED_TOKENS = 64 * 128  # blocks of each text
 _QUESTIONS = 240
 _EVALUATIONS = 20
+_MANIFEST = "family.json"  # a manifest.json beside map.yaml would make it a run
 _SMALLEST_EFFECT = 0.05  # nats per token, for the better and for the worse
 
 
@@ -88,7 +89,7 @@ def build(folder: Path) -> None:
         manifest = _describe(folder)
     _write_configurations(folder)
     text = json.dumps(manifest, indent=2) + "\n"
-    (folder / "manifest.json").write_text(text, encoding="utf-8")
+    (folder / _MANIFEST).write_text(text, encoding="utf-8")
 
 
 def _generator(purpose: str) -> np.random.Generator:
@@ -183,9 +184,9 @@ def main() -> None:
     folder = parser.parse_args().folder
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    if not (folder / "manifest.json").exists():
+    if not (folder / _MANIFEST).exists():
         build(folder)
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     print(f"{manifest['parameters']:,} parameters; losses on", *manifest["tasks"])
     for name, losses in manifest["losses"].items():
         print(f"{name:>5}", *(f"{loss:7.3f}" for loss in losses))
