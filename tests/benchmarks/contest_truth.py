@@ -87,8 +87,12 @@ class Truth:
 
     def items(self, X: Array) -> Array:
         """Give what the metric is a mean of, (k, m, b): block losses, rights as 1."""
-        items = self._items(self._unit(X)).reshape(len(X), *self._shape)
+        items = self.scores(X)
         return items if self.metric is LOSS else _right(items)
+
+    def scores(self, X: Array) -> Array:
+        """Give losses (k, m, b), or log-likelihoods of answers (k, m, b, answers)."""
+        return np.asarray(self._items(self._unit(X)).reshape(len(X), *self._shape))
 
     def predict(self, X: Array) -> Array:
         """Give the values of merges (k, d) in every task, (k, m)."""
