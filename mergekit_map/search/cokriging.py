@@ -40,8 +40,8 @@ _VAGUENESS = np.array([1.5, 1.5, 1.5, 2.0, 1.0, 1.5])
 _LENGTH, _VAGUE_LENGTH = 0.0, 0.5
 _LEAST, _MOST = -9.0, 5.0
 _FREEDOM = 5.0  # degrees of freedom of the scales of documents
-_EFFORT = 2e6  # multiplications per step of the fit
-_STEPS = 15
+_EFFORT = 1e6  # multiplications per step of the fit
+_STEPS = 10
 _CHUNK = 2e6  # numbers held at once
 
 

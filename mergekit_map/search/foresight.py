@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import stdtr
 
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.cokriging import krige
 
-_SUREST = 1e-3  # an answer is never right or wrong more surely than this
+_SUREST = 1e-4  # an answer is never right or wrong more surely than this
+_FREEDOM = 5.0  # of the errors of margins: Student's t has their long tails
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,7 @@ class Foresight:
     mean: FloatArray  # (D,)
     deviation: FloatArray  # (D,) standard deviations, without what all have in common
     common: float  # the standard deviation of the error that all have in common
+    answers: bool = False  # values are 0 or 1, and mean how probable 1 is
 
 
 def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
@@ -63,11 +65,17 @@ def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
     mean, deviation = _complete(kriged.mean, kriged.deviation)
     if not answers:
         return Foresight(mean, deviation, kriged.level)
-    if margins:
-        right = ndtr(mean / np.maximum(np.hypot(deviation, kriged.level), 1e-300))
-    else:
-        right = mean
-    return _of_answers(right, kriged.level if not margins else None)
+    width = np.hypot(deviation, kriged.level) * np.sqrt(1 - 2 / _FREEDOM)
+
+    def right(level: float) -> FloatArray:
+        if not margins:
+            return np.clip(mean + level, _SUREST, 1 - _SUREST)
+        far: FloatArray = (mean + level) / np.maximum(width, 1e-300)
+        return np.asarray(np.clip(stdtr(_FREEDOM, far), _SUREST, 1 - _SUREST))
+
+    common = float((right(kriged.level) - right(-kriged.level)).mean()) / 2
+    share = right(0.0)
+    return Foresight(share, np.sqrt(share * (1 - share)), common, answers=True)
 
 
 def _complete(mean: FloatArray, deviation: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -78,11 +86,3 @@ def _complete(mean: FloatArray, deviation: FloatArray) -> tuple[FloatArray, Floa
         np.where(asked, mean, mean[asked].mean()),
         np.where(asked, deviation, apart),
     )
-
-
-def _of_answers(right: FloatArray, common: float | None) -> Foresight:
-    right = np.clip(right, _SUREST, 1 - _SUREST)
-    deviation = np.sqrt(right * (1 - right))
-    if common is None:
-        common = float(deviation.mean()) / 2
-    return Foresight(right, deviation, common)

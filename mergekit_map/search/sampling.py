@@ -26,12 +26,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import stdtrit
 
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.foresight import Foresight
 
 UNIFORM = 0.25  # of the documents asked, these are chosen whatever is foreseen
-_BELIEVED = 4.0  # documents that the foreseen errors count as, as regards their scale
+# Degrees of freedom that foreseen errors count as: of losses, of answers.
+_OF_LOSSES, _OF_ANSWERS = 6.0, 12.0
+_KURTOSIS = 6.0  # of errors of losses
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,15 @@ class PartValue:
     stderr: float  # of the choice of documents; 0 where all were asked
     spread: float  # as a mean of D documents that are draws themselves
     asked: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """How far predictions are expected to be off."""
+
+    sigma: FloatArray  # (D,) standard deviations
+    fourth: FloatArray  # (D,) fourth moments
+    believed: float  # degrees of freedom that these are known with
 
 
 def chances(
@@ -119,9 +131,13 @@ def estimate(
     predicted[ids] = foresight.mean[ids] + others
     left = values - predicted[ids]
     value = float(w @ predicted + (w[ids] / pi) @ left)
-    scale = _scale(left, sigma[ids])
-    stderr = _stderr(w, chances, ids, left, scale * sigma)
-    spread = _spread(w, chances, ids, values, predicted, scale * sigma)
+    # What is foreseen of an error holds the error of the shift as well.
+    shifted = 1 / math.sqrt(1 / common**2 + float((1 / sigma[ids] ** 2).sum()))
+    sigma = np.hypot(sigma, shifted)
+    believed = _OF_ANSWERS if foresight.answers else _OF_LOSSES
+    errors = _Errors(sigma, _fourth(sigma, foresight), believed)
+    stderr = _stderr(w, chances, ids, left, errors)
+    spread = _spread(w, chances, ids, values, predicted, sigma)
     if exponential:
         value = math.exp(value)
         stderr, spread = stderr * value, spread * value
@@ -161,21 +177,39 @@ def _shifts(
     return pull / total, (pull - precision * off) / (total - precision)
 
 
-def _scale(left: FloatArray, sigma: FloatArray) -> float:
-    """Find how many times larger the errors are than foreseen."""
-    seen = float(((left / sigma) ** 2).sum())
-    return math.sqrt((_BELIEVED + seen) / (_BELIEVED + len(left)))
+def _fourth(sigma: FloatArray, foresight: Foresight) -> FloatArray:
+    """Give the foreseen fourth moments of errors; (D,)."""
+    if not foresight.answers:
+        return np.asarray(_KURTOSIS * sigma**4)
+    p = foresight.mean
+    return np.asarray(p * (1 - p) ** 4 + (1 - p) * p**4 + sigma**4)
 
 
 def _stderr(
-    w: FloatArray, pi: FloatArray, ids: IntArray, left: FloatArray, sigma: FloatArray
+    w: FloatArray,
+    pi: FloatArray,
+    ids: IntArray,
+    left: FloatArray,
+    errors: _Errors,
 ) -> float:
-    """Join what the documents asked say of the variance with what was foreseen."""
-    own = (1 - pi[ids]) * (w[ids] * left / pi[ids]) ** 2
-    foreseen = (1 / pi - 1) * (w * sigma) ** 2
-    n = len(ids)
-    share = n / (n + _BELIEVED)
-    return math.sqrt(share * float(own.sum()) + (1 - share) * float(foreseen.sum()))
+    """Join what the documents asked say of the variance with what was foreseen.
+
+    The variance that was foreseen, times how much larger the squares of errors are than
+    foreseen: as seen, if the sum of squares had many degrees of freedom, else 1. Then
+    as much larger as Student's t is than a normal, at 95 %.
+    """
+    each = (1 - pi) / pi * w**2
+    foreseen = each * errors.sigma**2
+    total = float(foreseen.sum())
+    if total <= 0:
+        return 0.0
+    noise = float((each**2 / pi * errors.fourth - foreseen**2).sum())
+    freedom = 2 * total**2 / max(noise, 1e-12 * total**2)
+    believed = errors.believed / freedom * total
+    seen = float((each[ids] / pi[ids] * left**2).sum())
+    expected = float((foreseen[ids] / pi[ids]).sum())
+    variance = total * (believed + seen) / (believed + expected)
+    return math.sqrt(variance) * float(stdtrit(errors.believed + freedom, 0.975)) / 1.96
 
 
 def _spread(
