@@ -9,7 +9,7 @@ not, and an answer is right as probably as its margin is positive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import stdtr
@@ -39,6 +39,8 @@ class Foresight:
     deviation: FloatArray  # (D,) standard deviations, without what all have in common
     common: float  # the standard deviation of the error that all have in common
     answers: bool = False  # values are 0 or 1, and mean how probable 1 is
+    # (D, q) by what of a document its error may go along with, of mean 0 and variance 1.
+    features: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
@@ -64,7 +66,8 @@ def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
     kriged = krige(place, np.array([seen.place for seen in earlier]), Y)
     mean, deviation = _complete(kriged.mean, kriged.deviation)
     if not answers:
-        return Foresight(mean, deviation, kriged.level)
+        features = _standardised(mean, mean - _before(Y, mean))
+        return Foresight(mean, deviation, kriged.level, features=features)
     width = np.hypot(deviation, kriged.level) * np.sqrt(1 - 2 / _FREEDOM)
 
     def right(level: float) -> FloatArray:
@@ -86,3 +89,18 @@ def _complete(mean: FloatArray, deviation: FloatArray) -> tuple[FloatArray, Floa
         np.where(asked, mean, mean[asked].mean()),
         np.where(asked, deviation, apart),
     )
+
+
+def _before(Y: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Average what documents said (M, D), NaN where they were not asked; (D,)."""
+    asked = np.isfinite(Y)
+    counts = asked.sum(axis=0)
+    sums = np.where(asked, Y, 0.0).sum(axis=0)
+    return np.where(counts, sums / np.maximum(counts, 1), otherwise)
+
+
+def _standardised(*columns: FloatArray) -> FloatArray:
+    """Give those columns (D,) that are not constant mean 0 and variance 1; (D, q)."""
+    away = [column - column.mean() for column in columns]
+    kept = [x / x.std() for x in away if x.std() > 1e-9 * np.abs(columns[0]).max()]
+    return np.array(kept).T if kept else np.zeros((len(columns[0]), 0))

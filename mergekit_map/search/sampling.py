@@ -33,7 +33,8 @@ from mergekit_map.search.foresight import Foresight
 
 UNIFORM = 0.25  # of the documents asked, these are chosen whatever is foreseen
 # Degrees of freedom that foreseen errors count as: of losses, of answers.
-_OF_LOSSES, _OF_ANSWERS = 6.0, 12.0
+_OF_LOSSES, _OF_ANSWERS = 8.0, 12.0
+_TILT = 0.5  # how much of an error may go along with a feature
 _KURTOSIS = 6.0  # of errors of losses
 
 
@@ -125,15 +126,13 @@ def estimate(
     pi, sigma = chances[ids], _errors(foresight)
     off = values - foresight.mean[ids]
     # Nothing may depend on who was asked but through the others.
-    common = max(foresight.common, 1e-3 * float(sigma.min()))
-    shift, others = _shifts(off, sigma[ids], common)
-    predicted = foresight.mean + shift
-    predicted[ids] = foresight.mean[ids] + others
-    left = values - predicted[ids]
+    X, prior = _covariates(foresight, sigma)
+    terms, left, known = _regression(off, X[ids], sigma[ids], prior)
+    predicted = foresight.mean + X @ terms
+    predicted[ids] = values - left
     value = float(w @ predicted + (w[ids] / pi) @ left)
-    # What is foreseen of an error holds the error of the shift as well.
-    shifted = 1 / math.sqrt(1 / common**2 + float((1 / sigma[ids] ** 2).sum()))
-    sigma = np.hypot(sigma, shifted)
+    # What is foreseen of an error is without what all have in common.
+    sigma = np.sqrt(sigma**2 + known[0, 0])
     believed = _OF_ANSWERS if foresight.answers else _OF_LOSSES
     errors = _Errors(sigma, _fourth(sigma, foresight), believed)
     stderr = _stderr(w, chances, ids, left, errors)
@@ -165,16 +164,32 @@ def _errors(foresight: Foresight) -> FloatArray:
     return np.maximum(sigma, 1e-6 * most if most > 0 else 1.0)
 
 
-def _shifts(
-    off: FloatArray, sigma: FloatArray, common: float
-) -> tuple[float, FloatArray]:
-    """Find by how much all are off, from all that were asked and from all but one.
+def _covariates(
+    foresight: Foresight, sigma: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Give what errors are regressed on (D, q), and how large terms may be (q,)."""
+    D = len(sigma)
+    features = foresight.features if len(foresight.features) else np.zeros((D, 0))
+    common = max(foresight.common, 1e-3 * float(sigma.min()))
+    tilt = _TILT * float(np.sqrt((sigma**2).mean()))
+    prior = np.concatenate([[common], np.full(features.shape[1], tilt)])
+    return np.hstack([np.ones((D, 1)), features]), prior
 
-    A weighted mean, drawn to 0 as far as a shift was not expected.
+
+def _regression(
+    off: FloatArray, X: FloatArray, sigma: FloatArray, prior: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Regress errors on covariates, drawn to 0 as far as they were expected there.
+
+    Returns:
+        The terms (q,) from all documents; what is left of each error (n,) with terms
+        from all others, which needs no other fit; the covariance of the terms.
     """
-    precision = 1 / sigma**2
-    total, pull = float(precision.sum()) + 1 / common**2, float(precision @ off)
-    return pull / total, (pull - precision * off) / (total - precision)
+    Z = X / sigma[:, None]
+    known = np.linalg.inv(np.diag(1 / prior**2) + Z.T @ Z)
+    terms = known @ (Z.T @ (off / sigma))
+    own = ((Z @ known) * Z).sum(axis=1)
+    return terms, (off - X @ terms) / (1 - own), known
 
 
 def _fourth(sigma: FloatArray, foresight: Foresight) -> FloatArray:

@@ -33,7 +33,6 @@ IN_A_ROW = 10
 SCENES = {
     "32 blocks (n4)": ("n4", "blocks"),
     "400 texts (acc2)": ("acc2", "texts"),
-    "600 texts (acc3)": ("acc3", "texts"),
     "200 answers (acc2)": ("acc2", "answers"),
     "200 answers (acc3)": ("acc3", "answers"),
     "2,000 answers (acc3)": ("acc3", "many"),
