@@ -67,11 +67,11 @@ def krige(place: FloatArray, places: FloatArray, Y: FloatArray) -> Kriged:
     Z = np.where(asked, Y, 0.0) / scale
     U = np.vstack([places, place]) - 0.5
     theta = _start(U.shape[1])
-    groups, few = _groups(Z, asked), _representatives(asked)
+    groups, few = grouped(Z, asked), _representatives(asked)
     for _ in range(2):
-        own = Z - _Level(U, theta, groups).at_merges
-        theta = _climb(U[:-1], theta, _groups(own[:, few], asked[:, few]))
-    return _Level(U, theta, groups).krige(scale, Y.shape[1])
+        own = Z - Level(U, theta, groups).at_merges
+        theta = _climb(U[:-1], theta, grouped(own[:, few], asked[:, few]))
+    return Level(U, theta, groups).krige(scale, Y.shape[1])
 
 
 def _spread(Y: FloatArray) -> float:
@@ -89,7 +89,7 @@ def _rows(U: FloatArray) -> Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class Group:
     """Documents that were asked at as many merges."""
 
     documents: IntArray  # (g,)
@@ -106,7 +106,7 @@ class _Group:
 class _Solver:
     """A group with the inverse covariances of its choices."""
 
-    def __init__(self, group: _Group, whole: FloatArray):
+    def __init__(self, group: Group, whole: FloatArray):
         self.group = group
         parts = whole[group.merges[:, :, None], group.merges[:, None, :]]
         roots = np.linalg.cholesky(parts)
@@ -135,7 +135,7 @@ def _add(total: FloatArray, merges: IntArray, parts: FloatArray) -> None:
     total += sums.reshape(size, size)
 
 
-def _groups(Z: FloatArray, asked: BoolArray) -> list[_Group]:
+def grouped(Z: FloatArray, asked: BoolArray) -> list[Group]:
     """Group documents (M, D) by the merges they were asked at, and by their number."""
     packed = np.ascontiguousarray(np.packbits(asked, axis=0).T)
     keys = packed.view(f"V{packed.shape[1]}").ravel()
@@ -153,7 +153,7 @@ def _groups(Z: FloatArray, asked: BoolArray) -> list[_Group]:
             documents = np.flatnonzero(place[which] >= 0)
             own = place[which[documents]]
             values = Z[merges[own], documents[:, None]]
-            found.append(_Group(documents, merges, own, values))
+            found.append(Group(documents, merges, own, values))
     return found
 
 
@@ -163,14 +163,14 @@ def _weights(n: int, distance: FloatArray) -> FloatArray:
     return np.asarray((_FREEDOM + n) / (_FREEDOM - 2 + distance))
 
 
-class _Level:
+class Level:
     """The level at the merges and at the last place of U (M + 1, d), and what follows.
 
     With A the sum over documents of their inverse covariances and K the covariance of
     the level, that of its error is ``(1/K + A)^-1 = K (1 + A K)^-1``.
     """
 
-    def __init__(self, U: FloatArray, theta: FloatArray, groups: list[_Group]):
+    def __init__(self, U: FloatArray, theta: FloatArray, groups: list[Group]):
         self._theta, self._U = theta, U
         self._whole = Covariance(_rows(U[:-1]), theta).whole
         self._solvers = [_Solver(group, self._whole) for group in groups]
@@ -230,7 +230,7 @@ def _smooth_covariance(U: FloatArray, theta: FloatArray) -> FloatArray:
     return np.asarray(terms @ terms.T + process_covariance(U, U, theta))
 
 
-def _climb(U: FloatArray, start: FloatArray, groups: list[_Group]) -> FloatArray:
+def _climb(U: FloatArray, start: FloatArray, groups: list[Group]) -> FloatArray:
     """Find the most probable theta of documents' own parts."""
     rows, d = _rows(U), U.shape[1]
     belief = _start(d)
@@ -258,7 +258,7 @@ def _climb(U: FloatArray, start: FloatArray, groups: list[_Group]) -> FloatArray
     return np.asarray(found.x)
 
 
-def _surprise(whole: FloatArray, groups: list[_Group]) -> tuple[float, FloatArray]:
+def _surprise(whole: FloatArray, groups: list[Group]) -> tuple[float, FloatArray]:
     """Give minus the log likelihood, up to a constant, and twice its slopes."""
     outer, value = np.zeros_like(whole), 0.0
     for group in groups:

@@ -39,7 +39,7 @@ class Foresight:
     deviation: FloatArray  # (D,) standard deviations, without what all have in common
     common: float  # the standard deviation of the error that all have in common
     answers: bool = False  # values are 0 or 1, and mean how probable 1 is
-    # (D, q) by what of a document its error may go along with, of mean 0 and variance 1.
+    # (D, q) what errors may go along with, of mean 0 and variance 1.
     features: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
 
 

@@ -136,7 +136,7 @@ def estimate(
     believed = _OF_ANSWERS if foresight.answers else _OF_LOSSES
     errors = _Errors(sigma, _fourth(sigma, foresight), believed)
     stderr = _stderr(w, chances, ids, left, errors)
-    spread = _spread(w, chances, ids, values, predicted, sigma)
+    spread = _spread(w, chances, ids, values - value, predicted - value, sigma)
     if exponential:
         value = math.exp(value)
         stderr, spread = stderr * value, spread * value
@@ -158,10 +158,10 @@ def wanted_count(foresight: Foresight, weights: FloatArray, target: float) -> fl
 
 
 def _errors(foresight: Foresight) -> FloatArray:
-    """Give the foreseen errors, above 0."""
+    """Give the foreseen errors; none is so small that others do not count at all."""
     sigma = foresight.deviation
     most = float(sigma.max(initial=0.0))
-    return np.maximum(sigma, 1e-6 * most if most > 0 else 1.0)
+    return np.maximum(sigma, 1e-3 * most if most > 0 else 1.0)
 
 
 def _covariates(
@@ -183,13 +183,22 @@ def _regression(
 
     Returns:
         The terms (q,) from all documents; what is left of each error (n,) with terms
-        from all others, which needs no other fit; the covariance of the terms.
+        from all others; the covariance of the terms.
     """
-    Z = X / sigma[:, None]
-    known = np.linalg.inv(np.diag(1 / prior**2) + Z.T @ Z)
-    terms = known @ (Z.T @ (off / sigma))
-    own = ((Z @ known) * Z).sum(axis=1)
-    return terms, (off - X @ terms) / (1 - own), known
+    Z, vague = X / sigma[:, None], np.diag(1 / prior**2)
+    products, pulls = Z[:, :, None] * Z[:, None, :], Z * (off / sigma)[:, None]
+    known = np.asarray(np.linalg.inv(vague + products.sum(axis=0)), np.float64)
+    of_others = np.linalg.solve(vague + _others(products), _others(pulls)[:, :, None])
+    left = off - (X * of_others[:, :, 0]).sum(axis=1)
+    return known @ pulls.sum(axis=0), np.asarray(left), known
+
+
+def _others(parts: FloatArray) -> FloatArray:
+    """Add up all parts (n, ...) but one, for each; never as a difference of sums."""
+    none = np.zeros_like(parts[:1])
+    before = np.concatenate([none, parts[:-1]]).cumsum(axis=0)
+    after = np.concatenate([none, parts[:0:-1]]).cumsum(axis=0)[::-1]
+    return np.asarray((before + after)[: len(parts)])
 
 
 def _fourth(sigma: FloatArray, foresight: Foresight) -> FloatArray:
@@ -235,14 +244,16 @@ def _spread(
     predicted: FloatArray,
     sigma: FloatArray,
 ) -> float:
-    """Estimate the standard error of the ratio if documents are draws themselves."""
+    """Estimate the standard error of the ratio if documents are draws themselves.
+
+    From what documents said (n,) and were predicted (D,) to say, less the ratio.
+    """
     D = len(w)
     if D < 2:
         return 0.0
-    center = float(w @ predicted)
-    squares = (w * (predicted - center)) ** 2 + (w * sigma) ** 2
+    squares = w**2 * (predicted**2 + sigma**2)
     foreseen = float(squares.sum())
-    seen = (w[ids] * (values - center)) ** 2
+    seen = (w[ids] * values) ** 2
     total = foreseen + float(((seen - squares[ids]) / pi[ids]).sum())
     least = float(seen.sum())
     return math.sqrt(max(total, least) * D / (D - 1))
