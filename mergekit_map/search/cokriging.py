@@ -17,7 +17,6 @@ factorisation.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,8 +40,8 @@ _VAGUENESS = np.array([1.5, 1.5, 1.5, 2.0, 1.0, 1.5])
 _LENGTH, _VAGUE_LENGTH = 0.0, 0.5
 _LEAST, _MOST = -9.0, 5.0
 _FREEDOM = 5.0  # degrees of freedom of the scales of documents
-_EFFORT = 3e6  # multiplications per step of the fit
-_STEPS = 25
+_EFFORT = 1e6  # multiplications per step of the fit
+_STEPS = 10
 _CHUNK = 2e6  # numbers held at once
 
 
@@ -68,10 +67,11 @@ def krige(place: FloatArray, places: FloatArray, Y: FloatArray) -> Kriged:
     Z = np.where(asked, Y, 0.0) / scale
     U = np.vstack([places, place]) - 0.5
     theta = _start(U.shape[1])
+    groups, few = grouped(Z, asked), _representatives(asked)
     for _ in range(2):
-        level = _Level(U, theta, Z, asked)
-        theta = _climb(U[:-1], theta, np.where(asked, Z - level.at_merges, 0.0), asked)
-    return _Level(U, theta, Z, asked).krige(scale)
+        own = Z - Level(U, theta, groups).at_merges
+        theta = _climb(U[:-1], theta, grouped(own[:, few], asked[:, few]))
+    return Level(U, theta, groups).krige(scale, Y.shape[1])
 
 
 def _spread(Y: FloatArray) -> float:
@@ -89,120 +89,135 @@ def _rows(U: FloatArray) -> Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pattern:
-    """Documents asked at as many merges, and the inverse covariances there."""
+class Group:
+    """Documents that were asked at as many merges."""
 
     documents: IntArray  # (g,)
-    merges: IntArray  # (p, n) for each distinct choice of merges
+    merges: IntArray  # (p, n) each choice of merges
     which: IntArray  # (g,) the choice of each document
-    inverses: FloatArray  # (p, n, n)
-    log_determinants: FloatArray  # (p,)
+    values: FloatArray  # (g, n)
 
-    def values(self, Z: FloatArray) -> FloatArray:
-        """Take what these documents said; (g, n)."""
-        return Z[self.merges[self.which], self.documents[:, None]]
+    @property
+    def own(self) -> IntArray:
+        """Give the merges of each document; (g, n)."""
+        return self.merges[self.which]
+
+
+class _Solver:
+    """A group with the inverse covariances of its choices."""
+
+    def __init__(self, group: Group, whole: FloatArray):
+        self.group = group
+        parts = whole[group.merges[:, :, None], group.merges[:, None, :]]
+        roots = np.linalg.cholesky(parts)
+        self.logs = 2 * np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)  # (p,)
+        self.inverses = np.asarray(np.linalg.inv(parts), np.float64)  # (p, n, n)
 
     def solve(self, values: FloatArray) -> FloatArray:
-        """Multiply (g, n) values of each document by its inverse; (g, n)."""
+        """Multiply values (g, n) of each document by its inverse; (g, n)."""
         if len(self.inverses) == 1:
             return np.asarray(values @ self.inverses[0])
-        return np.asarray(
-            np.einsum("gij,gj->gi", self.inverses[self.which], values, optimize=True)
-        )
+        inverses = self.inverses[self.group.which]
+        return np.asarray((inverses @ values[:, :, None])[:, :, 0])
+
+    def add_inverses(self, total: FloatArray, weights: FloatArray) -> None:
+        """Add up the inverses, weighted by document (g,), at their merges in total."""
+        group = self.group
+        heavy = np.bincount(group.which, weights, len(group.merges))
+        _add(total, group.merges, heavy[:, None, None] * self.inverses)
 
 
-def _patterns(whole: FloatArray, asked: BoolArray) -> Iterator[_Pattern]:
-    """Group documents (M, D) that were asked at the same merges, or at as many."""
-    choices, which = np.unique(asked.T, axis=0, return_inverse=True)
-    which, counts = which.reshape(-1), choices.sum(axis=1)
+def _add(total: FloatArray, merges: IntArray, parts: FloatArray) -> None:
+    """Add blocks (p, n, n) to a matrix, where merges (p, n) have their rows."""
+    size = len(total)
+    places = merges[:, :, None] * size + merges[:, None, :]
+    sums = np.bincount(places.ravel(), parts.ravel(), size * size)
+    total += sums.reshape(size, size)
+
+
+def grouped(Z: FloatArray, asked: BoolArray) -> list[Group]:
+    """Group documents (M, D) by the merges they were asked at, and by their number."""
+    packed = np.ascontiguousarray(np.packbits(asked, axis=0).T)
+    keys = packed.view(f"V{packed.shape[1]}").ravel()
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    choices = asked[:, first].T
+    counts, found = choices.sum(axis=1), []
     for n in np.unique(counts[counts > 0]):
         chosen = np.flatnonzero(counts == n)
         size = max(int(_CHUNK // n**2), 1)
-        for first in range(0, len(chosen), size):
-            part = chosen[first : first + size]
+        for start in range(0, len(chosen), size):
+            part = chosen[start : start + size]
             merges = np.nonzero(choices[part])[1].reshape(-1, n)
-            documents = np.flatnonzero(np.isin(which, part))
-            own = np.searchsorted(part, which[documents])
-            inverses, logs = _inverses(whole, merges)
-            yield _Pattern(documents, merges, own, inverses, logs)
+            place = np.full(len(choices), -1)
+            place[part] = np.arange(len(part))
+            documents = np.flatnonzero(place[which] >= 0)
+            own = place[which[documents]]
+            values = Z[merges[own], documents[:, None]]
+            found.append(Group(documents, merges, own, values))
+    return found
 
 
-def _inverses(whole: FloatArray, merges: IntArray) -> tuple[FloatArray, FloatArray]:
-    parts = whole[merges[:, :, None], merges[:, None, :]]
-    roots = np.linalg.cholesky(parts)
-    logs = 2 * np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
-    inverses = np.linalg.inv(parts)
-    return (inverses + inverses.transpose(0, 2, 1)) / 2, logs
-
-
-def _weights(pattern: _Pattern, distance: FloatArray) -> FloatArray:
-    """Weigh documents by what their scales are expected to be, 1 on average."""
-    n = pattern.merges.shape[1] - 1  # the constant is free
+def _weights(n: int, distance: FloatArray) -> FloatArray:
+    """Give what the precisions of documents with n values are expected to be."""
+    n -= 1  # the constant is free
     return np.asarray((_FREEDOM + n) / (_FREEDOM - 2 + distance))
 
 
-class _Level:
+class Level:
     """The level at the merges and at the last place of U (M + 1, d), and what follows.
 
     With A the sum over documents of their inverse covariances and K the covariance of
     the level, that of its error is ``(1/K + A)^-1 = K (1 + A K)^-1``.
     """
 
-    def __init__(
-        self, U: FloatArray, theta: FloatArray, Z: FloatArray, asked: BoolArray
-    ):
-        self._theta, self._Z, self._U = theta, Z, U
-        self._M = len(U) - 1
+    def __init__(self, U: FloatArray, theta: FloatArray, groups: list[Group]):
+        self._theta, self._U = theta, U
         self._whole = Covariance(_rows(U[:-1]), theta).whole
-        self._patterns = list(_patterns(self._whole, asked))
+        self._solvers = [_Solver(group, self._whole) for group in groups]
         prior = _smooth_covariance(U, theta)
-        flat = np.zeros(self._M)
+        self._level = np.zeros(len(U))
         for _ in range(2):  # the scales of documents follow from the level
-            A, pull = self._precision(flat)
+            A, pull = self._precision()
             self._error = prior @ np.linalg.inv(np.eye(len(U)) + A @ prior)
             self._level = self._error @ pull
-            flat = self._level[:-1]
 
     @property
     def at_merges(self) -> FloatArray:
         """Give the level at the merges, as a column (M, 1)."""
         return np.asarray(self._level[:-1, None])
 
-    def _precision(self, level: FloatArray) -> tuple[FloatArray, FloatArray]:
-        M = self._M
-        A, pull = np.zeros((M + 1, M + 1)), np.zeros(M + 1)
-        for pattern in self._patterns:
-            values, merges = pattern.values(self._Z), pattern.merges
-            away = values - level[merges[pattern.which]]
-            weights = _weights(pattern, (pattern.solve(away) * away).sum(axis=1))
-            pulls = weights[:, None] * pattern.solve(values)
-            np.add.at(pull, merges[pattern.which], pulls)
-            heavy = np.bincount(pattern.which, weights, len(merges))
-            inner = heavy[:, None, None] * pattern.inverses
-            np.add.at(A, (merges[:, :, None], merges[:, None, :]), inner)
+    def _precision(self) -> tuple[FloatArray, FloatArray]:
+        size = len(self._U)
+        A, pull = np.zeros((size, size)), np.zeros(size)
+        for solver in self._solvers:
+            values, own = solver.group.values, solver.group.own
+            away = values - self._level[own]
+            distance = (solver.solve(away) * away).sum(axis=1)
+            weights = _weights(own.shape[1], distance)
+            pulls = weights[:, None] * solver.solve(values)
+            pull += np.bincount(own.ravel(), pulls.ravel(), size)
+            solver.add_inverses(A, weights)
         return A, pull
 
-    def krige(self, scale: float) -> Kriged:
-        """Foresee at the last place, in units of which the values are 1/scale."""
-        rows, D = _rows(self._U[:-1]), self._Z.shape[1]
+    def krige(self, scale: float, size: int) -> Kriged:
+        """Foresee ``size`` documents at the last place, in units of 1/scale."""
+        rows = _rows(self._U[:-1])
         [link] = covariance_to(rows, self._theta, self._U[-1:])
         prior = float(Covariance(_rows(self._U[-1:]), self._theta).whole[0, 0])
-        mean, variance = np.full(D, np.nan), np.full(D, np.nan)
-        used, count = np.zeros(self._M + 1), 0
-        for pattern in self._patterns:
-            to = link[pattern.merges]  # (p, n)
-            pull = np.einsum("pij,pj->pi", pattern.inverses, to)
-            left = np.maximum(prior - (pull * to).sum(axis=1), 1e-12)
-            away = pattern.values(self._Z) - self._level[pattern.merges[pattern.which]]
-            own = pull[pattern.which]
-            mean[pattern.documents] = (own * away).sum(axis=1) + self._level[-1]
-            distance = (pattern.solve(away) * away).sum(axis=1)
-            variance[pattern.documents] = left[pattern.which] / _weights(
-                pattern, distance
-            )
-            np.add.at(used, pattern.merges[pattern.which], own)
-            count += len(own)
-        used = -used / max(count, 1)
+        mean, variance = np.full(size, np.nan), np.full(size, np.nan)
+        used = np.zeros(len(self._U))
+        for solver in self._solvers:
+            group, own = solver.group, solver.group.own
+            to = link[group.merges]  # (p, n)
+            pull = (solver.inverses @ to[:, :, None])[:, :, 0]
+            left = np.maximum(prior - (pull * to).sum(axis=1), 1e-12)[group.which]
+            pull = pull[group.which]
+            away = group.values - self._level[own]
+            mean[group.documents] = (pull * away).sum(axis=1) + self._level[-1]
+            distance = (solver.solve(away) * away).sum(axis=1)
+            variance[group.documents] = left / _weights(own.shape[1], distance)
+            used -= np.bincount(own.ravel(), pull.ravel(), len(used))
+        used /= max(int(np.isfinite(mean).sum()), 1)
         used[-1] = 1.0
         common = math.sqrt(max(float(used @ self._error @ used), 0.0))
         return Kriged(scale * mean, scale * np.sqrt(variance), scale * common)
@@ -215,13 +230,9 @@ def _smooth_covariance(U: FloatArray, theta: FloatArray) -> FloatArray:
     return np.asarray(terms @ terms.T + process_covariance(U, U, theta))
 
 
-def _climb(
-    U: FloatArray, start: FloatArray, Z: FloatArray, asked: BoolArray
-) -> FloatArray:
-    """Find the most probable theta of documents' own parts, from some of them."""
-    few = _representatives(asked)
-    Z, asked, rows = Z[:, few], asked[:, few], _rows(U)
-    d = U.shape[1]
+def _climb(U: FloatArray, start: FloatArray, groups: list[Group]) -> FloatArray:
+    """Find the most probable theta of documents' own parts."""
+    rows, d = _rows(U), U.shape[1]
     belief = _start(d)
     vagueness = np.concatenate([_VAGUENESS, np.full(d, _VAGUE_LENGTH)])
 
@@ -229,7 +240,7 @@ def _climb(
         covariance = Covariance(rows, theta)
         away = (theta - belief) / vagueness
         try:
-            value, outer = _surprise(covariance.whole, Z, asked)
+            value, outer = _surprise(covariance.whole, groups)
         except np.linalg.LinAlgError:
             return 1e12, np.zeros_like(theta)
         slopes = covariance.slopes(outer) / 2 + away / vagueness
@@ -247,39 +258,27 @@ def _climb(
     return np.asarray(found.x)
 
 
-def _surprise(
-    whole: FloatArray, Z: FloatArray, asked: BoolArray
-) -> tuple[float, FloatArray]:
+def _surprise(whole: FloatArray, groups: list[Group]) -> tuple[float, FloatArray]:
     """Give minus the log likelihood, up to a constant, and twice its slopes."""
     outer, value = np.zeros_like(whole), 0.0
-    for pattern in _patterns(whole, asked):
-        values, merges = pattern.values(Z), pattern.merges
-        pulls = pattern.solve(values)
-        distance = (pulls * values).sum(axis=1)
-        freedom = _FREEDOM + merges.shape[1] - 1
-        value += float(pattern.log_determinants[pattern.which].sum()) / 2
-        value += freedom / 2 * float(np.log1p(distance / (_FREEDOM - 2)).sum())
-        own = merges[pattern.which]
-        weighted = pulls * _weights(pattern, distance)[:, None]
-        counts = np.bincount(pattern.which, minlength=len(merges))
-        inverses = counts[:, None, None] * pattern.inverses
-        np.add.at(outer, (merges[:, :, None], merges[:, None, :]), inverses)
-        np.add.at(
-            outer,
-            (own[:, :, None], own[:, None, :]),
-            -weighted[:, :, None] * pulls[:, None, :],
-        )
+    for group in groups:
+        solver, n = _Solver(group, whole), group.merges.shape[1]
+        pulls = solver.solve(group.values)
+        distance = (pulls * group.values).sum(axis=1)
+        value += float(solver.logs[group.which].sum()) / 2
+        logs = np.log1p(distance / (_FREEDOM - 2))
+        value += (_FREEDOM + n - 1) / 2 * float(logs.sum())
+        solver.add_inverses(outer, np.ones(len(pulls)))
+        weighted = -pulls * _weights(n, distance)[:, None]
+        _add(outer, group.own, weighted[:, :, None] * pulls[:, None, :])
     return value, outer
 
 
 def _representatives(asked: BoolArray) -> IntArray:
     """Take documents from all over the list, as many as there is time for."""
     counts = asked.sum(axis=0)
-    known = np.flatnonzero(counts > 1)
-    if not len(known):
-        return known
+    known = np.flatnonzero(counts)
     golden = (np.arange(len(known)) * 0.6180339887498949) % 1.0
     order = known[np.argsort(golden)]
-    distinct = np.unique(asked[:, order], axis=1).shape[1]
-    cost = counts[order] ** 2.0 * (10 + counts[order] * min(distinct, 99) / 99)
+    cost = (10.0 + counts[order]) ** 3
     return np.sort(order[np.cumsum(cost) <= max(_EFFORT, cost[:8].sum())])

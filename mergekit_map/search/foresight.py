@@ -9,15 +9,16 @@ not, and an answer is right as probably as its margin is positive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import stdtr
 
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.cokriging import krige
 
-_SUREST = 1e-3  # an answer is never right or wrong more surely than this
+_SUREST = 1e-4  # an answer is never right or wrong more surely than this
+_FREEDOM = 5.0  # of the errors of margins: Student's t has their long tails
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,9 @@ class Foresight:
     mean: FloatArray  # (D,)
     deviation: FloatArray  # (D,) standard deviations, without what all have in common
     common: float  # the standard deviation of the error that all have in common
+    answers: bool = False  # values are 0 or 1, and mean how probable 1 is
+    # (D, q) what errors may go along with, of mean 0 and variance 1.
+    features: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
@@ -62,12 +66,19 @@ def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
     kriged = krige(place, np.array([seen.place for seen in earlier]), Y)
     mean, deviation = _complete(kriged.mean, kriged.deviation)
     if not answers:
-        return Foresight(mean, deviation, kriged.level)
-    if margins:
-        right = ndtr(mean / np.maximum(np.hypot(deviation, kriged.level), 1e-300))
-    else:
-        right = mean
-    return _of_answers(right, kriged.level if not margins else None)
+        features = _standardised(mean, mean - _before(Y, mean))
+        return Foresight(mean, deviation, kriged.level, features=features)
+    width = np.hypot(deviation, kriged.level) * np.sqrt(1 - 2 / _FREEDOM)
+
+    def right(level: float) -> FloatArray:
+        if not margins:
+            return np.clip(mean + level, _SUREST, 1 - _SUREST)
+        far: FloatArray = (mean + level) / np.maximum(width, 1e-300)
+        return np.asarray(np.clip(stdtr(_FREEDOM, far), _SUREST, 1 - _SUREST))
+
+    common = float((right(kriged.level) - right(-kriged.level)).mean()) / 2
+    share = right(0.0)
+    return Foresight(share, np.sqrt(share * (1 - share)), common, answers=True)
 
 
 def _complete(mean: FloatArray, deviation: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -80,9 +91,16 @@ def _complete(mean: FloatArray, deviation: FloatArray) -> tuple[FloatArray, Floa
     )
 
 
-def _of_answers(right: FloatArray, common: float | None) -> Foresight:
-    right = np.clip(right, _SUREST, 1 - _SUREST)
-    deviation = np.sqrt(right * (1 - right))
-    if common is None:
-        common = float(deviation.mean()) / 2
-    return Foresight(right, deviation, common)
+def _before(Y: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Average what documents said (M, D), NaN where they were not asked; (D,)."""
+    asked = np.isfinite(Y)
+    counts = asked.sum(axis=0)
+    sums = np.where(asked, Y, 0.0).sum(axis=0)
+    return np.where(counts, sums / np.maximum(counts, 1), otherwise)
+
+
+def _standardised(*columns: FloatArray) -> FloatArray:
+    """Give those columns (D,) that are not constant mean 0 and variance 1; (D, q)."""
+    away = [column - column.mean() for column in columns]
+    kept = [x / x.std() for x in away if x.std() > 1e-9 * np.abs(columns[0]).max()]
+    return np.array(kept).T if kept else np.zeros((len(columns[0]), 0))

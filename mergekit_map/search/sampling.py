@@ -26,12 +26,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import stdtrit
 
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.foresight import Foresight
 
 UNIFORM = 0.25  # of the documents asked, these are chosen whatever is foreseen
-_BELIEVED = 4.0  # documents that the foreseen errors count as, as regards their scale
+# Degrees of freedom that foreseen errors count as: of losses, of answers.
+_OF_LOSSES, _OF_ANSWERS = 8.0, 12.0
+_TILT = 0.5  # how much of an error may go along with a feature
+_KURTOSIS = 6.0  # of errors of losses
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,15 @@ class PartValue:
     stderr: float  # of the choice of documents; 0 where all were asked
     spread: float  # as a mean of D documents that are draws themselves
     asked: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """How far predictions are expected to be off."""
+
+    sigma: FloatArray  # (D,) standard deviations
+    fourth: FloatArray  # (D,) fourth moments
+    believed: float  # degrees of freedom that these are known with
 
 
 def chances(
@@ -113,15 +126,17 @@ def estimate(
     pi, sigma = chances[ids], _errors(foresight)
     off = values - foresight.mean[ids]
     # Nothing may depend on who was asked but through the others.
-    common = max(foresight.common, 1e-3 * float(sigma.min()))
-    shift, others = _shifts(off, sigma[ids], common)
-    predicted = foresight.mean + shift
-    predicted[ids] = foresight.mean[ids] + others
-    left = values - predicted[ids]
+    X, prior = _covariates(foresight, sigma)
+    terms, left, known = _regression(off, X[ids], sigma[ids], prior)
+    predicted = foresight.mean + X @ terms
+    predicted[ids] = values - left
     value = float(w @ predicted + (w[ids] / pi) @ left)
-    scale = _scale(left, sigma[ids])
-    stderr = _stderr(w, chances, ids, left, scale * sigma)
-    spread = _spread(w, chances, ids, values, predicted, scale * sigma)
+    # What is foreseen of an error is without what all have in common.
+    sigma = np.sqrt(sigma**2 + known[0, 0])
+    believed = _OF_ANSWERS if foresight.answers else _OF_LOSSES
+    errors = _Errors(sigma, _fourth(sigma, foresight), believed)
+    stderr = _stderr(w, chances, ids, left, errors)
+    spread = _spread(w, chances, ids, values - value, predicted - value, sigma)
     if exponential:
         value = math.exp(value)
         stderr, spread = stderr * value, spread * value
@@ -143,39 +158,82 @@ def wanted_count(foresight: Foresight, weights: FloatArray, target: float) -> fl
 
 
 def _errors(foresight: Foresight) -> FloatArray:
-    """Give the foreseen errors, above 0."""
+    """Give the foreseen errors; none is so small that others do not count at all."""
     sigma = foresight.deviation
     most = float(sigma.max(initial=0.0))
-    return np.maximum(sigma, 1e-6 * most if most > 0 else 1.0)
+    return np.maximum(sigma, 1e-3 * most if most > 0 else 1.0)
 
 
-def _shifts(
-    off: FloatArray, sigma: FloatArray, common: float
-) -> tuple[float, FloatArray]:
-    """Find by how much all are off, from all that were asked and from all but one.
+def _covariates(
+    foresight: Foresight, sigma: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Give what errors are regressed on (D, q), and how large terms may be (q,)."""
+    D = len(sigma)
+    features = foresight.features if len(foresight.features) else np.zeros((D, 0))
+    common = max(foresight.common, 1e-3 * float(sigma.min()))
+    tilt = _TILT * float(np.sqrt((sigma**2).mean()))
+    prior = np.concatenate([[common], np.full(features.shape[1], tilt)])
+    return np.hstack([np.ones((D, 1)), features]), prior
 
-    A weighted mean, drawn to 0 as far as a shift was not expected.
+
+def _regression(
+    off: FloatArray, X: FloatArray, sigma: FloatArray, prior: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Regress errors on covariates, drawn to 0 as far as they were expected there.
+
+    Returns:
+        The terms (q,) from all documents; what is left of each error (n,) with terms
+        from all others; the covariance of the terms.
     """
-    precision = 1 / sigma**2
-    total, pull = float(precision.sum()) + 1 / common**2, float(precision @ off)
-    return pull / total, (pull - precision * off) / (total - precision)
+    Z, vague = X / sigma[:, None], np.diag(1 / prior**2)
+    products, pulls = Z[:, :, None] * Z[:, None, :], Z * (off / sigma)[:, None]
+    known = np.asarray(np.linalg.inv(vague + products.sum(axis=0)), np.float64)
+    of_others = np.linalg.solve(vague + _others(products), _others(pulls)[:, :, None])
+    left = off - (X * of_others[:, :, 0]).sum(axis=1)
+    return known @ pulls.sum(axis=0), np.asarray(left), known
 
 
-def _scale(left: FloatArray, sigma: FloatArray) -> float:
-    """Find how many times larger the errors are than foreseen."""
-    seen = float(((left / sigma) ** 2).sum())
-    return math.sqrt((_BELIEVED + seen) / (_BELIEVED + len(left)))
+def _others(parts: FloatArray) -> FloatArray:
+    """Add up all parts (n, ...) but one, for each; never as a difference of sums."""
+    none = np.zeros_like(parts[:1])
+    before = np.concatenate([none, parts[:-1]]).cumsum(axis=0)
+    after = np.concatenate([none, parts[:0:-1]]).cumsum(axis=0)[::-1]
+    return np.asarray((before + after)[: len(parts)])
+
+
+def _fourth(sigma: FloatArray, foresight: Foresight) -> FloatArray:
+    """Give the foreseen fourth moments of errors; (D,)."""
+    if not foresight.answers:
+        return np.asarray(_KURTOSIS * sigma**4)
+    p = foresight.mean
+    return np.asarray(p * (1 - p) ** 4 + (1 - p) * p**4 + sigma**4)
 
 
 def _stderr(
-    w: FloatArray, pi: FloatArray, ids: IntArray, left: FloatArray, sigma: FloatArray
+    w: FloatArray,
+    pi: FloatArray,
+    ids: IntArray,
+    left: FloatArray,
+    errors: _Errors,
 ) -> float:
-    """Join what the documents asked say of the variance with what was foreseen."""
-    own = (1 - pi[ids]) * (w[ids] * left / pi[ids]) ** 2
-    foreseen = (1 / pi - 1) * (w * sigma) ** 2
-    n = len(ids)
-    share = n / (n + _BELIEVED)
-    return math.sqrt(share * float(own.sum()) + (1 - share) * float(foreseen.sum()))
+    """Join what the documents asked say of the variance with what was foreseen.
+
+    The variance that was foreseen, times how much larger the squares of errors are than
+    foreseen: as seen, if the sum of squares had many degrees of freedom, else 1. Then
+    as much larger as Student's t is than a normal, at 95 %.
+    """
+    each = (1 - pi) / pi * w**2
+    foreseen = each * errors.sigma**2
+    total = float(foreseen.sum())
+    if total <= 0:
+        return 0.0
+    noise = float((each**2 / pi * errors.fourth - foreseen**2).sum())
+    freedom = 2 * total**2 / max(noise, 1e-12 * total**2)
+    believed = errors.believed / freedom * total
+    seen = float((each[ids] / pi[ids] * left**2).sum())
+    expected = float((foreseen[ids] / pi[ids]).sum())
+    variance = total * (believed + seen) / (believed + expected)
+    return math.sqrt(variance) * float(stdtrit(errors.believed + freedom, 0.975)) / 1.96
 
 
 def _spread(
@@ -186,14 +244,16 @@ def _spread(
     predicted: FloatArray,
     sigma: FloatArray,
 ) -> float:
-    """Estimate the standard error of the ratio if documents are draws themselves."""
+    """Estimate the standard error of the ratio if documents are draws themselves.
+
+    From what documents said (n,) and were predicted (D,) to say, less the ratio.
+    """
     D = len(w)
     if D < 2:
         return 0.0
-    center = float(w @ predicted)
-    squares = (w * (predicted - center)) ** 2 + (w * sigma) ** 2
+    squares = w**2 * (predicted**2 + sigma**2)
     foreseen = float(squares.sum())
-    seen = (w[ids] * (values - center)) ** 2
+    seen = (w[ids] * values) ** 2
     total = foreseen + float(((seen - squares[ids]) / pi[ids]).sum())
     least = float(seen.sum())
     return math.sqrt(max(total, least) * D / (D - 1))

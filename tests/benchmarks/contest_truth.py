@@ -89,12 +89,16 @@ class Truth:
 
     def items(self, X: Array) -> Array:
         """Give what the metric is a mean of, (k, m, b): block losses, rights as 1."""
-        items = self._items(self._unit(X)).reshape(len(X), *self._shape)
+        items = self.scores(X)
         return items if self.metric is LOSS else _right(items)
+
+    def scores(self, X: Array) -> Array:
+        """Give losses (k, m, b), or log-likelihoods of answers (k, m, b, answers)."""
+        return np.asarray(self._items(self._unit(X)).reshape(len(X), *self._shape))
 
     def margins(self, X: Array) -> Array:
         """Give how far the right answers are ahead of the others, (k, m, b)."""
-        answers = self._items(self._unit(X)).reshape(len(X), *self._shape)
+        answers = self.scores(X)
         return np.asarray(answers[..., 0] - answers[..., 1:].max(axis=-1))
 
     def predict(self, X: Array) -> Array:
