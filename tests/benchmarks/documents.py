@@ -34,11 +34,13 @@ import numpy as np
 from contest import study_of
 from contest_table import Reference, markdown
 from contest_truth import DOCUMENTS, LOSS, Array, Truth, scene
+from documents_rivals import Rivals
 
 from mergekit_map import Measurement
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.measurement import Answers, Part
 from mergekit_map.results.log import open_log
+from mergekit_map.search.foresight import Foresight
 from mergekit_map.search.sampling import PartValue
 from mergekit_map.study import measuring
 from mergekit_map.study.parts import Drawing, History
@@ -60,7 +62,7 @@ class Documents:
         self, coefficients: Mapping[str, float], task: str, part: Part | None = None
     ) -> Measurement:
         """Measure as a task does."""
-        values, margins = self._all(tuple(self._study.vector(coefficients)))
+        values, margins = self.all(tuple(self._study.vector(coefficients)))
         column = self._truth.names.index(task)
         ids = range(values.shape[1]) if part is None else part.ids
         said = values[column, list(ids)]
@@ -82,7 +84,8 @@ class Documents:
         return self._kept.get((tuple(self._study.vector(coefficients)), task))
 
     @functools.lru_cache(maxsize=4)  # noqa: B019
-    def _all(self, merge: tuple[float, ...]) -> tuple[Array, Array | None]:
+    def all(self, merge: tuple[float, ...]) -> tuple[Array, Array | None]:
+        """Give values, and margins of answers, of a merge: (m, b)."""
         values = self._truth.items(np.array([merge]))[0]
         if self._truth.metric is LOSS:
             return values, None
@@ -122,14 +125,71 @@ def plain_subset(
     return Subset(part, chances, foresight, np.ones(size))
 
 
-RIVALS: dict[str, Callable[..., Drawing | None]] = {"subset": plain_subset}
+@dataclass(frozen=True, eq=False)
+class Guess(Drawing):
+    """What a rival says, which has no standard error."""
+
+    value: float
+
+    def estimate(self, answers: Answers) -> PartValue:
+        """Take the rival's word."""
+        spread = float(np.std(answers.values)) / np.sqrt(len(self.weights))
+        return PartValue(self.value, 0.0, spread, len(answers.ids))
+
+
+def of_rival(name: str) -> Callable[..., Drawing | None]:
+    """Draw and estimate as a rival of ``documents_rivals.py`` does.
+
+    Its documents are the same for all merges, as in the papers.
+    """
+
+    def draw(
+        history: History, coefficients: Mapping[str, float], *, doubled: bool = False
+    ) -> Drawing | None:
+        rows = [a.values for e, a in history.known if e.role == "anchor"]
+        if not rows:
+            return None
+        study, (values, _) = history.study, _truth_of(history.study, coefficients)
+        size, binary = values.shape[1], study.tasks[history.task].higher_is_better
+        n = int(history.study.documents[history.task]) * (1 + doubled)
+        merge = values[[[*study.tasks].index(history.task)]]
+        rivals = _fitted(tuple(rows), len(study.bounds) + 1, binary)
+        [value] = rivals.estimates(merge, n, np.random.default_rng(0))[name]
+        part = Part(tuple(range(n)), (n / size,) * n, n)
+        foresight = Foresight(np.zeros(size), np.ones(size), 1.0)
+        return Guess(part, np.full(size, n / size), foresight, np.ones(size), value)
+
+    return draw
+
+
+@functools.lru_cache(maxsize=8)
+def _fitted(rows: tuple[tuple[float, ...], ...], parents: int, binary: bool) -> Rivals:
+    return Rivals.fit(np.array(rows), parents, binary)
+
+
+RIVALS: dict[str, Callable[..., Drawing | None]] = {
+    "subset": plain_subset,
+    **{
+        name: of_rival(name)
+        for name in ("anchor points, values", "p-IRT", "gp-IRT", "mp-IRT", "gmp-IRT")
+    },
+}
+_EVALUATORS: list[Documents] = []
+
+
+def _truth_of(
+    study: Study, coefficients: Mapping[str, float]
+) -> tuple[Array, Array | None]:
+    return _EVALUATORS[-1].all(tuple(study.vector(coefficients)))
 
 
 @contextlib.contextmanager
-def _drawn_by(method: str) -> Iterator[None]:
+def _drawn_by(method: str, evaluate: Documents) -> Iterator[None]:
     before = measuring.draw_part
     measuring.draw_part = RIVALS.get(method, before)
+    _EVALUATORS.append(evaluate)
     yield
+    _EVALUATORS.pop()
     measuring.draw_part = before
 
 
@@ -147,7 +207,7 @@ def search(
     with (
         tempfile.TemporaryDirectory() as folder,
         open_log(Path(folder) / "log") as log,
-        _drawn_by(method),
+        _drawn_by(method, evaluate),
     ):
         result = run_study(study, evaluate, log, lambda _: None)
         lines = list(log)
