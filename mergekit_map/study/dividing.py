@@ -44,7 +44,11 @@ def best_spent(
     """
     parts = [e for e in known if not (e.whole or e.failed)]
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
-    merges = by_merge(e for e in parts if e.key[0] in asked)
+    merges = by_merge(
+        e
+        for e in parts
+        if e.key[0] in asked and study.contains(study.vectors([e.coefficients])).all()
+    )
     if not merges or not planned:
         return planned
     units = dict(zip(study.tasks, width, strict=True))
