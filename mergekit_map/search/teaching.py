@@ -1,6 +1,6 @@
-"""How much a further measurement would teach of a front, before it is made.
+"""How much further measurements would teach of a front, before they are made.
 
-Notation: ``k`` merges of a front, all coefficients scaled as the process has them.
+Notation: ``k`` merges of a front, ``c`` merges that may be measured.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from mergekit_map.search.surrogate import Surrogate
 
 
 def taught(
-    surrogate: Surrogate, front: FloatArray, x: FloatArray, stderr: float
-) -> float:
-    """Give by how much the variance of predictions falls, on average over a front.
+    surrogate: Surrogate, front: FloatArray, X: FloatArray, stderr: FloatArray
+) -> FloatArray:
+    """Give by how much each merge, if measured, lowers the variance over a front; (c,).
 
-    In the metric's units, squared. Where the metric is as the most probable process
-    has it, what is measured does not matter, only where (Rasmussen and Williams 2006,
-    equation 2.26). 0 where a surrogate has no process.
+    In the metric's units, squared, on average over the front. Where the metric is as
+    the most probable process has it, what is measured does not matter, only where
+    (Rasmussen and Williams 2006, equation 2.26). 0 where a surrogate has no process.
 
     Args:
         surrogate: Fitted to what is known.
         front: (k, d) merges.
-        x: (d,) the merge to measure.
-        stderr: Of that measurement, in the metric's units.
+        X: (c, d) the merges that may be measured, each alone.
+        stderr: (c,) of these measurements, in the metric's units.
     """
-    process = surrogate.process
+    process, link = surrogate.process, surrogate.link
     if process is None:
-        return 0.0
-    X = scaled(np.vstack([x, front]), surrogate.bounds)
-    shared = process.covariance(X[1:], X[:1])[:, 0]
-    own = float(process.covariance(X[:1], X[:1])[0, 0])
-    slopes = surrogate.link.derivative(process.weights @ process.predict(X)[0])
-    noise = (stderr / max(float(slopes[0]), 1e-12)) ** 2 + process.noise_of_new()
-    gained = (slopes[1:] * shared) ** 2 / (own + noise)
-    return float(gained.mean())
+        return np.zeros(len(X))
+    U, V = scaled(X, surrogate.bounds), scaled(front, surrogate.bounds)
+    own, shared = process.covariance(U, U).diagonal(), process.covariance(V, U)
+    # The link is straight enough around what is predicted.
+    at, over = (link.derivative(link.invert(surrogate.predict(W))) for W in (X, front))
+    noise = (stderr / at) ** 2 + process.noise_of_new()
+    gained = (over[:, None] * shared) ** 2 / (own + noise)
+    return np.asarray(gained.mean(axis=0))

@@ -5,6 +5,7 @@ Notation: ``k`` merges of a front, ``m`` tasks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from mergekit_map.study.study import Candidate, Study
 
 # What a new merge may teach beside the front as it is predicted is not counted.
 _CLEARLY = 2.0
+_LEAST_SECONDS = 1e-9
 
 
 def best_spent(
@@ -51,27 +53,21 @@ def best_spent(
     )
     if not merges or not planned:
         return planned
-    units = dict(zip(study.tasks, width, strict=True))
-    rates = {task: _seconds_per_document(known, task) for task in study.tasks}
-
-    def worth(merge: Mapping[str, float], measured: Sequence[Evaluation]) -> float:
-        """Say what is learnt per second if it is measured as these were."""
-        x, gained, seconds = study.vector(merge), 0.0, 0.0
-        for e in measured:
-            fall = taught(surrogates[e.task], front, x, e.stderr or 0.0)
-            gained += fall / float(units[e.task]) ** 2
-            seconds += rates[e.task] * e.n
-        return gained / seconds if seconds else 0.0
-
-    again = {
-        key: worth(dict(key), [e for e in found.values() if e.stderr])
-        for key, found in merges.items()
-    }
-    best = max(again, key=lambda key: again[key])
-    _, new = planned[0]
-    if again[best] <= _CLEARLY * worth(new, _typical(study, known, parts)):
-        return planned
-    return [("refinement", next(iter(merges[best].values())).coefficients)]
+    options = [(next(iter(of.values())).coefficients, of) for of in merges.values()]
+    options.append((planned[0][1], _typical(study, known, parts)))
+    X = study.vectors(merge for merge, _ in options)
+    gained, seconds = np.zeros((2, len(options)))
+    for task, unit in zip(study.tasks, width, strict=True):
+        measured = [found.get(task) for _, found in options]
+        stderr = np.array([_error_of_part(e) for e in measured])
+        gained += taught(surrogates[task], front, X, stderr) / unit**2
+        rate = _seconds_per_document(known, task)
+        seconds += rate * np.array([0 if e is None else e.n for e in measured])
+    *again, new = gained / np.maximum(seconds, _LEAST_SECONDS)
+    best = int(np.argmax(again))
+    return (
+        [("refinement", options[best][0])] if again[best] > _CLEARLY * new else planned
+    )
 
 
 def times_asked(
@@ -91,14 +87,22 @@ def _seconds_per_document(known: Sequence[Evaluation], task: str) -> float:
     return float(2.0 ** np.round(np.log2(np.median(rates)))) if rates else 1.0
 
 
+def _error_of_part(measured: Evaluation | None) -> float:
+    """Give the error that a part has for not being all; infinite for no measurement."""
+    if measured is None:
+        return math.inf
+    return 0.0 if measured.whole else measured.stderr or 0.0
+
+
 def _typical(
     study: Study, known: Sequence[Evaluation], parts: Sequence[Evaluation]
-) -> list[Evaluation]:
+) -> dict[str, Evaluation]:
     """Take, for each task, the measurement of median error, of parts if there are."""
-    typical = []
+    typical = {}
     for task in study.tasks:
         found = [e for e in parts if e.task == task]
         found = found or [e for e in known if e.task == task and not e.failed]
-        ordered = sorted(found, key=lambda e: e.stderr or 0.0)
-        typical += ordered[len(ordered) // 2 : len(ordered) // 2 + 1]
+        ordered = sorted(found, key=_error_of_part)
+        if ordered:
+            typical[task] = ordered[len(ordered) // 2]
     return typical
