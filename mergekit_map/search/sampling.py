@@ -125,7 +125,6 @@ def estimate(
     w = weights / weights.sum()
     pi, sigma = chances[ids], _errors(foresight)
     off = values - foresight.mean[ids]
-    # Nothing may depend on who was asked but through the others.
     X, prior = _covariates(foresight, sigma)
     terms, left, known = _regression(off, X[ids], sigma[ids], prior)
     predicted = foresight.mean + X @ terms
@@ -158,10 +157,12 @@ def wanted_count(foresight: Foresight, weights: FloatArray, target: float) -> fl
 
 
 def _errors(foresight: Foresight) -> FloatArray:
-    """Give the foreseen errors; none is so small that others do not count at all."""
-    sigma = foresight.deviation
-    most = float(sigma.max(initial=0.0))
-    return np.maximum(sigma, 1e-3 * most if most > 0 else 1.0)
+    """Give the foreseen errors; none is so small that others do not count at all.
+
+    Where no error is foreseen at all, it is one of rounding.
+    """
+    sigma, size = foresight.deviation, float(np.abs(foresight.mean).max())
+    return np.maximum(sigma, max(1e-3 * float(sigma.max()), 1e-9 * size, 1e-30))
 
 
 def _covariates(

@@ -207,7 +207,7 @@ def main() -> None:
 
 _HEAD = """# Metrics from a part of the documents
 
-Made by `tests/benchmarks/documents_unbiased.py`: 200 rows of 10 merges each, after
+`python tests/benchmarks/documents_unbiased.py FOLDER`: 200 rows of 10 merges, after
 anchors on all documents. *Covered* is how often the truth is within 1.96 standard
 errors; *error* the root mean square; *worth* how many times the documents a plain
 subset, or one with a regression on the anchors, would take for the same error.

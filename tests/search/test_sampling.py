@@ -172,6 +172,18 @@ def test_documents_that_say_what_was_foreseen_leave_no_error() -> None:
     found = estimate(np.arange(5), np.full(5, 3.0), pi, foreseen, np.ones(20))
 
     assert found.value == pytest.approx(3.0, abs=1e-12)
+    assert found.stderr < 1e-8
+    assert wanted_count(foreseen, np.ones(20), 1e-3) < 1
+
+
+def test_an_error_where_none_was_foreseen_is_not_hidden() -> None:
+    foreseen = Foresight(np.full(40, 3.0), np.zeros(40), 0.0)
+    values, pi = np.tile([1.0, 5.0], 20), np.full(40, 0.25)
+
+    found = estimate(np.arange(10), values[:10], pi, foreseen, np.ones(40))
+
+    # As a difference of ten from what was foreseen: 2 * sqrt(10 * 0.75) / 0.25 / 40.
+    assert found.stderr == pytest.approx(0.55, rel=0.5)
 
 
 @pytest.mark.parametrize("count", [0.01, 1, 10, 49])
