@@ -31,7 +31,7 @@ from scipy.special import stdtrit
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.foresight import Foresight
 
-UNIFORM = 0.25  # of the documents asked, these are chosen whatever is foreseen
+UNIFORM = 0.15  # of the documents asked, these are chosen whatever is foreseen
 # Degrees of freedom that foreseen errors count as: of losses, of answers.
 _OF_LOSSES, _OF_ANSWERS = 8.0, 12.0
 _TILT = 0.5  # how much of an error may go along with a feature
@@ -63,7 +63,6 @@ def chances(
     foresight: Foresight,
     *,
     uniform: float = UNIFORM,
-    at_least: FloatArray | None = None,
 ) -> FloatArray:
     """Give each document a chance to be asked, such that about ``count`` are; (D,).
 
@@ -75,24 +74,29 @@ def chances(
         weights: (D,) positive.
         foresight: Of this merge, from other merges.
         uniform: How much of it is the same for all, above 0 and up to 1.
-        at_least: (D,) the chances at which documents of this merge were asked before.
     """
     D = len(weights)
-    low = np.zeros(D) if at_least is None else np.asarray(at_least)
     if count >= D:
         return np.ones(D)
     needed = weights * foresight.deviation
     total = float(needed.sum())
     part = needed / total if total > 0 else np.full(D, 1 / D)
     shares = uniform / D + (1 - uniform) * part
-    if low.sum() >= count:
-        return low
 
     def excess(factor: float) -> float:
-        return float(np.clip(factor * shares, low, 1.0).sum()) - count
+        return float(np.minimum(factor * shares, 1.0).sum()) - count
 
     factor = brentq(excess, 0.0, 1 / shares.min(), xtol=1e-12, rtol=1e-14)
-    return np.clip(factor * shares, low, 1.0)
+    return np.minimum(factor * shares, 1.0)
+
+
+def grown(chances: FloatArray, before: FloatArray) -> FloatArray:
+    """Join chances (D,) with those at which documents were asked ``before``; (D,).
+
+    Exact for all that are asked now: a document that was not asked before, 0 there, is
+    asked now if its new chance is the larger one, and else it is not asked again.
+    """
+    return np.maximum(chances, before)
 
 
 def drawn(chances: FloatArray, u: FloatArray) -> IntArray:

@@ -25,6 +25,7 @@ from mergekit_map.search.sampling import (
     chances,
     drawn,
     estimate,
+    grown,
     wanted_count,
 )
 from mergekit_map.study.study import Evaluator, Study
@@ -135,7 +136,7 @@ def draw_part(
                 count = 2 * answers.expected
     if count > _MOST * len(weights):
         return None
-    pi = chances(count, weights, foresight, at_least=before)
+    pi = grown(chances(count, weights, foresight), before)
     study = history.study
     identity = [study.search.seed, study.definitions[history.task], key]
     rng = np.random.default_rng(int(digest(identity), 16))

@@ -14,6 +14,7 @@ from mergekit_map.search.sampling import (
     chances,
     drawn,
     estimate,
+    grown,
     wanted_count,
 )
 from mergekit_map.tasks.standard_error import ratio_standard_error
@@ -212,15 +213,16 @@ def test_from_as_many_as_there_are_all_are_asked() -> None:
 
 def test_growing_asks_the_same_again_and_some_more() -> None:
     u = np.random.default_rng(5).uniform(size=200)
-    weights, first = np.ones(200), foresight(200, 1)
-    few = chances(20, weights, first)
+    few, many = (chances(n, np.ones(200), foresight(200, n)) for n in (20, 60))
+    whole = np.maximum(few, many)  # the chances there are, of which some are forgotten
 
-    more = chances(60, weights, foresight(200, 2), at_least=few)
+    before = np.where(u < few, few, 0.0)
+    more = grown(many, before)
 
-    assert (more >= few).all()
-    assert more.sum() == pytest.approx(60)
-    assert set(drawn(few, u)) < set(drawn(more, u))
-    np.testing.assert_array_equal(chances(10, weights, first, at_least=more), more)
+    ids = drawn(more, u)
+    np.testing.assert_array_equal(ids, drawn(whole, u))
+    np.testing.assert_array_equal(more[ids], whole[ids])
+    assert set(drawn(few, u)) < set(ids)
 
 
 def test_documents_are_asked_as_often_as_their_chances_say() -> None:
