@@ -81,7 +81,7 @@ def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
 
 
 def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:
-    seen = {e.key: e.reading for e in evaluations if not e.failed}
+    seen = {e.key: e.reading for e in evaluations if e.whole and not e.failed}
 
     def measured(point: Merge) -> Readings:
         return {

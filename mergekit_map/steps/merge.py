@@ -133,7 +133,10 @@ def _searched_tasks(
     here = {
         e.task
         for e in matching(study, log)
-        if e.key[0] == merge_key(merge) and e.error is None and e.role != "imported"
+        if e.key[0] == merge_key(merge)
+        and e.error is None
+        and e.whole
+        and e.role != "imported"
     }
     return [task for task in study.tasks if task in here]
 
