@@ -9,6 +9,9 @@ import pytest
 from nested_runs import invoke, write
 
 from mergekit_map.cli import main
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import read_log
+from mergekit_map.results.records import read_record
 
 
 def test_a_run_is_finished_when_all_of_it_is_there(
@@ -68,3 +71,49 @@ def test_a_search_of_too_few_merges_is_warned_of_before_it_starts(
     assert result.exit_code == 0, result.output
     warning = "only 3 merges will be measured for 1 coefficient: below 4 a front"
     assert 0 < result.output.index(warning) < result.output.index("0/4 anchor")
+
+
+_IN_PART = """
+def one(model, tokenizer, documents):
+    level = 100 * model.lm_head.weight.float().mean().item()
+    ids = range(60) if documents is None else documents
+    with open("asked.txt", "a") as file:
+        file.write(f"{len(ids)}\\n")
+    return [level + (i % 7) / 7 + level * (i % 11) / 11 for i in ids]
+"""
+
+
+def test_a_search_in_part_asks_all_documents_where_it_matters(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(_IN_PART)
+    task = {"python": "mine:one", "direction": "minimize", "documents": 12}
+    write(
+        {
+            "merge_method": "task_arithmetic",
+            "base_model": str(family["base"]),
+            "models": [{"model": str(family[name])} for name in "ab"],
+            "map": {"tasks": {"one": task}, "search": {"evaluations": 8}},
+        }
+    )
+    invoke("search", "config.yml", "run")
+
+    lines = [*read_log(Path("run/evaluations.jsonl"))]
+    parts = [e for e in lines if e.documents is not None]
+    assert {e.role for e in lines if e.documents is None} <= {"anchor", "front"}
+    assert {e.role for e in parts} >= {"design"}
+    asked = Path("asked.txt").read_text().split()
+    assert sum(map(int, asked)) <= sum(e.n for e in lines)
+    for e in parts:
+        assert e.of == 60
+        assert e.n == len(e.documents or ()) < 60
+    front = read_record(Path("run/front.json"), Front, "front")
+    assert front.chosen.is_measured("one")
+    assert all(merge.estimated for merge in front.merges)
+    before = Path("run/front.json").read_bytes()
+
+    invoke("search", "config.yml", "run")
+
+    assert Path("asked.txt").read_text().split() == asked
+    assert Path("run/front.json").read_bytes() == before
