@@ -14,6 +14,15 @@ NO_SINGLE_MODEL = frozenset({BASE, SOUP})
 
 
 @dataclass(frozen=True)
+class Part:
+    """Documents to measure, drawn from all that a task has."""
+
+    ids: tuple[int, ...]  # (n,) counted from 0, rising
+    probabilities: tuple[float, ...]  # (n,) how probable it was that each is drawn
+    expected: float  # how many are drawn on average
+
+
+@dataclass(frozen=True)
 class Answers:
     """What single documents say of a model.
 
@@ -30,15 +39,7 @@ class Answers:
     # (n,) how probable it was that each would be drawn; None: all were asked.
     probabilities: tuple[float, ...] | None = None
     expected: float | None = None  # how many are drawn on average
-
-
-@dataclass(frozen=True)
-class Part:
-    """Documents to measure, drawn from all that a task has."""
-
-    ids: tuple[int, ...]  # (n,) counted from 0, rising
-    probabilities: tuple[float, ...]  # (n,) how probable it was that each is drawn
-    expected: float  # how many are drawn on average
+    before: Part | None = None  # what was drawn before more were, or all
 
 
 @dataclass(frozen=True)

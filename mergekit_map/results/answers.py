@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +21,23 @@ from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.samples import read_sample_file, write_samples
 
 _Index = Annotated[int, Field(ge=0)]
-_Size = Annotated[float, Field(allow_inf_nan=False)]
-_Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Such that no square of a sum overflows.
+_Size = Annotated[float, Field(ge=-1e50, le=1e50)]
+_Weight = Annotated[float, Field(ge=1e-50, le=1e50)]
 _Probability = Annotated[float, Field(gt=0, le=1)]
+
+
+@validated(frozen=True, config=ConfigDict(strict=True))
+class _Part:
+    """The form of a part in a file."""
+
+    ids: tuple[_Index, ...]
+    probabilities: tuple[_Probability, ...]
+    expected: _Weight
+
+    def value(self) -> Part:
+        """Rebuild the part."""
+        return Part(self.ids, self.probabilities, self.expected)
 
 
 @validated(frozen=True, config=ConfigDict(strict=True))
@@ -37,6 +51,12 @@ class _Answers:
     exponential: bool = False
     probabilities: tuple[_Probability, ...] | None = None
     expected: _Weight | None = None
+    before: _Part | None = None
+
+    def value(self) -> Answers:
+        """Rebuild the answers."""
+        before = None if self.before is None else self.before.value()
+        return Answers(**{**asdict(self), "before": before})
 
 
 _ANSWERS: TypeAdapter[_Answers] = TypeAdapter(_Answers)
@@ -72,10 +92,14 @@ class KeptAnswers:
     ) -> None:
         """Keep what was measured, in place of what was there."""
         definition = self._definitions.get(task, "")
-        write_samples(self._folder / task, coefficients, measurement, definition)
         if measurement.answers is not None:
-            key = evaluation_key(coefficients, task)
-            self._known[key] = Answered(measurement.answers, measurement.samples)
+            earlier = self.read(coefficients, task)
+            before = _drawn_before(earlier, measurement.answers)
+            answers = replace(measurement.answers, before=before)
+            measurement = replace(measurement, answers=answers)
+        write_samples(self._folder / task, coefficients, measurement, definition)
+        # The next one reads what a search that goes on would read.
+        self._known.pop(evaluation_key(coefficients, task), None)
 
 
 def complete(
@@ -118,6 +142,22 @@ def mean_of(answers: Answers) -> float:
     products = zip(answers.weights, answers.values, strict=True)
     mean = math.fsum(w * v for w, v in products) / total if total else math.nan
     return math.exp(mean) if answers.exponential else mean
+
+
+def _drawn_before(earlier: Answered | None, answers: Answers) -> Part | None:
+    """Give the part that answers take the place of.
+
+    The log has no line yet of what is on record if a search was stopped in between, so
+    that the same is asked again: then it is the one before that.
+    """
+    if earlier is None:
+        return None
+    there = earlier.answers
+    if (there.ids, there.probabilities) == (answers.ids, answers.probabilities):
+        return there.before
+    if there.probabilities is None or there.expected is None:
+        return None
+    return Part(there.ids, there.probabilities, there.expected)
 
 
 @dataclass(frozen=True)
@@ -166,4 +206,4 @@ def _read_answers(
     samples = content.get("samples")
     if not whole or not isinstance(samples, list) or len(samples) != len(found.ids):
         return None
-    return Answered(Answers(**asdict(found)), tuple(samples))
+    return Answered(found.value(), tuple(samples))

@@ -54,7 +54,7 @@ class Reading(Frozen):
     """Null where it is unknown."""
     stderr: float | None = Field(ge=0)
     """Null where it is unknown."""
-    documents: int | None = Field(default=None, ge=1)
+    documents: int | None = Field(default=None, ge=0)
     """How many it was measured on; left out for all."""
 
     @model_serializer(mode="wrap")

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -19,8 +20,10 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 from pydantic.dataclasses import dataclass
+from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Reading
@@ -99,6 +102,18 @@ class Evaluation:
     """Which were measured, counted from 0."""
     stderr_of_all: Stderr | None = None
     """Estimate of the standard error that the value on all documents has."""
+
+    @model_validator(mode="after")
+    def _of_documents(self) -> Self:
+        if self.of is None and self.documents is None:
+            return self
+        size, known = self.of or 0, (-1, *(self.documents or ()))
+        rising = all(a < b for a, b in pairwise(known))
+        if self.documents is None or self.n != len(self.documents):
+            raise ValueError(f"of: needs a list of {self.n} documents")
+        if not rising or known[-1] >= size:
+            raise ValueError(f"documents: must rise, and be below {size}")
+        return self
 
     @property
     def key(self) -> Key:

@@ -5,10 +5,15 @@ Notation: ``n`` merges, ``d`` coefficients, ``r`` rows of values and slopes.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from typing_extensions import Self
 
 from mergekit_map.results.records import Frozen
@@ -100,7 +105,7 @@ class ProcessRecord(Frozen):
     noise: tuple[_Variance, ...]
     """Variances of these, in units of those in theta."""
     sampling: tuple[_Variance, ...] = ()
-    """Variances of a choice of documents; none where all were measured."""
+    """Variances of a choice of documents; left out where all were measured."""
     offset: _Size
     """What the values are counted from."""
     scale: float = Field(gt=0, le=1e100)
@@ -129,6 +134,13 @@ class ProcessRecord(Frozen):
         ):
             raise ValueError("slopes and weights are of points and draws")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        keys = set() if self.sampling else {"sampling"}
+        return {key: v for key, v in handler(self).items() if key not in keys}
 
     @classmethod
     def of(cls, process: Process) -> ProcessRecord:

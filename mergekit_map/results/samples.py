@@ -22,7 +22,7 @@ def write_samples(
 
     The ``definition`` is the fingerprint of the task.
     """
-    if measurement.samples:
+    if measurement.samples or measurement.answers is not None:
         content: dict[str, Any] = {
             "coefficients": coefficients,
             "samples": list(measurement.samples),

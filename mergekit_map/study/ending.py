@@ -24,6 +24,7 @@ from mergekit_map.study.fitting import (
 )
 from mergekit_map.study.planning import wanted_evaluations
 from mergekit_map.study.refining import ending_of, n_quiet_rounds, n_spent
+from mergekit_map.study.spending import more_choices
 from mergekit_map.study.study import Candidate, Study, StudyResult
 
 # Predictions that differ by less than this share of a task's range are the same.
@@ -83,7 +84,7 @@ class _End:
     def shown_front(self) -> FloatArray:
         """Find the front, knowing what was measured of it; (k, d)."""
         front = left = predicted_front(self._study, self.surrogates)
-        for _ in range(self._study.search.remeasure - _more_choices(self._study)):
+        for _ in range(self._study.search.remeasure - more_choices(self._study)):
             if len(left):
                 most = self._most_telling(left)
                 self._measure(left[[most]])
@@ -100,7 +101,7 @@ class _End:
         """Choose of a front (k, d), and measure the choice; gives its final rows."""
         study = self._study
         lower = wished(study.select, study.tasks, self._anchors).lower
-        for _ in range(1 + _more_choices(study)):
+        for _ in range(1 + more_choices(study)):
             rows, selected = self._chosen_of(front)
             self._measure(rows[[selected]], whole=True)
             # A merge just within its limits may be outside them once it is fitted.
@@ -149,11 +150,6 @@ def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
     """Take the merge that measured best: of one task, there is nothing else; (1, d)."""
     X, Y = _measured(study, known)
     return np.asarray(X[[np.nanargmax(Y[:, 0])]])
-
-
-def _more_choices(study: Study) -> int:
-    """Keep measurements of the front for limits, which are met closely."""
-    return min(2, study.search.remeasure) if study.select.require is not None else 0
 
 
 def _with_measured(

@@ -22,7 +22,8 @@ from mergekit_map.results.log import (
     measured_of,
     merge_key,
 )
-from mergekit_map.study.parts import Drawing, History, draw_part, estimated
+from mergekit_map.search.arrays import finite
+from mergekit_map.study.parts import Drawing, History, draw_part
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
 
 LOG = logging.getLogger(__name__)
@@ -61,17 +62,7 @@ def measure(
     """
     measured = [e for e in matching(study, log) if e.error is None]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
-    numbered = numbered_parts(measured)
-    enough = {
-        role: {e.key for e, n in numbered if _is_enough(study, plan, role, e, n)}
-        for role in {role for role, _ in candidates}
-    }
-    missing = [
-        (role, coefficients, task)
-        for role, coefficients in candidates
-        for task in study.tasks
-        if evaluation_key(coefficients, task) not in enough[role]
-    ]
+    missing = missing_of(study, candidates, log, plan)
     planned = plan.before + len(candidates)
     total = max(planned, plan.most) * len(study.tasks)
     for index, (role, coefficients, task) in enumerate(missing):
@@ -88,6 +79,23 @@ def measure(
         values[task].append(evaluation.value)
         if not any(map(math.isfinite, values[task])):
             _refuse_hopeless(task, evaluation, len(values[task]))
+
+
+def missing_of(
+    study: Study, candidates: Sequence[Candidate], log: EvaluationLog, plan: Plan
+) -> list[tuple[Role, Mapping[str, float], str]]:
+    """List what of candidates the log does not have, task by task."""
+    numbered = numbered_parts(e for e in matching(study, log) if e.error is None)
+    enough = {
+        role: {e.key for e, n in numbered if _is_enough(study, plan, role, e, n)}
+        for role in {role for role, _ in candidates}
+    }
+    return [
+        (role, coefficients, task)
+        for role, coefficients in candidates
+        for task in study.tasks
+        if evaluation_key(coefficients, task) not in enough[role]
+    ]
 
 
 def _asks_all(study: Study, plan: Plan, role: Role, task: str) -> bool:
@@ -138,35 +146,36 @@ def _evaluate(
 ) -> Evaluation:
     """Measure once; what goes wrong with one merge is recorded and does not stop."""
     started = time.perf_counter()
-    error = None
+    error, part = None, None
     try:
         if drawing is None:
             measured = evaluate(coefficients, task)
         else:
             measured = evaluate(coefficients, task, drawing.part)
+            part = drawing.estimate(measured.answers)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
         LOG.debug("%s at %s failed", task, dict(coefficients), exc_info=True)
         measured = Measurement(math.nan, None, 0)
         text = str(failure) or type(failure).__name__
         error = text.splitlines()[0][:300]
-    stderr = measured.stderr
-    evaluation = Evaluation(
+    return Evaluation(
         coefficients=coefficients,
         task=task,
         role="design",
-        value=measured.value,
-        stderr=stderr if stderr is not None and math.isfinite(stderr) else None,
+        value=measured.value if part is None else part.value,
+        stderr=finite(measured.stderr if part is None else part.stderr),
         n=measured.n,
-        seconds=time.perf_counter() - started,
+        # As the log says it: who goes on decides by that.
+        seconds=round(time.perf_counter() - started, 4),
         merge=study.merge,
         definition=study.definitions[task],
         details={k: v for k, v in measured.details.items() if math.isfinite(v)},
         error=error,
         gradient=measured.gradient,
+        of=None if drawing is None or part is None else len(drawing.weights),
+        documents=None if drawing is None or part is None else drawing.part.ids,
+        stderr_of_all=None if part is None else finite(part.spread),
     )
-    if error is not None or drawing is None:
-        return evaluation
-    return estimated(evaluation, drawing, measured)
 
 
 def numbered_parts(
@@ -177,7 +186,7 @@ def numbered_parts(
     numbered = []
     for e in evaluations:
         numbered.append((e, counts.get(e.key, 0) + 1))
-        if not (e.whole or e.failed):
+        if not e.whole:
             counts[e.key] = numbered[-1][1]
     return numbered
 

@@ -102,8 +102,9 @@ def measured_at(
 def _seen(
     study: Study, log: Iterable[Evaluation]
 ) -> dict[MergeKey, dict[str, Evaluation]]:
-    """Gather what is known of each merge: the latest of each task, all before parts."""
-    evaluations = sorted(matching(study, log), key=lambda e: e.whole)
+    """Gather the latest of each task: no part after all, no failure after a value."""
+    found = matching(study, log)
+    evaluations = sorted(found, key=lambda e: (not e.failed, e.whole))
     return by_merge(evaluations)
 
 

@@ -9,6 +9,7 @@ Notation: ``D`` documents, ``n`` of them asked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,9 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from mergekit_map.files import digest
-from mergekit_map.measurement import Answers, Measurement, Part
+from mergekit_map.measurement import Answers, Part
 from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.search.arrays import FloatArray, finite, to_unit
+from mergekit_map.search.arrays import FloatArray, to_unit
 from mergekit_map.search.foresight import Foresight, Seen, foresee
 from mergekit_map.search.sampling import (
     PartValue,
@@ -45,16 +46,23 @@ class Drawing:
     chances: FloatArray  # (D,) of each document
     foresight: Foresight
     weights: FloatArray  # (D,)
+    exponential: bool
 
-    def estimate(self, answers: Answers) -> PartValue:
-        """Estimate the value on all documents from what those drawn answered."""
+    def estimate(self, answers: Answers | None) -> PartValue:
+        """Estimate the value on all documents from what those drawn answered.
+
+        NaN where one of them answered NaN or infinity.
+        """
+        assert answers is not None  # who gives none refuses to be asked in part
+        if not all(map(math.isfinite, answers.values)):
+            return PartValue(math.nan, math.nan, math.nan, len(answers.ids))
         return estimate(
             np.array(answers.ids, np.int_),
-            np.array(answers.values),
+            np.array(answers.values, np.float64),
             self.chances,
             self.foresight,
             self.weights,
-            exponential=answers.exponential,
+            exponential=self.exponential,
         )
 
 
@@ -76,7 +84,11 @@ class History:
     ) -> History:
         """Gather the answers on record of all merges that were measured."""
         latest = {e.key: e for e in evaluations if e.task == task and not e.failed}
-        return cls(study, task, [*_answered(latest.values(), evaluate)])
+        known = [*_answered(latest.values(), evaluate)]
+        size = next((len(a.ids) for e, a in known if e.whole), 0)
+        return cls(
+            study, task, [(e, a) for e, a in known if (e.of or len(a.ids)) == size]
+        )
 
     @cached_property
     def whole(self) -> Answers | None:
@@ -107,7 +119,7 @@ class History:
             return wish
         values = np.array([e.value for e, _ in self.known])
         errors = np.array([e.stderr or 0.0 for e, _ in self.known if e.whole])
-        if self.known[0][1].exponential:
+        if self.whole is not None and self.whole.exponential:
             values, errors = np.log(values), errors / values.mean()
         target = max(_OF_RANGE * np.ptp(values), _OF_STDERR * np.median(errors))
         wanted = wanted_count(foresight, weights, float(target))
@@ -142,24 +154,7 @@ def draw_part(
     rng = np.random.default_rng(int(digest(identity), 16))
     ids = drawn(pi, rng.random(len(weights)))
     part = Part(tuple(ids.tolist()), tuple(pi[ids].tolist()), count)
-    return Drawing(part, pi, foresight, weights)
-
-
-def estimated(
-    evaluation: Evaluation, drawing: Drawing, measured: Measurement
-) -> Evaluation:
-    """Say of a part of the documents what follows for all."""
-    assert measured.answers is not None
-    found = drawing.estimate(measured.answers)
-    return replace(
-        evaluation,
-        value=found.value,
-        stderr=finite(found.stderr),
-        n=found.asked,
-        of=len(drawing.weights),
-        documents=measured.answers.ids,
-        stderr_of_all=finite(found.spread),
-    )
+    return Drawing(part, pi, foresight, weights, whole.exponential)
 
 
 def _answered(
@@ -175,7 +170,7 @@ def _answered(
 def _of_line(evaluation: Evaluation, answers: Answers) -> Answers | None:
     """Leave out what was answered after a line was written; None if some is missing."""
     if evaluation.documents is None:
-        return answers if answers.probabilities is None else None
+        return answers if answers.ids == tuple(range(len(answers.ids))) else None
     places = {document: place for place, document in enumerate(answers.ids)}
     if not places.keys() >= set(evaluation.documents):
         return None
@@ -184,7 +179,7 @@ def _of_line(evaluation: Evaluation, answers: Answers) -> Answers | None:
     def of_kept(column: Sequence[float] | None) -> tuple[float, ...] | None:
         return None if column is None else tuple(column[place] for place in kept)
 
-    return replace(
+    found = replace(
         answers,
         ids=evaluation.documents,
         values=tuple(answers.values[place] for place in kept),
@@ -192,3 +187,7 @@ def _of_line(evaluation: Evaluation, answers: Answers) -> Answers | None:
         margins=of_kept(answers.margins),
         probabilities=of_kept(answers.probabilities),
     )
+    before = answers.before
+    if before is None or found.ids == answers.ids or found.ids != before.ids:
+        return found
+    return replace(found, probabilities=before.probabilities, expected=before.expected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mergekit_map.errors import DesignError
@@ -21,10 +21,16 @@ from mergekit_map.study.dividing import times_asked
 from mergekit_map.study.ending import end_search
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.growing import Box, growth_of, settled
-from mergekit_map.study.measuring import Plan, matching, measure, numbered_parts
+from mergekit_map.study.measuring import (
+    Plan,
+    matching,
+    measure,
+    missing_of,
+    numbered_parts,
+)
 from mergekit_map.study.nested import run_nested
 from mergekit_map.study.planning import next_round, wanted_evaluations
-from mergekit_map.study.spending import can_go_on
+from mergekit_map.study.spending import can_go_on, can_remeasure
 from mergekit_map.study.study import (
     Candidate,
     Evaluator,
@@ -64,11 +70,16 @@ def run_study(
         nonlocal before, most
         foretold = _foretell(study, surrogates, planned)
         keys = {merge_key(c) for _, c in planned}
-        if not any(role == "front" for role, _ in planned):
+        ending = any(role == "front" for role, _ in planned)
+        if not ending:
             most = max(most, before + len(planned))
         plan = Plan(
             before, most + front, whole, times_asked([*rounds, planned]), foretold
         )
+        if ending and not whole and missing_of(study, planned, log, plan):
+            others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
+            if not can_remeasure(study, others):
+                return []
         measure(study, planned, evaluate, log, report, plan)
         before += len(planned)
         return [e for e in _ours(study, log) if e.key[0] in keys]
@@ -76,9 +87,9 @@ def run_study(
     while True:
         seen = _seen_by(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
+        box = settled(box, rounds, known)
         if rounds and not can_go_on(study, seen):
             break
-        box = settled(box, rounds, known)
         refined = bool(rounds) and study.search.refines
         surrogates = _fitted(box.study, known) if refined else {}
         planned = next_round(box.study, rounds, known, surrogates, box.refused)
@@ -92,6 +103,11 @@ def run_study(
             wished(study.select, study.tasks, anchors)
     result = end_search(box.study, rounds, known, measure_all)
     return replace(result, bounds=box.study.bounds, growth=growth_of(box))
+
+
+def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:
+    """Tell what is measured of merges in the end, in part when a search was stopped."""
+    return e.role == "front" and e.key[0] in keys
 
 
 def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate]:
@@ -140,12 +156,13 @@ def _seen_by(
 def _last_asked(usable: Sequence[Evaluation], asked: Mapping[MergeKey, int]) -> int:
     """Find where the last of the merges that rounds asked for was measured.
 
-    One of them that is also on the front was measured for the round before that; one
-    that was asked more documents than so often, for a round after it.
+    One of them that is also on the front was measured for the round before that, unless
+    it is what a later round was to ask; one that was asked more documents than so
+    often, for a round after it.
     """
-    places: dict[MergeKey, int] = {}
+    places: dict[tuple[MergeKey, int], int] = {}
     for index, (e, number) in enumerate(numbered_parts(usable)):
-        key, of_front = e.key[0], e.role == "front"
-        if number <= asked.get(key, 0) and not (of_front and key in places):
+        key, of_front = (e.key[0], number), e.role == "front"
+        if number <= asked.get(e.key[0], 0) and not (of_front and key in places):
             places[key] = index
     return max(places.values(), default=-1)

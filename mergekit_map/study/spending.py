@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mergekit_map.results.log import Evaluation
+from mergekit_map.results.log import Evaluation, Key
 from mergekit_map.study.study import Study
 
 _SECONDS = 3600
@@ -24,9 +24,17 @@ class Spending:
 
     @classmethod
     def of(cls, evaluations: Iterable[Evaluation]) -> Spending:
-        """Add up what some measurements took."""
-        lines = list(evaluations)
-        return cls(sum(e.n for e in lines), sum(e.seconds for e in lines))
+        """Add up what some measurements took; a document of a merge counts once.
+
+        But for those of merges that were measured in part, and then on all.
+        """
+        documents, seconds = 0, 0.0
+        asked: dict[Key, int] = {}
+        for e in evaluations:
+            documents += e.n if e.whole else e.n - asked.get(e.key, 0)
+            asked[e.key] = 0 if e.whole else e.n
+            seconds += e.seconds
+        return cls(documents, seconds)
 
     def __add__(self, other: Spending) -> Spending:
         """Add what else is spent."""
@@ -44,17 +52,39 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
         study: The study.
         evaluations: All that was measured so far, in the order of the log.
     """
+    return _can_pay(study, evaluations, 1 + study.search.remeasure)
+
+
+def can_remeasure(study: Study, evaluations: Sequence[Evaluation]) -> bool:
+    """Tell whether a point of the front can be measured, and what must be after it."""
+    return _can_pay(study, evaluations, 0 if _in_part(study) else 1)
+
+
+def more_choices(study: Study) -> int:
+    """Keep measurements of the front for limits, which are met closely."""
+    return min(2, study.search.remeasure) if study.select.require is not None else 0
+
+
+def _can_pay(study: Study, evaluations: Sequence[Evaluation], merges: int) -> bool:
+    """Tell whether so many merges as are searched can be paid for, and the end.
+
+    Nobody knows how many documents the next one is asked: all at most.
+    """
     search = study.search
     if search.documents is None and search.hours is None:
         return True
     whole, part = _of_a_merge(study, evaluations)
-    in_part = not all(map(study.is_whole, study.tasks))
-    ends = len(study.tasks) + 1 if in_part else 1
-    needed = Spending.of(evaluations) + part.times(1 + search.remeasure)
-    needed += whole.times(ends)
+    n_tasks = len(study.tasks)
+    ends = n_tasks + 2 + more_choices(study) + (n_tasks == 1)
+    needed = Spending.of(evaluations) + part.times(merges)
+    needed += whole.times(ends if _in_part(study) else 1)
     return (search.documents is None or needed.documents <= search.documents) and (
         search.hours is None or needed.seconds <= _SECONDS * search.hours
     )
+
+
+def _in_part(study: Study) -> bool:
+    return not all(map(study.is_whole, study.tasks))
 
 
 def _of_a_merge(

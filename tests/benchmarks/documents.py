@@ -122,7 +122,7 @@ def plain_subset(
     chances = np.full(size, count / size)
     part = Part(tuple(ids.tolist()), tuple(chances[ids].tolist()), count)
     foresight = history.foresee(coefficients, size)
-    return Subset(part, chances, foresight, np.ones(size))
+    return Subset(part, chances, foresight, np.ones(size), exponential=False)
 
 
 @dataclass(frozen=True, eq=False)

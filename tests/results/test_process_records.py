@@ -15,14 +15,16 @@ from mergekit_map.search.residual import Residual
 U = np.random.default_rng(0).uniform(-0.5, 0.5, size=(6, 2))
 
 
-def fitted() -> Process:
-    rows = Rows(U, np.array([2]), np.ones(8))
+def fitted(sampling: float = 0.0) -> Process:
+    errors = sampling * np.append(np.arange(6), [0, 0])
+    rows = Rows(U, np.array([2]), np.ones(8), errors)
     z = np.append(np.sin(4 * U[:, 0]), [0.3, 0.1])
     return averaged(fit_process(rows, z, known_noise=False), known_noise=False)
 
 
-def test_json_keeps_every_bit_of_a_process() -> None:
-    process = fitted()
+@pytest.mark.parametrize("sampling", [0.0, 0.1 / 3])
+def test_json_keeps_every_bit_of_a_process(sampling: float) -> None:
+    process = fitted(sampling)
 
     text = ProcessRecord.of(process).model_dump_json()
     again = ProcessRecord.model_validate_json(text).value()
@@ -84,3 +86,13 @@ def test_a_damaged_process_names_what_is_wrong(
 
     with pytest.raises(ValidationError, match=message):
         ProcessRecord.model_validate_json(json.dumps({**data, **change}))
+
+
+def test_sampling_is_left_out_where_all_was_measured() -> None:
+    assert "sampling" not in ProcessRecord.of(fitted()).model_dump(mode="json")
+    data = ProcessRecord.of(fitted(0.1)).model_dump(mode="json")
+    assert len(data["sampling"]) == 8
+
+    for wrong in ([0.1] * 7, [-0.1] * 8, [1e101] * 8):
+        with pytest.raises(ValidationError, match=r"need 8 values|sampling"):
+            ProcessRecord.model_validate_json(json.dumps({**data, "sampling": wrong}))

@@ -1,0 +1,72 @@
+"""What a further measurement teaches, against conditioning on one more row."""
+
+import numpy as np
+import pytest
+from dataclasses import replace
+
+from mergekit_map.search.fit import fit_surrogate
+from mergekit_map.search.kernel import Rows
+from mergekit_map.search.links import Link
+from mergekit_map.search.observations import scaled
+from mergekit_map.search.process import Posterior
+from mergekit_map.search.surrogate import Surrogate
+from mergekit_map.search.teaching import taught
+
+BOX = np.array([[0.0, 1.0], [-0.5, 1.5]])
+
+
+def fitted(link: Link = Link(), kind: str = "residual_gp") -> Surrogate:
+    rng = np.random.default_rng(3)
+    X = rng.uniform(BOX[:, 0], BOX[:, 1], size=(10, 2))
+    y = 0.5 + 0.3 * np.sin(4 * X[:, 0]) * X[:, 1] / 2
+    sampling = np.where(np.arange(10) < 4, 0.0, 0.03)
+    return fit_surrogate(
+        X, y, stderr=np.full(10, 0.01), link=link, bounds=BOX, sampling=sampling, kind=kind
+    )
+
+
+@pytest.mark.parametrize("link", [Link(), Link(0.0, 1.0)])
+@pytest.mark.parametrize("stderr", [0.0, 0.02])
+def test_what_is_taught_is_the_fall_of_the_variance(link: Link, stderr: float) -> None:
+    surrogate = fitted(link)
+    process = surrogate.process
+    assert process is not None
+    front = np.random.default_rng(4).uniform(0, 1, size=(7, 2))
+    x = np.array([0.3, 0.9])
+
+    V, rows = scaled(front, BOX), process.rows
+    [there] = process.weights @ process.predict(scaled(x[None], BOX))[0]
+    slope = surrogate.link.derivative(np.array([there]))[0]
+    own = (stderr / slope / process.scale) ** 2
+    more = Rows(
+        np.vstack([rows.U, scaled(x[None], BOX)]),
+        rows.sloped,
+        np.append(rows.noise, rows.noise.mean()),
+        np.append(rows.sampling, own),
+    )
+    before, after = (
+        Posterior(r, z, process.theta).at(V)[1] ** 2
+        for r, z in ((rows, process.z), (more, np.append(process.z, 0.0)))
+    )
+    slopes = surrogate.link.derivative(process.weights @ process.predict(V)[0])
+    fall = process.scale**2 * slopes**2 * (before - after)
+
+    found = taught(surrogate, front, x, stderr)
+
+    assert found == pytest.approx(fall.mean(), rel=1e-5)
+    assert found > 0
+
+
+def test_what_is_measured_better_teaches_more() -> None:
+    front, x = np.array([[0.2, 0.1], [0.8, 0.7]]), np.array([0.5, 0.4])
+
+    found = [taught(fitted(), front, x, stderr) for stderr in (0.0, 0.01, 0.1, 1.0)]
+
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 2 * found[-1]
+
+
+def test_a_surrogate_without_a_process_is_taught_nothing() -> None:
+    surrogate = replace(fitted(), process=None)
+
+    assert taught(surrogate, np.zeros((1, 2)), np.zeros(2), 0.1) == 0.0
