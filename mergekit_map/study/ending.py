@@ -91,7 +91,7 @@ class _End:
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
             front = predicted_front(self._study, self.surrogates)
-        if not all(map(self._study.is_whole, self._study.tasks)):
+        if self._study.in_part:
             Y = predict_utilities(self._study, self.surrogates, front)
             self._measure(front[np.unique(Y.argmax(axis=0))], whole=True)
             front = predicted_front(self._study, self.surrogates)
@@ -101,6 +101,9 @@ class _End:
         """Choose of a front (k, d), and measure the choice; gives its final rows."""
         study = self._study
         lower = wished(study.select, study.tasks, self._anchors).lower
+        if study.in_part:  # which costs little, and may be enough to choose another
+            rows, selected = self._chosen_of(front)
+            self._measure(rows[[selected]])
         for _ in range(1 + more_choices(study)):
             rows, selected = self._chosen_of(front)
             self._measure(rows[[selected]], whole=True)

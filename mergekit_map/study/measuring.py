@@ -71,8 +71,9 @@ def measure(
         drawing = None
         if not _asks_all(study, plan, role, task):
             history = History.of(study, task, matching(study, log), evaluate)
-            again = plan.times.get(merge_key(coefficients), 1) > 1
-            drawing = draw_part(history, coefficients, doubled=again)
+            # The front is what counts, and its points are next to what is chosen.
+            more = role == "front" or plan.times.get(merge_key(coefficients), 1) > 1
+            drawing = draw_part(history, coefficients, doubled=more)
         evaluation = _evaluate(study, evaluate, coefficients, task, drawing)
         foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
         log.append(replace(evaluation, role=role, foretold=foretold))

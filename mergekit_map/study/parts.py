@@ -131,15 +131,15 @@ def draw_part(
 ) -> Drawing | None:
     """Draw the documents to ask of a merge; None where all are to be asked.
 
-    A function of its arguments alone. Documents drawn before are drawn again, with
-    ``doubled`` as many others.
+    A function of its arguments alone. With ``doubled`` twice as many are drawn as
+    before, or as of others; those of before are among them.
     """
     whole = history.whole
     if whole is None:
         return None
     weights = np.array(whole.weights)
     foresight = history.foresee(coefficients, len(weights))
-    count = history.count(foresight, weights)
+    count = history.count(foresight, weights) * (1 + doubled)
     key, before = merge_key(coefficients), np.zeros(len(weights))
     for evaluation, answers in history.known:
         if evaluation.key[0] == key and answers.probabilities is not None:

@@ -84,7 +84,7 @@ def _can_pay(study: Study, evaluations: Sequence[Evaluation], merges: int) -> bo
 
 
 def _in_part(study: Study) -> bool:
-    return not all(map(study.is_whole, study.tasks))
+    return study.in_part
 
 
 def _of_a_merge(

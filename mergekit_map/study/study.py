@@ -62,6 +62,11 @@ class Study:
         return self.documents.get(task, "all") == "all"
 
     @property
+    def in_part(self) -> bool:
+        """Whether merges are measured on a part of the documents of some task."""
+        return not all(map(self.is_whole, self.tasks))
+
+    @property
     def box(self) -> FloatArray:
         """Bounds as an array (d, 2)."""
         return np.array(list(self.bounds.values()), dtype=np.float64)
