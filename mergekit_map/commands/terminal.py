@@ -126,6 +126,8 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
         style = "bold" if chosen else ""
         _add_merge(table, front, front.points[index], label, style=style)
     console.print(table)
+    if in_part := sum(merge.estimated is not None for merge in front.known):
+        console.print(Text(_in_part(in_part)))
     if front.order is not None:
         console.print(Text(f"Merged in pairs: {_pairs(front.order)}"))
     for task, about in front.tasks.items():
@@ -141,11 +143,24 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
         console.print(Text(sentence))
 
 
+def _in_part(count: int) -> str:
+    merges = "1 merge was" if count == 1 else f"{count} merges were"
+    return (
+        f"{merges} measured on some of the documents, which the fits know with the "
+        "error of that; what is called measured was so on all"
+    )
+
+
 def _title(front: Front, shown: Sequence[int]) -> str:
     lines = [
         f"Anchors, and {len(shown)} of the front's {len(front.points)} points",
         "A row is what is predicted, 'measured' below it what was measured there",
     ]
+    if any(front.points[index].estimated for index in shown):
+        lines.append(
+            "'estimated' is what so many of the documents say of all; measured means "
+            "all"
+        )
     if front.recommended:
         lines.append(
             "* recommended: measured, no measured merge is better on every task"
@@ -154,7 +169,10 @@ def _title(front: Front, shown: Sequence[int]) -> str:
 
 
 def _shown_points(front: Front, n_points: int) -> list[int]:
-    """List points that show a whole front, and all that were measured or chosen."""
+    """List points that show a whole front, and all that were measured or chosen.
+
+    Those that were measured in part are among them.
+    """
     # Here, as the numbers are not needed for help.
     from mergekit_map.search.selection import spread
 
@@ -163,7 +181,7 @@ def _shown_points(front: Front, n_points: int) -> list[int]:
     measured = (
         index
         for index, point in enumerate(front.points)
-        if any(point.is_measured(task) for task in front.tasks)
+        if any(point.best_known(task).value is not None for task in front.tasks)
     )
     return sorted({front.selected, *shown, *measured})
 
@@ -184,10 +202,12 @@ def _add_merge(
     predicted = [_number(readings[task].value) for task in front.tasks]
     measured = [_reading(merge.measured[task]) for task in front.tasks]
     table.add_row(*map(Text, (label, *weights, *predicted)), style=style)
-    if not any(merge.is_measured(task) for task in front.tasks):
-        return
     empty = [""] * len(weights)
-    table.add_row(*map(Text, ("  measured", *empty, *measured)), style=style)
+    if any(merge.is_measured(task) for task in front.tasks):
+        table.add_row(*map(Text, ("  measured", *empty, *measured)), style=style)
+    if merge.estimated is not None:
+        estimated = [_in_two_lines(merge.estimated[task]) for task in front.tasks]
+        table.add_row(*map(Text, ("  estimated", *empty, *estimated)), style=style)
 
 
 def show_point(front: Front, point: Merge) -> None:
@@ -199,6 +219,12 @@ def show_point(front: Front, point: Merge) -> None:
         Console().print(
             Text(f"  {task}: predicted {predicted}, measured {measured}{unit}")
         )
+
+
+def _in_two_lines(reading: Reading) -> str:
+    """Write the number of documents below the value."""
+    value, _, documents = str(reading).partition(" (")
+    return "\n".join([value.replace(" ", ""), documents.rstrip(")")]).rstrip()
 
 
 def _reading(reading: Reading) -> str:

@@ -80,10 +80,12 @@ def front_section(front: Front) -> str:
         label += ", recommended" if index in front.recommended else ""
         if index in shown or index == front.selected:
             predicted.append(_merge_row(label, point, front, "predicted"))
-        if any(point.is_measured(task) for task in tasks):
+        if any(point.best_known(task).value is not None for task in tasks):
             measured.append(_merge_row(label, point, front, "measured"))
     meaning = ", recommended where no measured merge is better on every task"
     recommended = meaning if front.recommended else ""
+    if any(point.estimated for point in front.points):
+        recommended += ", and a value with a number of documents beside it is what these say of all"
     return "\n\n".join(
         [
             f"![Predicted and measured merges, task against task]({PICTURE})",
@@ -233,7 +235,8 @@ def _merge_row(label: str, merge: Merge, front: Front, kind: Kind) -> list[str]:
 
 
 def _cell(merge: Merge, kind: Kind, task: str) -> str:
-    reading = merge.readings(kind)[task]
+    measured = kind == "measured"
+    reading = merge.best_known(task) if measured else merge.readings(kind)[task]
     return "not measured" if reading.value is None else str(reading)
 
 

@@ -21,7 +21,8 @@ class MeasuredMerge:
     point: int | None = None  # of the front
     roles: tuple[Role, ...]  # why it was measured
     coefficients: tuple[float | None, ...]
-    measured: tuple[Reading, ...]
+    measured: tuple[Reading, ...]  # on all documents
+    estimated: tuple[Reading, ...]  # where only some were
     errors: tuple[str | None, ...]
     fitted: tuple[bool, ...]  # whether the surrogate of the task knows it
     seconds: float | None = None
@@ -35,7 +36,7 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
 
     Before them the single models of nested MAP that are no merges of the last pair.
     """
-    front, merges = run.front, list(by_merge(run.evaluations).values())
+    front, merges = run.front, _latest(run.evaluations)
     places = [next(iter(merge.values())).coefficients for merge in merges]
     X = run.locate(places)
     found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
@@ -50,7 +51,8 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
                 point=_find(front.points, coefficients),
                 roles=tuple(dict.fromkeys(e.role for e in merge.values())),
                 coefficients=tuple(coefficients[name] for name in front.coefficients),
-                measured=tuple(e.reading if e else UNKNOWN for e in evaluations),
+                measured=_readings(evaluations, whole=True),
+                estimated=_readings(evaluations, whole=False),
                 errors=tuple(
                     (e.error or "no finite number") if e and e.failed else None
                     for e in evaluations
@@ -67,6 +69,20 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     return found
 
 
+def _latest(evaluations: Sequence[Evaluation]) -> list[dict[str, Evaluation]]:
+    """Gather each merge as it was measured last, but no part after the whole."""
+    found = by_merge(evaluations)
+    for key, whole in by_merge(e for e in evaluations if e.whole).items():
+        found[key].update(whole)
+    return list(found.values())
+
+
+def _readings(
+    evaluations: Iterable[Evaluation | None], *, whole: bool
+) -> tuple[Reading, ...]:
+    return tuple(e.reading if e and e.whole == whole else UNKNOWN for e in evaluations)
+
+
 def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
     m, d = len(front.tasks), len(front.coefficients)
     return MeasuredMerge(
@@ -74,6 +90,7 @@ def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
         roles=("anchor",),
         coefficients=(None,) * d,
         measured=tuple(anchor.measured.values()),
+        estimated=(UNKNOWN,) * m,
         errors=(None,) * m,
         fitted=(False,) * m,
         predicted=(UNKNOWN,) * m,

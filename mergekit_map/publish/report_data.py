@@ -1,7 +1,8 @@
 """All that a report shows, as plain data: what the page's own script reads.
 
 Tasks, coefficients and readings are lists in one order; a reading is a value and its
-standard error, null where it is unknown. Numbers that choose are exact; the grids of
+standard error, null where it is unknown, and the number of documents that it is from
+where these are not all. Numbers that choose are exact; the grids of
 the surrogates are rounded.
 """
 
@@ -20,7 +21,7 @@ from mergekit_map.publish.surfaces import Surfaces
 from mergekit_map.results.choosing import judged, preference
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
-from mergekit_map.results.front import KINDS, Front, Merge, Reading, Task
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.verdict_words import foretellings_in_words
 from mergekit_map.version import __version__
 
@@ -109,11 +110,20 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
             kind: _pairs(merge.readings(kind)[task] for task in front.tasks)
             for kind in KINDS
         },
+        "estimated": _pairs(
+            (merge.estimated or {}).get(task, UNKNOWN) for task in front.tasks
+        ),
     }
 
 
-def _pairs(readings: Iterable[Reading]) -> list[tuple[float, float | None] | None]:
-    return [None if r.value is None else (r.value, r.stderr) for r in readings]
+def _pairs(readings: Iterable[Reading]) -> list[tuple[float | None, ...] | None]:
+    """List values with their standard errors, and with documents where not on all."""
+    return [
+        None
+        if r.value is None
+        else (r.value, r.stderr, *([] if r.documents is None else [r.documents]))
+        for r in readings
+    ]
 
 
 def _start(front: Front) -> dict[str, object] | None:
@@ -172,6 +182,7 @@ def _surfaces(surfaces: Surfaces) -> dict[str, object]:
 def _merge(merge: MeasuredMerge) -> dict[str, object]:
     readings = {
         "measured": merge.measured,
+        "estimated": merge.estimated,
         "predicted": merge.predicted,
         "foretold": merge.foretold,
     }

@@ -122,6 +122,18 @@ class Merge(Frozen):
         """Tell whether there is a measured value of every one of these tasks."""
         return all(self.measured[task].value is not None for task in tasks)
 
+    def best_known(self, task: str) -> Reading:
+        """Give what was measured, or else what some documents say of it."""
+        measured = self.measured[task]
+        if measured.value is None and self.estimated is not None:
+            return self.estimated[task]
+        return measured
+
+    def is_estimated(self, *tasks: str) -> bool:
+        """Tell whether these are known, and one or more from some documents alone."""
+        known = all(self.best_known(task).value is not None for task in tasks)
+        return known and not self.is_measured(*tasks)
+
     @property
     def weights(self) -> str:
         """Write the coefficients: ``math=0.31, code=0.587``."""

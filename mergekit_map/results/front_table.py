@@ -22,7 +22,9 @@ def front_table(front: Front) -> str:
     ]
     added = [f"{task} foretold {part}" for task in front.tasks for part in _PARTS]
     header = ["point", "selected", *front.coefficients, *header]
-    writer.writerow([*header, "recommended", *added])
+    in_part = (*_PARTS, "documents")
+    parts = [f"{task} estimated {part}" for task in front.tasks for part in in_part]
+    writer.writerow([*header, "recommended", *added, *parts])
     for index, point in enumerate(front.points):
         readings = [
             point.readings(kind)[task] for task in front.tasks for kind in KINDS
@@ -36,5 +38,12 @@ def front_table(front: Front) -> str:
         coefficients = [point.coefficients[name] for name in front.coefficients]
         chosen = int(index == front.selected)
         recommended = int(index in front.recommended)
-        writer.writerow([index, chosen, *coefficients, *values, recommended, *before])
+        last = [
+            part
+            for task in front.tasks
+            for r in [(point.estimated or {}).get(task, UNKNOWN)]
+            for part in (r.value, r.stderr, r.documents)
+        ]
+        row = [index, chosen, *coefficients, *values, recommended, *before]
+        writer.writerow([*row, *last])
     return buffer.getvalue()

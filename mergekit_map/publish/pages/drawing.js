@@ -24,9 +24,16 @@ const drawing = (() => {
     return value === null ? "–" : String(Number(value.toPrecision(4)));
   }
 
-  // A reading is [value, standard error], or null.
+  // A reading is [value, standard error], with the number of documents that it is from
+  // where these are not all; or null.
   function reading(pair) {
-    return pair === null ? "–" : number(pair[0]) + plusMinus(pair[1]);
+    if (pair === null) return "–";
+    const words = onSome(pair);
+    return number(pair[0]) + plusMinus(pair[1]) + (words && ` (${words})`);
+  }
+
+  function onSome(pair) {
+    return pair[2] ? `${pair[2]} documents` : "";
   }
 
   function plusMinus(stderr) {
@@ -136,7 +143,7 @@ const drawing = (() => {
   }
 
   return {
-    element, fill, number, reading, plusMinus, label, shortLabel, taskTitle, better,
+    element, fill, number, reading, onSome, plusMinus, label, shortLabel, taskTitle, better,
     isNarrow, colours, layout, axis, titled, chart,
   };
 })();

@@ -25,6 +25,7 @@ const frontCharts = (() => {
     const [keptChecked, leftChecked] = parted(checked, isKept);
     const recommended = keptChecked.filter((point) => point.recommended);
     const others = content.merges.filter((m) => marks.nameOf(m) === null);
+    const estimated = marks.inPart([...points, ...others.map(marks.withKnown)], x, y);
     const chosen = [points[state.index]];
     const traces = [
       ...(content.tasks.length === 2 ? [frontLine(shown, points)] : []),
@@ -49,6 +50,11 @@ const frontCharts = (() => {
         marker: marks.measured(c, c.measured),
         ...errors(shown, keptChecked, "measured", c.measured),
       }),
+      scatter(shown, "estimated from some documents", estimated, "known", {
+        marker: marks.estimated(c, c.measured),
+        ...errors(shown, estimated, "known", c.measured),
+        showlegend: estimated.length > 0,
+      }),
       scatter(shown, "recommended", recommended, "measured", {
         marker: marks.recommended(c),
         showlegend: recommended.length > 0,
@@ -58,7 +64,7 @@ const frontCharts = (() => {
         marker: marks.ring(c),
         ...errors(shown, chosen, "predicted", c.predicted),
       }),
-      scatter(shown, "chosen, measured", readOn(chosen, "measured", x, y), "measured", {
+      scatter(shown, "chosen, measured", readOn(chosen, "known", x, y), "known", {
         marker: marks.ring(c, "diamond-open", 15),
         showlegend: false,
       }),
@@ -70,9 +76,10 @@ const frontCharts = (() => {
       shapes: limitLines(c, state),
       annotations: [towardsBetter(c, across, up)],
     });
+    const some = estimated.length ? `, ${estimated.length} estimated merges` : "";
     const words =
       `The front of ${across.name} and ${up.name}: ${points.length} predicted points, ` +
-      `${checked.length} of them measured, and ${content.anchors.length} anchors.`;
+      `${checked.length} of them measured, and ${content.anchors.length} anchors${some}.`;
     return chart(place, { traces, layout: look, words });
   }
 
@@ -193,19 +200,22 @@ const frontCharts = (() => {
     const c = colours();
     const merges = [...content.anchors, ...numbered(content)];
     const names = merges.map((merge) => shortLabel(marks.nameOf(merge), 20));
-    const traces = ["predicted", "measured"].map((kind) => {
+    const kinds = ["predicted", "measured", "estimated"];
+    const traces = kinds.map((kind) => {
       const known = readOn(merges, kind, 0);
+      const color = c[kind] ?? c.measured;
       return {
         type: "scatter",
         mode: "markers",
         name: kind,
         x: known.map((m) => m[kind][0][0]),
         y: known.map((m) => merges.indexOf(m)),
-        error_x: bars(known.map((m) => m[kind][0][1]), c[kind]),
+        error_x: bars(known.map((m) => m[kind][0][1]), color),
         customdata: known.map((m) => m.index ?? null),
         hovertext: known.map((m) => describe(content, m)),
         hoverinfo: "text",
-        marker: { ...marks[kind](c, c[kind]), size: 10 },
+        marker: { ...marks[kind](c, color), size: 10 },
+        showlegend: known.length > 0,
       };
     });
     const longest = Math.max(...names.map((name) => name.length));
@@ -228,6 +238,8 @@ const frontCharts = (() => {
     const c = colours();
     const points = numbered(content);
     const checked = readOn(points, "measured", 0, 1, 2);
+    const others = content.merges.filter((m) => marks.nameOf(m) === null);
+    const estimated = marks.inPart([...points, ...others.map(marks.withKnown)], 0, 1, 2);
     const known = readOn(content.anchors, "measured", 0, 1, 2);
     const colour = (point) => (state.allowed[point.index] ? c.predicted : c.out);
     const traces = [
@@ -240,6 +252,12 @@ const frontCharts = (() => {
         error_y: bars(checked.map((m) => m.measured[1][1]), c.measured),
         error_z: bars(checked.map((m) => m.measured[2][1]), c.measured),
       }),
+      ...(estimated.length ? [inSpace(content, "estimated from some documents", estimated, "known", {
+        marker: { color: c.measured, size: 4, symbol: "diamond-open" },
+        error_x: bars(estimated.map((m) => m.known[0][1]), c.measured),
+        error_y: bars(estimated.map((m) => m.known[1][1]), c.measured),
+        error_z: bars(estimated.map((m) => m.known[2][1]), c.measured),
+      })] : []),
       inSpace(content, "anchors", known, "measured", {
         mode: "markers+text",
         marker: { color: c.anchor, size: 5, symbol: "square" },

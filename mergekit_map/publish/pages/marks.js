@@ -19,6 +19,11 @@ const marks = (() => {
     return { symbol: "diamond", size: 9, color, line: edge(c) };
   }
 
+  // From some documents alone.
+  function estimated(c, color) {
+    return { symbol: "diamond-open", size: 8, color, line: { width: 1.4, color } };
+  }
+
   // On top of a measured point.
   function recommended(c) {
     return { ...measured(c, c.measured), symbol: "star", size: 13 };
@@ -45,7 +50,18 @@ const marks = (() => {
 
   // The points of the front, each with its number.
   function numbered(content) {
-    return content.points.map((point, index) => ({ ...point, index }));
+    return content.points.map((point, index) => withKnown({ ...point, index }));
+  }
+
+  // Add what is known of each task: measured, or else estimated from some documents.
+  function withKnown(merge) {
+    return { ...merge, known: merge.measured.map((pair, t) => pair ?? merge.estimated[t]) };
+  }
+
+  // Those that are known on some tasks, and on one or more not from all documents.
+  function inPart(merges, ...tasks) {
+    const known = merges.filter((merge) => tasks.every((t) => merge.known[t]));
+    return known.filter((merge) => tasks.some((t) => !merge.measured[t]));
   }
 
   // Those that pass a test, and the others.
@@ -82,7 +98,7 @@ const marks = (() => {
   }
 
   function told(merge, t) {
-    const kinds = ["predicted", "measured"].filter((kind) => merge[kind][t]);
+    const kinds = ["predicted", "measured", "estimated"].filter((kind) => merge[kind][t]);
     return kinds.map((kind) => `${reading(merge[kind][t])} ${kind}`);
   }
 
@@ -95,7 +111,7 @@ const marks = (() => {
   }
 
   return {
-    ANCHORS, predicted, measured, recommended, anchor, ring, bars, numbered, parted,
-    nameOf, describe, describeTask,
+    ANCHORS, predicted, measured, estimated, recommended, anchor, ring, bars, numbered,
+    withKnown, inPart, parted, nameOf, describe, describeTask,
   };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 const panels = (() => {
-  const { element, fill, number, reading, plusMinus, better } = drawing;
+  const { element, fill, number, reading, onSome, plusMinus, better } = drawing;
 
   // The facts that stay: title, verdicts, fits, evaluations, versions.
   function showFacts(content) {
@@ -46,7 +46,7 @@ const panels = (() => {
       return element("tr", {},
         taskCell(task),
         readingCell(point.predicted[t], "predicted"),
-        readingCell(point.measured[t], "measured", "not yet"),
+        readingCell(point.measured[t] ?? point.estimated[t], "measured", "not yet"),
         single === null
           ? element("td", { class: "number" }, "–")
           : readingCell([single.value, single.stderr], "anchor", "–", single.label),
@@ -67,6 +67,7 @@ const panels = (() => {
       element("span", {}, number(pair[0])),
       element("span", { class: "error" }, plusMinus(pair[1])),
       name === null ? null : element("small", {}, name),
+      onSome(pair) ? element("small", {}, `estimated, ${onSome(pair)}`) : null,
     );
   }
 
@@ -143,9 +144,10 @@ const panels = (() => {
         ...content.tasks.map((t) => t.name), "seconds"),
       element("tbody", {}, ...rows));
     const failed = content.merges.flatMap((m) => m.errors).filter(Boolean).length;
+    const some = content.merges.some((m) => m.estimated.some((pair) => pair));
     fill("evaluations-hint",
       "What was measured, and in brackets what is predicted there. ± is one standard " +
-      `error.${failed ? ` ${failed} measurements failed and are fitted nowhere.` : ""}`);
+      `error.${some ? " Estimated is what so many documents say of all." : ""}${failed ? ` ${failed} measurements failed and are fitted nowhere.` : ""}`);
   }
 
   function taskReading(merge, t) {
@@ -153,7 +155,7 @@ const panels = (() => {
       return element("td", { class: "number failed", title: merge.errors[t] }, "failed",
         element("small", {}, merge.errors[t]));
     }
-    const cell = readingCell(merge.measured[t], "measured");
+    const cell = readingCell(merge.measured[t] ?? merge.estimated[t], "measured");
     if (merge.predicted[t] !== null) {
       cell.append(element("small", {}, `(${reading(merge.predicted[t])})`));
     }

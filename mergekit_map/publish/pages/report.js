@@ -223,9 +223,11 @@
       });
       place("views").append(button);
     }
+    const inPart = content.merges.some((merge) => merge.estimated.some((pair) => pair));
     place("front-hint").textContent =
       "Open circles are predicted, filled marks are measured, bars are one standard " +
-      "error. Click a point to choose it.";
+      `error. ${inPart ? "Open diamonds are estimated from some documents. " : ""}` +
+      "Click a point to choose it.";
   }
 
   function makeCharts(id) {

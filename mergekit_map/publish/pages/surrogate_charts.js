@@ -15,7 +15,8 @@ const surrogateCharts = (() => {
       "Predictions over the coefficient with their standard errors, and what was measured.",
     contour:
       "Predictions over the two coefficients. A mark has the colour of what was " +
-      "measured there: where it fades into its surroundings, the prediction came true.",
+      "measured there: where it fades into its surroundings, the prediction came true. " +
+      "Small marks are estimates from some documents.",
     slices:
       "Predictions through the chosen point, along one coefficient at a time, with their " +
       "standard errors. The ring is that point, the diamond what was measured there.",
@@ -41,9 +42,9 @@ const surrogateCharts = (() => {
         mode: "markers",
         name: "measured",
         x: merges.map((m) => m.at[0]),
-        y: merges.map((m) => m.measured[t][0]),
-        error_y: bars(merges.map((m) => m.measured[t][1]), c.measured),
-        marker: { color: c.measured, size: 8, symbol: "diamond" },
+        y: merges.map((m) => m.known[t][0]),
+        error_y: bars(merges.map((m) => m.known[t][1]), c.measured),
+        marker: { color: c.measured, size: 8, symbol: symbols(merges, t, "diamond") },
         hovertext: merges.map((m) => describeTask(m, t)),
         hoverinfo: "text",
       },
@@ -64,7 +65,7 @@ const surrogateCharts = (() => {
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const merges = measuredAt(content, t);
     const task = content.tasks[t];
-    const all = [...value[t].flat(), ...merges.map((m) => m.measured[t][0])];
+    const all = [...value[t].flat(), ...merges.map((m) => m.known[t][0])];
     // The same colours for what is predicted and measured; bright is better.
     const colouring = (letter) => ({
       colorscale: "Viridis",
@@ -78,10 +79,10 @@ const surrogateCharts = (() => {
       x: chosen.map((m) => m.at[0]),
       y: chosen.map((m) => m.at[1]),
       marker: {
-        color: chosen.map((m) => m.measured[t][0]),
+        color: chosen.map((m) => m.known[t][0]),
         ...colouring("c"),
         symbol,
-        size: 10,
+        size: chosen.map((m) => (m.measured[t] ? 10 : 7)),
         line: { color: "#fff", width: 1.5 },
       },
       hovertext: chosen.map((m) => describeTask(m, t)),
@@ -130,6 +131,7 @@ const surrogateCharts = (() => {
     const c = colours();
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const chosen = content.points[index];
+    const known = marks.withKnown(chosen).known[t];
     const fit = Math.floor(place.clientWidth / SLICE_WIDTH);
     const columns = Math.max(1, Math.min(axes.length, fit));
     const rows = Math.ceil(axes.length / columns);
@@ -149,11 +151,11 @@ const surrogateCharts = (() => {
       const measured = {
         type: "scatter",
         mode: "markers",
-        x: chosen.measured[t] ? [points[index][k]] : [],
-        y: chosen.measured[t] ? [chosen.measured[t][0]] : [],
-        error_y: bars(chosen.measured[t] ? [chosen.measured[t][1]] : [], c.measured),
-        marker: { color: c.measured, size: 8, symbol: "diamond" },
-        hovertext: [`${reading(chosen.measured[t])} measured`],
+        x: known ? [points[index][k]] : [],
+        y: known ? [known[0]] : [],
+        error_y: bars(known ? [known[1]] : [], c.measured),
+        marker: { color: c.measured, size: 8, symbol: symbols([chosen], t, "diamond") },
+        hovertext: [`${reading(known)} ${chosen.measured[t] ? "measured" : "estimated"}`],
         hoverinfo: "text",
       };
       traces.push(...[...lines, mark, measured].map((trace) => ({ ...trace, ...on })));
@@ -174,7 +176,7 @@ const surrogateCharts = (() => {
       { name: "tests", color: c.measured, symbol: "diamond", isTest: true },
     ];
     const predicted = (m) => m.foretold[t] ?? m.predicted[t];
-    const values = merges.flatMap((m) => [m.measured[t][0], predicted(m)[0]]);
+    const values = merges.flatMap((m) => [m.known[t][0], predicted(m)[0]]);
     const ends = [Math.min(...values), Math.max(...values)];
     const traces = [
       {
@@ -194,10 +196,15 @@ const surrogateCharts = (() => {
           mode: "markers",
           name,
           x: some.map((m) => predicted(m)[0]),
-          y: some.map((m) => m.measured[t][0]),
+          y: some.map((m) => m.known[t][0]),
           error_x: bars(some.map((m) => predicted(m)[1]), color),
-          error_y: bars(some.map((m) => m.measured[t][1]), color),
-          marker: { color, symbol, size: 8, line: { color: c.card, width: 1 } },
+          error_y: bars(some.map((m) => m.known[t][1]), color),
+          marker: {
+            color,
+            symbol: symbols(some, t, symbol),
+            size: 8,
+            line: { color: some.map((m) => (m.measured[t] ? c.card : color)), width: 1 },
+          },
           hovertext: some.map((m) => describeTask(m, t)),
           hoverinfo: "text",
         };
@@ -214,7 +221,13 @@ const surrogateCharts = (() => {
   }
 
   function measuredAt(content, t) {
-    return content.merges.filter((m) => m.at && m.measured[t] && m.predicted[t]);
+    const merges = content.merges.map(marks.withKnown);
+    return merges.filter((m) => m.at && m.known[t] && m.predicted[t]);
+  }
+
+  // Open where only some documents were measured.
+  function symbols(merges, t, symbol) {
+    return merges.map((m) => (m.measured[t] ? symbol : `${symbol}-open`));
   }
 
   function bandAndLine(c, x, value, stderr) {
