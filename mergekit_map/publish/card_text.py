@@ -85,7 +85,10 @@ def front_section(front: Front) -> str:
     meaning = ", recommended where no measured merge is better on every task"
     recommended = meaning if front.recommended else ""
     if any(point.estimated for point in front.points):
-        recommended += ", and a value with a number of documents beside it is what these say of all"
+        in_part = (
+            "a value with a number of documents beside it is what these say of all"
+        )
+        recommended += f", and {in_part}"
     return "\n\n".join(
         [
             f"![Predicted and measured merges, task against task]({PICTURE})",
