@@ -17,7 +17,7 @@ from rich.text import Text
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, starting, trust_option
 from mergekit_map.commands.terminal import new_table
-from mergekit_map.words import bytes_in_words, count_in_words
+from mergekit_map.words import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
     from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan, Probe
@@ -73,8 +73,8 @@ def inspect(
         content = plain(asdict(inspection))
         click.echo(json.dumps(content, indent=1, allow_nan=False))
     else:
-        if inspection.probe is not None:
-            show_probe(inspection.probe)
+        if inspection.probe is not None and inspection.plan is not None:
+            show_probe(inspection.probe, inspection.plan)
         show_verdict(inspection)
     if not inspection.mergeable:
         raise SystemExit(2)
@@ -96,7 +96,7 @@ def show_inspection(inspection: Inspection) -> None:
         _show_plan(console, inspection.plan)
 
 
-def show_probe(probe: Probe) -> None:
+def show_probe(probe: Probe, plan: Plan) -> None:
     """Print what was timed."""
     timed = {
         "opening the models": probe.load_seconds,
@@ -105,8 +105,35 @@ def show_probe(probe: Probe) -> None:
     }
     steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
     hours = _time(3600 * probe.expected_hours)
+    if probe.expected_documents is not None:
+        hours += f" and {count_in_words(probe.expected_documents)} documents"
     text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
-    _print(Console(), f"{text}measure the soup itself: a probe is not logged.\n")
+    console = Console()
+    _print(console, f"{text}measure the soup itself: a probe is not logged.\n")
+    if plan.budget and probe.merges is not None:
+        _print(console, _what_the_budget_allows(probe, plan, probe.merges))
+
+
+def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
+    """Say how many merges can be paid for, and what front that is enough for."""
+    if probe.budget_too_small:
+        return (
+            "warning: the budget does not pay for the anchors, the first design and "
+            "the end, which are measured all the same, and nothing else.\n"
+        )
+    least, default = plan.safe, plan.default
+    words = f"The budget allows about {merges} merges"
+    if merges < least:
+        return f"{words}: below {least} a front is a guess.\n"
+    if merges < default:
+        return (
+            f"{words}: enough for a fit, and fewer than the {default} that a search "
+            "without a budget may take; the verdicts say how well its front is known.\n"
+        )
+    return (
+        f"{words}, where a search without a budget takes {default} at most; it stops "
+        "before that when the front is known.\n"
+    )
 
 
 def show_verdict(inspection: Inspection) -> None:
@@ -202,6 +229,25 @@ def _show_plan(console: Console, plan: Plan) -> None:
         f"{_count(m, 'task')}: up to {plan.searched} merges and {plan.front} "
         f"points of the front, {about}{plan.expected} measurements{most}.",
     )
+    in_part = {t: wish for t, wish in plan.documents.items() if wish != "all"}
+    if in_part:
+        asked = (
+            f"as few of {task} as will do" if wish == "auto" else f"{wish} of {task}"
+            for task, wish in in_part.items()
+        )
+        _print(
+            console,
+            f"Measured on all documents: {plan.whole} of these merges at most, the "
+            "anchors, the best of each task and what is chosen; the others on "
+            f"{listed(asked)}.",
+        )
+    if plan.budget:
+        limits = [f"{limit:g} {what}" for what, limit in plan.budget.items()]
+        _print(
+            console,
+            f"It ends when {' or '.join(limits)} are used, or before that: --probe "
+            "says how many merges they pay for.",
+        )
     table = new_table("", ["for", "where"], ["needs", "free now"])
     for need in (*plan.memory, *plan.disk):
         free = "-" if need.free is None else bytes_in_words(need.free)

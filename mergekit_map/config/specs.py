@@ -71,6 +71,11 @@ class SearchSpec(Strict):
             return self.strategy == "map" and self.design != "grid"
         return self.refine
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether documents or hours are limited."""
+        return self.documents is not None or self.hours is not None
+
     def bounds_of(self, name: str) -> AutoBounds:
         """Give the bounds of a coefficient."""
         if isinstance(self.bounds, dict):

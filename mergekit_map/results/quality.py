@@ -102,3 +102,11 @@ class Ending(Frozen):
     """That task."""
     hope: float = Field(ge=0)
     """What a front one standard error better would add to its hypervolume: a share."""
+    spent: bool = False
+    """Whether a budget of documents or hours ended it; left out where none did."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_did_not(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        return {k: v for k, v in handler(self).items() if v or k != "spent"}

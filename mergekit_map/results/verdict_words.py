@@ -108,15 +108,19 @@ def _ended(ending: Ending) -> str:
             why = f"the {last} came out as predicted"
         known = f"the front is known to {_percent(ending.error)} of a task's range"
         return f"Stopped after {merges}: {why}, and {known}."
+    used, more = f"All {ending.allowed} merges are used", "evaluations"
+    if ending.spent:
+        merges = _counted(ending.evaluations, "merge")
+        used, more = f"The budget is used after {merges}", "documents or hours"
     text = (
-        f"All {ending.allowed} merges are used; the front is known to "
+        f"{used}; the front is known to "
         f"{_percent(ending.error)} of the range of {ending.task} at worst"
     )
     if ending.hope < _WORTH_MORE:
         return f"{text}."
     return (
         f"{text}, and a front one standard error better would have "
-        f"{_percent(ending.hope)} more hypervolume: allow more evaluations."
+        f"{_percent(ending.hope)} more hypervolume: allow more {more}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.vectors import Figures
+from mergekit_map.results.quality import n_safe
 from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import (
     Draft,
@@ -26,7 +27,9 @@ from mergekit_map.steps.project import (
     load_project,
     read_draft,
 )
-from mergekit_map.study.forecast import forecast
+from mergekit_map.study.forecast import forecast, price
+from mergekit_map.study.planning import default_evaluations
+from mergekit_map.study.study import Study
 
 T = TypeVar("T")
 
@@ -88,6 +91,11 @@ class Plan:
     front: int
     measurements: int
     expected: int
+    whole: int  # merges on all documents
+    safe: int  # merges below which a front is a guess
+    default: int  # merges of a search that is not told how many
+    documents: Mapping[str, int | str]  # of each task, asked of the other merges
+    budget: Mapping[str, float]  # of documents and hours, where they are limited
     memory: Sequence[Need]
     disk: Sequence[Need]
     shortages: Sequence[Need]
@@ -102,6 +110,10 @@ class Probe:
     merge_seconds: float
     task_seconds: Mapping[str, float]
     expected_hours: float
+    task_documents: Mapping[str, int]
+    expected_documents: int | None = None  # None where pairs are searched
+    merges: int | None = None  # that are searched, as many as a budget allows
+    budget_too_small: bool = False  # for what is measured whatever the budget is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,14 +186,15 @@ def probe_config(
     """
     project = load_project(config, options, directory, trust_run=trust_run)
     study = project.outline()
-    soup, seconds = study.anchors[SOUP], {}
+    soup, seconds, sizes = study.anchors[SOUP], {}, {}
     with ExitStack() as stack:
         opened = merges_as_asked(project)
         merges, load = _timed(lambda: stack.enter_context(opened))
         measures, merge = _timed(lambda: merges.at(soup))
         for task, measure in measures.items():
             try:
-                _, seconds[task] = _timed(measure)
+                measured, seconds[task] = _timed(measure)
+                sizes[task] = measured.n
             except (
                 EvaluationError,
                 RuntimeError,
@@ -198,7 +211,25 @@ def probe_config(
     merging = (ahead.searched + ahead.front) * merge
     measuring = ahead.expected * sum(seconds.values()) / len(seconds)
     hours = (loads * load + merging + measuring) / 3600
-    return Probe(soup, load, merge, seconds, hours)
+    probe = Probe(soup, load, merge, seconds, hours, sizes)
+    return probe if study.search.strategy == "nested" else _priced(probe, study)
+
+
+def _priced(probe: Probe, study: Study) -> Probe:
+    """Say what the search takes if it measures some documents, or ends by a budget."""
+    merging = probe.merge_seconds / len(study.tasks)
+    seconds = {task: s + merging for task, s in probe.task_seconds.items()}
+    found = price(study, probe.task_documents, seconds)
+    in_part = not all(map(study.is_whole, study.tasks))
+    hours = (probe.load_seconds + found.total.seconds) / 3600
+    by_part = in_part or study.search.has_budget
+    return replace(
+        probe,
+        expected_hours=hours if by_part else probe.expected_hours,
+        expected_documents=round(found.total.documents),
+        merges=found.merges,
+        budget_too_small=found.exceeds(study),
+    )
 
 
 def _timed(action: Callable[[], T]) -> tuple[T, float]:
@@ -248,6 +279,17 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         coefficients=list(study.bounds),
         tasks=list(study.tasks),
         **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
+        safe=n_safe(len(study.bounds)),
+        default=default_evaluations(len(study.bounds)),
+        documents=dict(study.documents),
+        budget={
+            key: limit
+            for key, limit in (
+                ("documents", spec.search.documents),
+                ("hours", spec.search.hours),
+            )
+            if limit is not None
+        },
         memory=memory,
         disk=disk,
         shortages=[*shortages(memory), *shortages(disk)],

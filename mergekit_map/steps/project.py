@@ -30,7 +30,7 @@ from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
-from mergekit_map.study.checking import search_problems
+from mergekit_map.study.checking import part_problems, search_problems
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 
@@ -151,7 +151,11 @@ def read_draft(
         refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
     tasks, wrong = load_tasks(specs, directory)
     problems += [*more, *wrong]
-    problems += check_gradients(file.merge, spec) if spec is not None else []
+    if spec is not None:
+        problems += check_gradients(file.merge, spec)
+        metrics = {name: task.metric for name, task in tasks.items()}
+        unable = {name for name, task in tasks.items() if not task.partial}
+        problems += part_problems(spec, metrics, unable)
     options = options or MergeOptions()
     return Draft(file, directory, options, spec, tasks, merge, problems)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,14 @@ from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, changes_in_words
+from mergekit_map.study.forecast import warn_of_budget
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.planning import warn_of_few
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Reporter, Study, StudyResult
+from mergekit_map.study.study import Progress, Reporter, Study, StudyResult
 from mergekit_map.version import __version__
 
 
@@ -47,7 +48,8 @@ def search_front(
     if project.nests_checkpoints:
         return _search_nested(project, run, reporter, imported)
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
-        result = run_study(study, evaluate, log, reporter.progress)
+        report = _warning_of_budget(study, log, reporter)
+        result = run_study(study, evaluate, log, report)
         records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
         front = with_differences(front, project.tasks, records, log)
@@ -56,6 +58,23 @@ def search_front(
     recipes = Recipes(project.space, project.options)
     _write_results(project, front, surrogates, recipes, run)
     return front
+
+
+def _warning_of_budget(
+    study: Study, log: EvaluationLog, reporter: Reporter
+) -> Callable[[Progress], None]:
+    """Report progress, and once the anchors are measured that a budget is too small."""
+    warned = False
+
+    def report(progress: Progress) -> None:
+        nonlocal warned
+        if not warned and progress.role != "anchor":
+            warned = True
+            if text := warn_of_budget(study, matching(study, log)):
+                reporter.notice(text)
+        reporter.progress(progress)
+
+    return report
 
 
 def _search_nested(

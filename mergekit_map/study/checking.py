@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Container, Mapping
 
 from mergekit_map.config.parsing import Problem
+from mergekit_map.config.specs import MapBlock, SearchSpec
+from mergekit_map.config.task_specs import LmEvalTask, TaskSpec
 from mergekit_map.errors import DesignError
+from mergekit_map.measurement import Metric
 from mergekit_map.study.bayesian import bayesian_problems
 from mergekit_map.study.grouping import Group, order_problems
 from mergekit_map.study.nested import pair_study
@@ -26,6 +30,64 @@ def search_problems(study: Study) -> list[Problem]:
     except DesignError as error:
         return [Problem(("map", "search", "evaluations"), str(error))]
     return []
+
+
+def part_problems(
+    spec: MapBlock, metrics: Mapping[str, Metric], unable: Container[str]
+) -> list[Problem]:
+    """List what stands against measuring on some documents, and against budgets.
+
+    Args:
+        spec: The block, with its tasks.
+        metrics: Of the tasks that could be loaded.
+        unable: Tasks of which some documents do not say what all would.
+    """
+    problems = []
+    for name, task in spec.tasks.items():
+        if task.documents == "all" or name not in metrics:
+            continue
+        why = _why_not_in_part(
+            spec.search, task, metrics[name], able=name not in unable
+        )
+        if why is not None:
+            text = f"{why}, or measure all with 'documents: all'"
+            problems.append(Problem(("map", "tasks", name, "documents"), text))
+    budgets = {"documents": spec.search.documents, "hours": spec.search.hours}
+    for key, budget in budgets.items():
+        if budget is not None and not spec.search.refines:
+            text = (
+                f"{key!r} ends a search that chooses one merge after the other, but "
+                "this one settles beforehand how many it measures; remove it and set "
+                "'evaluations', or use 'strategy: map' without a grid and without "
+                "'refine: false'"
+            )
+            problems.append(Problem(("map", "search", key), text))
+    return problems
+
+
+def _why_not_in_part(
+    search: SearchSpec, task: TaskSpec, metric: Metric, *, able: bool
+) -> str | None:
+    """Say why a task cannot be measured on some documents, and what else to do."""
+    if not able and isinstance(task, LmEvalTask):
+        return (
+            f"some documents do not say what {task.metric!r} is on all of them, as it "
+            "is no mean of what single documents score; take a metric that is, such as "
+            "acc"
+        )
+    if not able:
+        return (
+            "the function is not told which documents to measure; give it a third "
+            "parameter 'documents', and let it return a number for each of them"
+        )
+    if search.gradients and metric.differentiable:
+        return (
+            "'gradients' are derivatives of the value on all documents, which some do "
+            "not say; leave 'gradients' out"
+        )
+    if search.strategy == "nested":
+        return "nested measures every merge on all documents; use 'strategy: map'"
+    return None
 
 
 def _nested_problems(study: Study) -> list[Problem]:

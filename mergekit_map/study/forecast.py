@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mergekit_map.results.front import Order, members, pairs
+from mergekit_map.results.log import Evaluation
 from mergekit_map.study.bayesian import N_ROUND
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.nested import EVALUATIONS
 from mergekit_map.study.planning import next_round, wanted_evaluations
+from mergekit_map.study.spending import Spending
 from mergekit_map.study.study import Study
+
+# About the share of the documents that `auto` asks: an eighth of them for losses, a
+# quarter for accuracies, of which most tasks are.
+_AUTO = 0.25
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,22 @@ class Forecast:
     front: int  # predicted points that are measured afterwards
     measurements: int  # of a task at a merge
     expected: int  # of these, where what is measured depends on what was
+    # Merges measured on all documents; fewer than all where tasks are asked in part.
+    whole: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """About what a search takes."""
+
+    merges: int  # that are searched, anchors included: as many as the budget allows
+    total: Spending
+    # What anchors, first design and end take, which are measured whatever they do.
+    least: Spending
+
+    def exceeds(self, study: Study) -> bool:
+        """Tell whether the budget cannot pay for what is always measured."""
+        return not _pays(study, self.least)
 
 
 def forecast(study: Study, *, checkpoints: bool) -> Forecast:
@@ -42,8 +65,93 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
         searched = study.search.evaluations or searched + 2 * N_ROUND
     elif study.search.refines:
         searched = wanted_evaluations(study)
+    if all(map(study.is_whole, study.tasks)):
+        whole = searched + front
+    else:
+        front += len(study.tasks)  # the best of each
+        whole = _n_whole(study)
     total = (searched + front) * len(study.tasks)
-    return Forecast(searched, front, total, total)
+    return Forecast(searched, front, total, total, whole)
+
+
+def price(
+    study: Study, sizes: Mapping[str, int], seconds: Mapping[str, float]
+) -> Price:
+    """Say about what a study of one search takes.
+
+    Args:
+        study: The study.
+        sizes: Documents of each task.
+        seconds: To measure each on all of them; merging counts as a part of that.
+
+    Raises:
+        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+    """
+    whole = Spending(sum(sizes.values()), sum(seconds.values()))
+    shares = {task: _share(study, task, size) for task, size in sizes.items()}
+    part = Spending(
+        sum(shares[task] * size for task, size in sizes.items()),
+        sum(shares[task] * taken for task, taken in seconds.items()),
+    )
+    first = len(next_round(study, [], []))
+    anchors = min(len(first_candidates(study)), first)
+    ends = _n_whole(study) - len(first_candidates(study))
+
+    def total(merges: int) -> Spending:
+        parts = merges - anchors + study.search.remeasure
+        return whole.times(anchors + ends) + part.times(parts)
+
+    most = max(first, wanted_evaluations(study)) if study.search.refines else first
+    merges = first
+    while merges < most and _pays(study, total(merges + 1)):
+        merges += 1
+    return Price(merges, total(merges), total(first))
+
+
+def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | None:
+    """Say that the budget does not pay for what is measured whatever it is.
+
+    Args:
+        study: The study.
+        evaluations: What was measured of it, with all documents of each task once.
+    """
+    whole = {e.task: e for e in evaluations if e.whole and not e.failed}
+    if not study.search.has_budget or whole.keys() < study.tasks.keys():
+        return None
+    found = price(
+        study,
+        {task: whole[task].n for task in study.tasks},
+        {task: whole[task].seconds for task in study.tasks},
+    )
+    if not found.exceeds(study):
+        return None
+    return (
+        "the budget cannot pay for the anchors, the first design and the end of the "
+        f"search, about {found.least.documents:.0f} documents and "
+        f"{found.least.seconds / 3600:.2g} hours: these are measured all the same, and "
+        "nothing else; allow more documents or hours"
+    )
+
+
+def _pays(study: Study, cost: Spending) -> bool:
+    search = study.search
+    return (search.documents is None or cost.documents <= search.documents) and (
+        search.hours is None or cost.seconds <= 3600 * search.hours
+    )
+
+
+def _share(study: Study, task: str, size: int) -> float:
+    """Expect this share of the documents to be asked of a merge that is searched."""
+    wish = study.documents.get(task, "all")
+    if wish == "all":
+        return 1.0
+    return _AUTO if wish == "auto" else min(1.0, wish / max(size, 1))
+
+
+def _n_whole(study: Study) -> int:
+    """Count merges on all documents: anchors, the best of each task, what is chosen."""
+    ends = 1 if all(map(study.is_whole, study.tasks)) else 1 + len(study.tasks)
+    return len(first_candidates(study)) + ends
 
 
 def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
@@ -65,7 +173,8 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     always = (anchors + front) * n_tasks
     part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
     most = (searched + front) * n_tasks
-    return Forecast(searched, front, most, min(most, always + math.ceil(part)))
+    expected = min(most, always + math.ceil(part))
+    return Forecast(searched, front, most, expected, searched + front)
 
 
 def _known_corners(study: Study) -> int:

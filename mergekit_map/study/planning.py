@@ -19,6 +19,8 @@ from mergekit_map.study.growing import End, trial_round
 from mergekit_map.study.refining import n_spent, refinement_round
 from mergekit_map.study.study import Candidate, Study
 
+_TIMES = 10  # the default number of merges, where a budget ends the search
+
 
 def next_round(
     study: Study,
@@ -110,8 +112,15 @@ def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
 
 
 def wanted_evaluations(study: Study) -> int:
-    """Give the number asked for, or the default."""
-    return study.search.evaluations or default_evaluations(len(study.bounds))
+    """Give the number asked for, or the default.
+
+    Where a budget of documents or hours ends the search, many times the default: merges
+    that are measured on some documents are cheap.
+    """
+    default = default_evaluations(len(study.bounds))
+    return study.search.evaluations or default * (
+        _TIMES if study.search.has_budget else 1
+    )
 
 
 def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:

@@ -57,8 +57,10 @@ def run_study(
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
     before, front = 0, study.search.remeasure + 1
-    most = wanted_evaluations(study) if study.search.refines else 0
-    box = Box(study, study)
+    # How many merges a budget allows is known when it is used.
+    counts = study.search.refines and not study.search.has_budget
+    most = wanted_evaluations(study) if counts else 0
+    box, spent = Box(study, study), False
 
     def measure_all(
         planned: Sequence[Candidate],
@@ -88,7 +90,8 @@ def run_study(
         seen = _seen_by(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         box = settled(box, rounds, known)
-        if rounds and not can_go_on(study, seen):
+        spent = bool(rounds) and not can_go_on(study, seen)
+        if spent:
             break
         refined = bool(rounds) and study.search.refines
         surrogates = _fitted(box.study, known) if refined else {}
@@ -102,6 +105,9 @@ def run_study(
             anchors = measured_anchors(study.anchors, matching(study, log))
             wished(study.select, study.tasks, anchors)
     result = end_search(box.study, rounds, known, measure_all)
+    if spent and result.ending is not None:
+        ending = result.ending.model_copy(update={"spent": True, "trusted": False})
+        result = replace(result, ending=ending)
     return replace(result, bounds=box.study.bounds, growth=growth_of(box))
 
 
