@@ -30,9 +30,8 @@ from mergekit_map.compare.tables import Table
 @click.option(
     "--budget",
     type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Merges that each opponent evaluates.",
+    help="Merges that each opponent evaluates  [default: as many documents as the "
+    "search measured]",
 )
 @click.option(
     "--preferences",
@@ -55,7 +54,7 @@ def compare(
     runs: tuple[Path, ...],
     out: Path | None,
     opponents: str,
-    budget: int,
+    budget: int | None,
     preferences: int,
     seed: int,
     *,
@@ -63,7 +62,8 @@ def compare(
 ) -> None:
     """Hold finished searches against opponents and baselines: the paper's tables.
 
-    Each opponent evaluates as many merges as --budget says; the front of each RUN adds
+    Each opponent evaluates as many merges as --budget says, or as can be measured on as
+    many documents as the search took, on all documents each; the front of each RUN adds
     up to 100, and the baselines about 20 and one per preference and model. How many it
     will be is said first. All goes into the log of the RUN: stopped, the same command
     goes on where it was; finished, it measures nothing again. No search fits any of it.

@@ -31,6 +31,7 @@ from mergekit_map.compare.contest import (
     check_opponents,
     front_scores,
     hold_contest,
+    opponent_merges,
     r_squared_scores,
 )
 from mergekit_map.compare.indicators import draw_preferences
@@ -70,6 +71,7 @@ class _Search:
     project: Project
     front: Front
     points: Sequence[Merge]  # of the front, those that are measured
+    budget: int  # merges of each opponent
     opponents: int  # merges of all of them
     baselines: int  # merges
     steps: int  # of AdaMerging
@@ -113,7 +115,7 @@ def compare_runs(
         for metric in search.front.metrics.values()
     )
     comparison = Comparison(
-        budget=spec.budget,
+        budget=max(search.budget for search in searches),
         preferences=spec.preferences,
         seed=spec.seed,
         unit="percent" if percent else "scaled",
@@ -145,10 +147,20 @@ def _search(
     predicted = front.utilities(front.points, "predicted")
     # All points, or as many that show the whole front.
     points = [front.points[i] for i in sorted(spread(predicted, spec.points))]
-    opponents = len(spec.rivals) * spec.budget
+    study = replace(project.study(), bounds=front.coefficients)
+    budget = opponent_merges(study, spec, read_log(RunFolder(run).log))
+    opponents = len(spec.rivals) * budget
     baselines, steps = count_baselines(project, spec)
     return _Search(
-        RunFolder(run), name, project, front, points, opponents, baselines, steps
+        run=RunFolder(run),
+        name=name,
+        project=project,
+        front=front,
+        points=points,
+        budget=budget,
+        opponents=opponents,
+        baselines=baselines,
+        steps=steps,
     )
 
 
@@ -156,7 +168,7 @@ def _cost_in_words(search: _Search) -> str:
     study = search.study
     known = matching(study, read_log(search.run.log))
     pace = sum(
-        statistics.median(e.seconds for e in known if e.task == task)
+        statistics.median(e.seconds for e in known if e.task == task and e.whole)
         for task in study.tasks
     )
     more = f", and {search.steps} steps of AdaMerging" if search.steps else ""

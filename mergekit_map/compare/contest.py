@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -30,6 +30,7 @@ from mergekit_map.compare.scores import (
 from mergekit_map.errors import ConfigError, EvaluationError, nearest
 from mergekit_map.results.log import (
     ASSESSING,
+    Evaluation,
     EvaluationLog,
     Role,
     evaluation_key,
@@ -53,7 +54,8 @@ class ComparisonSpec:
     """What a search is held against; the direct search always is."""
 
     opponents: tuple[str, ...] = (DIRECT, "moead")
-    budget: int = 200  # merges of each opponent
+    # Merges of each opponent; None for as many documents as the search measured.
+    budget: int | None = None
     preferences: int = 20
     seed: int = 0
     trust_run: bool = False  # whether a run folder of somebody else may name code
@@ -73,7 +75,8 @@ class Searched:
     """The merges that a search evaluated, and what was measured there."""
 
     X: FloatArray  # (n, d)
-    Y: FloatArray  # (n, m)
+    Y: FloatArray  # (n, m) on all documents
+    documents: int  # that were measured for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +87,42 @@ class Contest:
     own: Searched  # what the search itself evaluated
     rivals: Mapping[str, Searched]
     reference: FloatArray  # (r, m) what nothing of all this dominates
+
+
+def own_documents(study: Study, log: Iterable[Evaluation]) -> int:
+    """Count the documents that a search measured, those of its end among them.
+
+    Points of its front that were measured to assess it have no prediction on record.
+    """
+    return sum(
+        e.n
+        for e in matching(study, log)
+        if e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
+    )
+
+
+def documents_of_a_merge(study: Study, log: Iterable[Evaluation]) -> int:
+    """Count the documents of all tasks, which an opponent measures of each merge."""
+    sizes = dict.fromkeys(study.tasks, 0)
+    for e in matching(study, log):
+        if e.whole:
+            sizes[e.task] = max(sizes[e.task], e.n)
+    return sum(sizes.values())
+
+
+def opponent_merges(
+    study: Study, spec: ComparisonSpec, log: Iterable[Evaluation]
+) -> int:
+    """Count the merges that each opponent may evaluate.
+
+    As many as were asked for, or else as the documents that the search measured, before
+    anything is measured for a comparison, are enough for.
+    """
+    if spec.budget is not None:
+        return spec.budget
+    evaluations = list(log)
+    each = documents_of_a_merge(study, evaluations)
+    return max(1, own_documents(study, evaluations) // max(each, 1))
 
 
 def check_opponents(spec: ComparisonSpec) -> None:
@@ -119,7 +158,10 @@ def hold_contest(
             f"none of the {len(ours)} points of the front could be measured; see the "
             f"errors in {log.path}"
         )
-    rivals = {name: _oppose(name, study, spec, measure) for name in spec.rivals}
+    merges, each = opponent_merges(study, spec, log), documents_of_a_merge(study, log)
+    rivals = {
+        name: _oppose(name, study, spec, merges, measure, each) for name in spec.rivals
+    }
     own = _own_search(study, log)
     reference = front_of(ours, own.Y, *(rival.Y for rival in rivals.values()))
     return Contest(ours, own, rivals, reference)
@@ -130,12 +172,14 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
     ours = contest.points[~np.isnan(contest.points).any(axis=1)]
     fronts = {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
     yardsticks = contest.reference, fronts[DIRECT]
-    scores = {OURS: score_front(ours, *yardsticks, len(contest.own.X))}
+    own = contest.own
+    scores = {OURS: score_front(ours, *yardsticks, len(own.X), own.documents)}
     for name, front in fronts.items():
         rng = _generator(spec, name)
         rates = [win_rate(ours, front, rng, DRAWS) for _ in range(REPEATS)]
-        spent = len(contest.rivals[name].X)
-        scores[name] = score_front(front, *yardsticks, spent, mean_and_std(rates))
+        rival = contest.rivals[name]
+        spent = len(rival.X), rival.documents
+        scores[name] = score_front(front, *yardsticks, *spent, mean_and_std(rates))
     return scores
 
 
@@ -161,8 +205,11 @@ def r_squared_scores(
 
 
 def read_utilities(study: Study, log: EvaluationLog, merges: Points) -> FloatArray:
-    """Read what was measured of merges; (k, m), larger is better, NaN if unknown."""
-    seen = {e.key: e.value for e in matching(study, log)}
+    """Read what was measured of merges, on all documents.
+
+    (k, m), larger is better, NaN if unknown.
+    """
+    seen = {e.key: e.value for e in matching(study, log) if e.whole}
     rows = [
         [
             metric.utility(seen.get(evaluation_key(merge, task), math.nan))
@@ -174,16 +221,21 @@ def read_utilities(study: Study, log: EvaluationLog, merges: Points) -> FloatArr
 
 
 def _oppose(
-    name: str, study: Study, spec: ComparisonSpec, measure: MeasureMerges
+    name: str,
+    study: Study,
+    spec: ComparisonSpec,
+    merges: int,
+    measure: MeasureMerges,
+    documents: int,
 ) -> Searched:
     budget = Budget(
         lambda X: measure("opponent", [study.named(row) for row in X]),
         study.box,
         len(study.tasks),
-        spec.budget,
+        merges,
     )
     OPPONENTS[name](budget, _generator(spec, name))
-    return Searched(budget.X, budget.Y)
+    return Searched(budget.X, budget.Y, len(budget.X) * documents)
 
 
 def _own_search(study: Study, log: EvaluationLog) -> Searched:
@@ -192,8 +244,8 @@ def _own_search(study: Study, log: EvaluationLog) -> Searched:
         for e in matching(study, log)
         if e.role not in ASSESSING
     }
-    X = np.array([study.vector(merge) for merge in merges.values()])
-    return Searched(X, read_utilities(study, log, list(merges.values())))
+    Y = read_utilities(study, log, list(merges.values()))
+    return Searched(study.vectors(merges.values()), Y, own_documents(study, log))
 
 
 def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:

@@ -31,6 +31,7 @@ class FrontScores:
     """How good the front of a search is; scaled by the reference's ideal and nadir."""
 
     evaluations: int  # merges that the search evaluated
+    documents: int  # of all tasks and merges, that it measured
     points: int
     hypervolume: float
     gd: float
@@ -87,7 +88,7 @@ class Comparison:
     """The content of ``comparison.json``."""
 
     version: int = 1
-    budget: int
+    budget: int  # merges of an opponent; where it follows the search, the most of a run
     preferences: int
     seed: int
     draws: int = DRAWS
@@ -139,6 +140,7 @@ def score_front(
     reference: FloatArray,
     direct: FloatArray,
     evaluations: int,
+    documents: int,
     win_rate: Spread | None = None,
 ) -> FrontScores:
     """Measure a front against a reference, and against that of the direct search."""
@@ -146,6 +148,7 @@ def score_front(
     scaled, whole, other = map(scale.apply, (front, reference, direct))
     return FrontScores(
         evaluations,
+        documents,
         len(front),
         hypervolume(front, reference),
         gd=generational_distance(scaled, whole),
