@@ -118,8 +118,8 @@ def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
     """Say how many merges can be paid for, and what front that is enough for."""
     if probe.budget_too_small:
         return (
-            "warning: the budget does not pay for the anchors, the first design and "
-            "the end, which are measured all the same, and nothing else.\n"
+            "warning: the budget is less than what the anchors, the first design and "
+            "the end take, which are measured all the same, and hardly anything else.\n"
         )
     least, default = plan.safe, plan.default
     words = f"The budget allows about {merges} merges"

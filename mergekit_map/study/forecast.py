@@ -15,9 +15,9 @@ from mergekit_map.study.planning import next_round, wanted_evaluations
 from mergekit_map.study.spending import Spending
 from mergekit_map.study.study import Study
 
-# About the share of the documents that `auto` asks: an eighth of them for losses, a
-# quarter for accuracies, of which most tasks are.
-_AUTO = 0.25
+# About the share of the documents that `auto` asks, of losses and of what is bounded,
+# such as accuracies.
+_LOSSES, _BOUNDED = 1 / 8, 1 / 4
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | Non
     if not found.exceeds(study):
         return None
     return (
-        "the budget cannot pay for the anchors, the first design and the end of the "
-        f"search, about {found.least.documents:.0f} documents and "
+        "the budget is less than what the anchors, the first design and the end of the "
+        f"search take, about {found.least.documents:.0f} documents and "
         f"{found.least.seconds / 3600:.2g} hours: these are measured all the same, and "
-        "nothing else; allow more documents or hours"
+        "hardly anything else; allow more documents or hours"
     )
 
 
@@ -145,7 +145,9 @@ def _share(study: Study, task: str, size: int) -> float:
     wish = study.documents.get(task, "all")
     if wish == "all":
         return 1.0
-    return _AUTO if wish == "auto" else min(1.0, wish / max(size, 1))
+    if wish == "auto":
+        return _LOSSES if study.tasks[task].upper is None else _BOUNDED
+    return min(1.0, wish / max(size, 1))
 
 
 def _n_whole(study: Study) -> int:
