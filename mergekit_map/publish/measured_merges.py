@@ -36,7 +36,7 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
 
     Before them the single models of nested MAP that are no merges of the last pair.
     """
-    front, merges = run.front, _latest(run.evaluations)
+    front, merges = run.front, list(by_merge(run.evaluations).values())
     places = [next(iter(merge.values())).coefficients for merge in merges]
     X = run.locate(places)
     found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
@@ -67,14 +67,6 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
             )
         )
     return found
-
-
-def _latest(evaluations: Sequence[Evaluation]) -> list[dict[str, Evaluation]]:
-    """Gather each merge as it was measured last, but no part after the whole."""
-    found = by_merge(evaluations)
-    for key, whole in by_merge(e for e in evaluations if e.whole).items():
-        found[key].update(whole)
-    return list(found.values())
 
 
 def _readings(

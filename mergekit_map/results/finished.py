@@ -75,9 +75,12 @@ def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
+    """List the latest of each, but no part of the documents in the place of all."""
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
-    return tuple({e.key: e for e in found if e.task in front.tasks}.values())
+    asked = [e for e in found if e.task in front.tasks]
+    latest = {e.key: e for e in asked} | {e.key: e for e in asked if e.whole}
+    return tuple(latest.values())
 
 
 def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:

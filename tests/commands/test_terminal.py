@@ -13,7 +13,7 @@ from fronts import NOT_MEASURED, Row, make_front
 from mergekit_map.cli import main
 from mergekit_map.commands.options import points_option
 from mergekit_map.commands.terminal import show_front
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, Reading
 
 N = 200
 
@@ -96,3 +96,25 @@ def test_a_number_of_points_is_a_number() -> None:
 
     assert result.exit_code == 2
     assert "a number or 'all', got 'few'" in result.stderr
+
+
+def test_what_some_documents_say_is_not_called_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    front = long_front()
+    estimated = {
+        "math": Reading.of(0.6712, 0.012, 24),
+        "code": Reading.of(None, None),
+    }
+    point = front.points[50].model_copy(update={"estimated": estimated})
+
+    show_front(front.with_point(50, point))
+
+    output = capsys.readouterr().out
+    lines = output.splitlines()
+    (row,) = [i for i, line in enumerate(lines) if line.split()[:1] == ["estimated"]]
+    assert lines[row - 1].split()[0] == "50"
+    assert lines[row].split() == ["estimated", "0.6712±0.01", "-"]
+    assert lines[row + 1].split() == ["24", "documents"]
+    assert sum(line.split()[:1] == ["measured"] for line in lines) == 2
+    assert "1 merge was measured on some of the documents" in output

@@ -26,6 +26,8 @@ from mergekit_map.compare.contest import (
     check_opponents,
     front_scores,
     hold_contest,
+    opponent_merges,
+    own_documents,
     r_squared_scores,
     read_utilities,
 )
@@ -100,7 +102,7 @@ def test_a_front_ties_with_itself(
         evaluations.spend((points - lower) / (upper - lower))
 
     monkeypatch.setitem(OPPONENTS, "random", ourselves)
-    spec = ComparisonSpec(opponents=("random",))
+    spec = ComparisonSpec(opponents=("random",), budget=200)
     scores = front_scores(contested(study, tmp_path, bowls, spec), spec)
 
     assert scores["random"].win_rate.mean == pytest.approx(0.5, abs=0.02)
@@ -127,6 +129,9 @@ def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> No
     assert scores["random"].gd > 0.01
     assert scores[OURS].evaluations == 10
     assert scores["nsga2"].evaluations == 12
+    # 10 of each task; the points of our front were measured to assess it.
+    assert scores[OURS].documents == 2 * 10 * 10
+    assert scores["nsga2"].documents == 2 * 10 * 12
     assert scores[OURS].points == 60
 
 
@@ -157,8 +162,9 @@ def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
             return np.where(X[:, 0] < 0.5, X[:, 0], 0.75)
 
     X = np.array([[x, 0.0] for x in (0.1, 0.2, 0.3, 0.6, 0.9)])
-    direct = Searched(X, -X[:, [0, 0]])  # of losses
-    contest = Contest(direct.Y, Searched(X[:3], direct.Y[:3]), {"random": direct}, X)
+    direct = Searched(X, -X[:, [0, 0]], len(X))  # of losses
+    own = Searched(X[:3], direct.Y[:3], 3)
+    contest = Contest(direct.Y, own, {"random": direct}, X)
     surrogates: Any = dict.fromkeys(study.tasks, Learnt())
 
     r2 = r_squared_scores(study, contest, surrogates)
@@ -269,3 +275,46 @@ def test_an_opponent_that_weighs_tasks_refuses_a_single_one(
     check_contest(single, ComparisonSpec(opponents=("nsga2",)))
     with pytest.raises(ConfigError, match=f"'{name}' searches a trade-off"):
         check_contest(single, spec)
+
+
+def test_opponents_measure_as_many_documents_as_the_search_did(
+    study: Study, tmp_path: Path
+) -> None:
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        run_study(study, bowls, log, ignore)
+        lines = list(log)
+        followed = ComparisonSpec()
+        own = sum(e.n for e in lines)
+
+        # Three points of the front, and what is chosen, which may be one of them.
+        assert own in {2 * 10 * 13, 2 * 10 * 14}
+        assert own_documents(study, log) == own
+        assert opponent_merges(study, followed, log) == own // 20
+        assert opponent_merges(study, SPEC, log) == 12
+        measure(study, [("front", {"a": 0.3, "b": 0.1})], bowls, log, ignore)
+        measure(study, [("opponent", {"a": 0.1, "b": 0.1})], bowls, log, ignore)
+        assert own_documents(study, log) == own
+    # The same search, on a fifth of the documents where it need not be all.
+    parts = [
+        e
+        if e.role == "anchor"
+        else replace(e, of=10, n=2, documents=(1, 2), stderr_of_all=0.001)
+        for e in lines
+    ]
+    assert own_documents(study, parts) == 2 * (10 + 2 * (own // 20 - 1))
+    assert opponent_merges(study, followed, parts) == (10 + 2 * (own // 20 - 1)) // 10
+
+
+def test_what_some_documents_say_is_no_measurement_of_a_contest(
+    study: Study, tmp_path: Path
+) -> None:
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        measure(study, [("design", {"a": 0.3, "b": 0.1})], bowls, log, ignore)
+        part = replace(next(iter(log)), of=20, documents=tuple(range(10)))
+        log.append(replace(part, coefficients={"a": 0.5, "b": 0.5}))
+        merges = [{"a": 0.3, "b": 0.1}, {"a": 0.5, "b": 0.5}]
+
+        Y = read_utilities(study, log, merges)
+
+    assert np.isfinite(Y[0]).all()
+    assert np.isnan(Y[1]).all()

@@ -28,6 +28,7 @@ NO_REFERENCE = Reference(points=0, ideal=[], nadir=[])
 def scores(merges: int, win_rate: Spread | None = None) -> FrontScores:
     return FrontScores(
         merges,
+        documents=100 * merges,
         points=16,
         hypervolume=0.98,
         gd=0.023,
@@ -134,7 +135,7 @@ def test_fronts_have_a_row_per_search_and_method(comparison: Comparison) -> None
 
     assert len(found) == 2 + 2 + 3
     assert found[2:4] == [
-        "| two | MAP | 30 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 | - |",
-        "| two | random | 200 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 "
+        "| two | MAP | 30 | 3000 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 | - |",
+        "| two | random | 200 | 20000 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 "
         "| 49.8 ± 0.3 % |",
     ]

@@ -367,3 +367,20 @@ def test_a_card_that_cannot_be_read_is_refused(
 
     with pytest.raises(ArtifactError, match=problem):
         read_card(tmp_path)
+
+
+def test_what_some_documents_say_has_their_number_beside_it(tmp_path: Path) -> None:
+    content = as_json(make_front(POINTS, ANCHORS))
+    content["points"][1]["estimated"] = {
+        "math": {"value": 0.64, "stderr": 0.02, "documents": 24},
+        "code": {"value": None, "stderr": None},
+    }
+
+    card = written(tmp_path, record(points=content["points"]))
+
+    measured, predicted = part(card, "The front").split("<details>")
+    assert "| 0.64 ± 0.02 (24 documents) | not measured |" in measured
+    assert "a value with a number of documents beside it is what these say" in measured
+    assert "documents" not in predicted
+    index = card.data.to_dict()["model-index"][0]["results"]
+    assert {result["metrics"][0]["value"] for result in index} == {0.71, 2.81}

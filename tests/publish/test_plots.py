@@ -7,7 +7,7 @@ from fronts import Row, make_front
 from matplotlib.image import imread
 
 from mergekit_map.publish.plots import plot_front
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, Reading
 
 
 def front(tasks: list[str], n_points: int = 5) -> Front:
@@ -41,3 +41,30 @@ def test_draws_a_panel_for_each_pair_of_tasks(
     assert width == pytest.approx(100 * (1.5 + 4.2 * panels), abs=1)
     assert height == pytest.approx(100 * (1.2 + 3.8 * panels), abs=1)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("tasks", [["one"], ["one", "two"]])
+def test_merges_measured_in_part_are_drawn_hollow_and_named(
+    tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = front(tasks)
+    drawn = []
+    monkeypatch.setattr(
+        "mergekit_map.publish.plots.write_png", lambda figure, _: drawn.append(figure)
+    )
+    readings = dict.fromkeys(tasks, Reading.of(0.7, 0.1, 24))
+    point = plain.points[2].model_copy(update={"estimated": readings})
+
+    plot_front(plain, tmp_path)
+    plot_front(plain.with_point(2, point), tmp_path)
+
+    without, with_part = (
+        [text.get_text() for text in figure.legends[0].get_texts()] for figure in drawn
+    )
+    assert set(with_part) - set(without) == {"estimated from some documents"}
+    (line,) = [
+        line
+        for line in drawn[1].axes[0].get_lines()
+        if line.get_markerfacecolor() == "white"
+    ]
+    assert list(line.get_ydata()) == [0.7]

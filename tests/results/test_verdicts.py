@@ -413,6 +413,12 @@ def ended(**ending: Any) -> str:
             "All 12 merges are used; the front is known to 300 % of the range of math "
             "at worst.",
         ),
+        (
+            {"trusted": False, "spent": True, "error": 0.021, "hope": 0.0132},
+            "The budget is used after 10 merges; the front is known to 2.1 % of the "
+            "range of math at worst, and a front one standard error better would have "
+            "1.3 % more hypervolume: allow more documents or hours.",
+        ),
     ],
 )
 def test_why_a_search_stopped_is_told_with_what_more_would_bring(

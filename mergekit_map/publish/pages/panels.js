@@ -10,11 +10,13 @@ const panels = (() => {
     document.title = `${content.name}: mergekit-map report`;
     document.getElementById("name").textContent = content.name;
     const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+    const inPart = content.merges.filter((m) => m.estimated.some((pair) => pair)).length;
     fill("facts", [
       facts.method,
       count(content.coefficients.length, "coefficient"),
       count(content.tasks.length, "task"),
-      `${count(content.merges.length, "merge")} measured`,
+      `${count(content.merges.length, "merge")} measured` +
+        (inPart ? `, ${inPart} of them on some documents` : ""),
       `${count(content.points.length, "point")} on the front`,
       ...(content.order ? [`merged in pairs: ${pairs(content.order)}`] : []),
     ].join(" · "));

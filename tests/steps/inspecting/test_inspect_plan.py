@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,8 +19,12 @@ from inspect_seeds import (
     tuned,
 )
 
-from mergekit_map.commands.inspect import show_inspection
-from mergekit_map.steps.inspect import inspect_config
+from mergekit_map.commands.inspect import show_inspection, show_probe
+from mergekit_map.config.specs import MapBlock, SearchSpec
+from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.measurement import Metric
+from mergekit_map.steps.inspect import Probe, inspect_config
+from mergekit_map.study.checking import part_problems
 
 
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
@@ -191,6 +196,9 @@ def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> Non
     )
     assert plan["searched"] + plan["front"] == 61
     assert probe["expected_hours"] == pytest.approx(seconds / 3600)
+    blocks = probe["task_documents"]["text"]
+    assert blocks > 0
+    assert probe["expected_documents"] == 61 * blocks
     result = inspect(config, "--probe")
     assert "Probe at the soup: opening the models" in result.stdout
     assert "The search will take about" in " ".join(result.stdout.split())
@@ -221,3 +229,135 @@ def test_what_cannot_be_merged_is_not_probed(base: Path, tmp_path: Path) -> None
 
     assert result.exit_code == 2
     assert "not probed" in result.stderr
+
+
+def messages(content: dict[str, Any], key: str) -> str:
+    """Give what is said at a key, which the place of a problem ends with."""
+    problems = content["problems"]
+    (text,) = [p["message"] for p in problems if p["place"].endswith(key)]
+    return str(text)
+
+
+@pytest.mark.parametrize(
+    ("search", "function", "why"),
+    [
+        ({"strategy": "nested"}, None, "nested measures every merge on all documents"),
+        ({"gradients": True}, None, "'gradients' are derivatives of the value on all"),
+        ({}, "def f(model, tokenizer):\n    return [1.0]\n", "is not told which"),
+    ],
+)
+@pytest.mark.parametrize("wish", ["auto", 4])
+def test_what_cannot_be_measured_in_part_is_refused_at_its_key(
+    base: Path,
+    tmp_path: Path,
+    search: dict[str, Any],
+    function: str | None,
+    why: str,
+    wish: str | int,
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
+    config = configure(base, models)
+    config["map"]["search"] |= search
+    name = f"part_{len(why)}"
+    if function is not None:
+        (tmp_path / f"{name}.py").write_text(function)
+        task = {"python": f"{name}:f", "direction": "maximize"}
+        config["map"]["tasks"]["own"] = task
+    config["map"]["tasks"]["own" if function else "text"]["documents"] = wish
+
+    content = inspected(config)
+
+    said = messages(content, f"tasks.{'own' if function else 'text'}.documents")
+    assert why in said
+    assert "'documents: all'" in said
+    # On all documents nothing stands against it.
+    config["map"]["tasks"]["own" if function else "text"]["documents"] = "all"
+    assert inspected(config)["problems"] == []
+
+
+def test_a_metric_that_is_no_mean_of_documents_is_refused() -> None:
+    task = LmEvalTask(lm_eval="some", metric="perplexity", documents="auto")
+    spec = MapBlock.model_construct(tasks={"some": task}, search=SearchSpec())
+    metric = {"some": Metric(True, 0, 1)}
+
+    (problem,) = part_problems(spec, metric, {"some"})
+
+    assert problem.key == ("map", "tasks", "some", "documents")
+    assert "what 'perplexity' is on all of them" in problem.message
+    assert part_problems(spec, metric, set()) == []
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"strategy": "nested"},
+        {"strategy": "bayesian"},
+        {"refine": False},
+        {"design": "grid"},
+    ],
+)
+@pytest.mark.parametrize("budget", [{"documents": 100}, {"hours": 1.5}])
+def test_a_budget_that_nothing_heeds_is_refused(
+    base: Path, tmp_path: Path, search: dict[str, Any], budget: dict[str, Any]
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["search"] = {**search, **budget}
+
+    content = inspected(config)
+
+    (key,) = budget
+    assert "settles beforehand how many" in messages(content, f"map.search.{key}")
+
+
+def test_the_plan_says_what_is_measured_on_all_documents(
+    base: Path, tmp_path: Path
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["tasks"]["text"]["documents"] = 5
+    config["map"]["search"] = {"documents": 4000}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and two models; the best of the task, and what is chosen.
+    assert plan["whole"] == 4 + 2
+    assert plan["documents"] == {"text": 5}
+    assert plan["budget"] == {"documents": 4000}
+    assert (plan["searched"], plan["safe"], plan["default"]) == (120, 6, 12)
+    text = " ".join(inspect(config).stdout.split())
+    assert "Measured on all documents: 6 of these merges at most" in text
+    assert "the others on 5 of text." in text
+    assert "It ends when 4000 documents are used, or before that" in text
+
+
+@pytest.mark.parametrize(
+    ("merges", "small", "words"),
+    [
+        (4, True, "the budget is less than what the anchors, the first design and"),
+        (4, False, "about 4 merges: below 6 a front is a guess"),
+        (9, False, "about 9 merges: enough for a fit, and fewer than the 12 that"),
+        (40, False, "about 40 merges, where a search without a budget takes 12 at"),
+    ],
+)
+def test_a_probe_says_what_front_a_budget_allows(
+    base: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    merges: int,
+    small: bool,
+    words: str,
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["search"] = {"documents": 4000}
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    plan = inspect_config(Path("config.yml")).plan
+    assert plan is not None
+    probe = Probe({}, 1.0, 1.0, {"text": 2.0}, 0.5, {"text": 40}, 3210, merges, small)
+
+    show_probe(probe, plan)
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The search will take about 30 min and 3.21 k documents" in said
+    assert words in said

@@ -1,0 +1,129 @@
+"""What a search will measure where it measures some documents, or ends by a budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import LOSS, Recorder, run
+
+from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.study.forecast import forecast, price, warn_of_budget
+from mergekit_map.study.planning import default_evaluations, wanted_evaluations
+from mergekit_map.study.study import Study
+
+SIZES = {"loss": 80, "right": 200}
+SECONDS = {"loss": 8.0, "right": 2.0}
+
+
+def study_of(asked: Mapping[str, Any] | None = None, **search: Any) -> Study:
+    return Study(
+        bounds={"x": (0.0, 1.0)},
+        anchors={"base": {"x": 0.0}, "a": {"x": 1.0}, "soup": {"x": 0.5}},
+        tasks={"loss": LOSS, "right": Metric(True, 0, 1)},
+        definitions={"loss": "l", "right": "r"},
+        merge="m",
+        search=SearchSpec(**{"remeasure": 2, **search}),
+        select=SelectSpec(),
+        documents=asked or {},
+    )
+
+
+def test_a_search_on_all_documents_costs_all_of_them_each_time() -> None:
+    study = study_of(evaluations=9)
+
+    found = price(study, SIZES, SECONDS)
+
+    assert found.merges == 9
+    # Two points of the front, and what is chosen.
+    assert found.total.documents == (9 + 2 + 1) * 280
+    assert found.total.seconds == pytest.approx((9 + 2 + 1) * 10)
+    ahead = forecast(study, checkpoints=False)
+    assert (ahead.whole, ahead.front) == (9 + 3, 3)
+
+
+def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
+    study = study_of({"loss": 20, "right": "auto"}, evaluations=9)
+
+    found = price(study, SIZES, SECONDS)
+
+    # Three anchors, the best of two tasks, what is chosen; a quarter of each.
+    assert found.total.documents == 6 * 280 + (6 + 2) * (20 + 50)
+    assert found.total.seconds == pytest.approx(6 * 10 + (6 + 2) * (2 + 0.5))
+    assert forecast(study, checkpoints=False).whole == 6
+
+
+@pytest.mark.parametrize(
+    ("budget", "merges"),
+    [
+        # The end takes three merges' worth, and the anchors and the first design four.
+        ({"documents": 280 * 10}, 7),
+        ({"documents": 280 * 10 - 1}, 6),
+        ({"hours": 100 / 3600}, 7),
+        ({"hours": 100 / 3600, "documents": 280 * 8}, 5),
+        ({"documents": 280 * 1000}, 60),
+        ({"documents": 280 * 1000, "evaluations": 8}, 8),
+    ],
+)
+def test_a_budget_pays_for_so_many_merges(budget: dict[str, Any], merges: int) -> None:
+    found = price(study_of(**budget), SIZES, SECONDS)
+
+    assert found.merges == merges
+    assert not found.exceeds(study_of(**budget))
+
+
+def test_a_budget_that_is_too_small_is_told_once_sizes_are_known() -> None:
+    small, enough = study_of(hours=69 / 3600), study_of(hours=1)
+    measured = [
+        Evaluation(
+            coefficients={"x": 0.0},
+            task=task,
+            role="anchor",
+            value=0.5,
+            stderr=None,
+            n=SIZES[task],
+            seconds=SECONDS[task],
+            merge="m",
+            definition=task[0],
+        )
+        for task in small.tasks
+    ]
+
+    told = warn_of_budget(small, measured)
+
+    assert told is not None
+    # Four merges of the first design, two of the front, and what is chosen.
+    assert "about 1960 documents and 0.019 hours" in told
+    assert warn_of_budget(enough, measured) is None
+    assert warn_of_budget(small, measured[:1]) is None
+    assert warn_of_budget(study_of(), measured) is None
+
+
+def test_a_budget_may_pay_for_ten_times_the_default() -> None:
+    default = default_evaluations(1)
+
+    assert wanted_evaluations(study_of()) == default
+    assert wanted_evaluations(study_of(hours=1.0)) == 10 * default
+    assert wanted_evaluations(study_of(documents=100, evaluations=7)) == 7
+
+
+def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:
+    def rippled(coefficients: Mapping[str, float], task: str) -> Measurement:
+        x = coefficients["x"]
+        return Measurement(0.5 + 0.4 * math.sin(40 * x + len(task)), None, 10)
+
+    merges = default_evaluations(1) + 4
+    study = study_of(documents=20 * (merges + 2 + 1), remeasure=2)
+
+    found = run(study, tmp_path, Recorder(rippled))
+
+    lines = list(read_log(tmp_path / "evaluations.jsonl"))
+    assert sum(e.n for e in lines) <= 20 * (merges + 2 + 1)
+    assert sum(e.role != "front" for e in lines) == 2 * merges
+    assert found.ending is not None
+    assert (found.ending.spent, found.ending.trusted) == (True, False)
