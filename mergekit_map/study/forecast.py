@@ -105,7 +105,9 @@ def price(
     merges = first
     while merges < most and _pays(study, total(merges + 1)):
         merges += 1
-    return Price(merges, total(merges), total(first))
+    # Points of the front are measured as far as the budget pays for them.
+    least = whole.times(anchors + ends) + part.times(first - anchors)
+    return Price(merges, total(merges), least)
 
 
 def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | None:
