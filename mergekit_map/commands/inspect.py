@@ -223,11 +223,17 @@ def _show_plan(console: Console, plan: Plan) -> None:
     n, m = len(plan.coefficients), len(plan.tasks)
     about = "" if plan.expected == plan.measurements else "about "
     most = f", at most {plan.measurements}" if about else ""
+    held_out = ""
+    if plan.confirming:
+        held_out = (
+            f"; {plan.confirming} of them confirm the choice on documents that the "
+            "search never sees"
+        )
     _print(
         console,
         f"Plan: strategy {plan.strategy}, {_count(n, 'coefficient')}, "
         f"{_count(m, 'task')}: up to {plan.searched} merges and {plan.front} "
-        f"points of the front, {about}{plan.expected} measurements{most}.",
+        f"points of the front, {about}{plan.expected} measurements{most}{held_out}.",
     )
     in_part = {t: wish for t, wish in plan.documents.items() if wish != "all"}
     if in_part:

@@ -23,9 +23,12 @@ def select(run: Path, choice: dict[str, Any]) -> None:
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
     with starting():
+        from mergekit_map.results.promise_words import confirmed_in_words
         from mergekit_map.steps.select import select_point
 
     selection = select_point(run, **choice)
+    for sentence in confirmed_in_words(selection.front):
+        click.echo(sentence, err=True)
     click.echo(selection.recipe, nl=False)
     click.echo("", err=True)
     for sentence in selection.front.verdicts:

@@ -66,6 +66,7 @@ def merge_and_show(
     """Write the checkpoint of a selection, and print what it was measured at."""
     with starting():
         from mergekit_map.commands.terminal import TerminalReporter, show_point
+        from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.steps.merge import merge_point
 
     with TerminalReporter() as reporter:
@@ -73,5 +74,5 @@ def merge_and_show(
             run, out, selection, options, reporter, trust_run=trust_run
         )
     click.echo(f"{out} holds point {selection.index} of the front:")
-    show_point(selection.front, point)
+    show_point(RunFolder(run).read_front(), point)
     click.echo(f"The same checkpoint with mergekit alone:\n  {command}")

@@ -103,10 +103,12 @@ def new_table(
 def show_front(front: Front, n_points: int = N_SHOWN) -> None:
     """Print points of a front, the anchors, the fits and the verdicts.
 
-    Shown is what was measured, what was chosen, and about n_points that show the whole.
-    A point that is recommended has a star.
+    What documents say that the search never saw comes first. Shown is what was
+    measured, what was chosen, and about n_points that show the whole. A point that is
+    recommended has a star.
     """
     console = Console()
+    _show_confirmed(front, console)
     shown = _shown_points(front, n_points)
     console.print(Text(_title(front, shown)))
     table = new_table()
@@ -211,7 +213,8 @@ def _add_merge(
 
 
 def show_point(front: Front, point: Merge) -> None:
-    """Print what was predicted and measured of one point."""
+    """Print what was confirmed, predicted and measured of the chosen point."""
+    _show_confirmed(front, Console())
     for task, about in front.tasks.items():
         unit = f" {about.unit}" if about.unit else ""
         predicted = _reading(point.readings("predicted")[task])
@@ -225,6 +228,16 @@ def _in_two_lines(reading: Reading) -> str:
     """Write the number of documents below the value."""
     value, _, documents = str(reading).partition(" (")
     return "\n".join([value.replace(" ", ""), documents.rstrip(")")]).rstrip()
+
+
+def _show_confirmed(front: Front, console: Console) -> None:
+    # Here, as the numbers are not needed for help.
+    from mergekit_map.results.promise_words import confirmed_in_words
+
+    if sentences := confirmed_in_words(front):
+        for sentence in sentences:
+            console.print(Text(sentence, style="bold"))
+        console.print()
 
 
 def _reading(reading: Reading) -> str:

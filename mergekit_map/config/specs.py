@@ -59,6 +59,10 @@ class SearchSpec(Strict):
     """Measure first what a fit needs, then where the front is uncertain, until
     predictions come true or the evaluations are used. On, unless the strategy or a
     grid says what is measured."""
+    holdout: Annotated[Float, Field(gt=0, lt=1)] | None = None
+    """Share of every task's documents that the search never sees: what it chose is
+    confirmed on them at its end, beside the base, the soup and the best single models.
+    None by default."""
     gradients: Annotated[bool, Field(strict=True)] = False
     """Also measure the derivatives of perplexity tasks."""
     checkpoint_activations: Annotated[bool, Field(strict=True)] = False

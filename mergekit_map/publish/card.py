@@ -39,6 +39,7 @@ from mergekit_map.publish.licences import (
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.public_names import models_of, public_names
 from mergekit_map.results.front import Front, Readings
+from mergekit_map.results.promise_words import confirmed_in_words
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
@@ -91,7 +92,8 @@ def write_card(folder: Path, record: MergeRecord) -> None:
 
 def _introduction(front: Front) -> str:
     count = max(task.fit.n for task in front.tasks.values())
-    return (
+    confirmed = " ".join(confirmed_in_words(front))
+    return (f"{escaped(confirmed)}\n\n" if confirmed else "") + (
         "A merge of models, made with "
         "[mergekit](https://github.com/arcee-ai/mergekit). Its weights were found with "
         "mergekit-map, by the method MAP "

@@ -22,6 +22,7 @@ from mergekit_map.results.choosing import judged, preference
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
+from mergekit_map.results.promise_words import confirmed_in_words
 from mergekit_map.results.verdict_words import foretellings_in_words
 from mergekit_map.version import __version__
 
@@ -56,6 +57,7 @@ def report_content(
         "anchors": [_anchor(front, anchor) for anchor in front.anchors],
         "selected": front.selected,
         "reason": front.reason,
+        "confirmed": confirmed_in_words(front),
         "start": _start(front),
         "verdicts": judged(front).verdicts,
         "tested": _tested(front),

@@ -19,6 +19,7 @@ from mergekit_map.results.limits import (
     shortfalls,
 )
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
+from mergekit_map.results.promises import with_gains
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import (
@@ -113,6 +114,7 @@ def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
 
 def judged(front: Front) -> Front:
     """Renew the verdicts, as far as the numbers are known now."""
+    front = with_gains(front)
     return front.model_copy(update={"verdicts": verdicts_in_words(front)})
 
 

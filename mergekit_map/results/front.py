@@ -21,6 +21,7 @@ from typing_extensions import Self, TypeAliasType
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
+from mergekit_map.results.confirmation import Confirmation
 from mergekit_map.results.differences import Differences
 from mergekit_map.results.quality import Border, Ending, Fit, Growth
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
@@ -186,6 +187,8 @@ class Front(Record):
     """What was measured besides."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
     """How well differences are known, by task; of merges measured on the same items."""
+    holdout: Confirmation | None = None
+    """What documents say that the search never saw; left out where there are none."""
     border: tuple[Border, ...] = ()
     """Ends of the box at which points lie, and beyond which better ones may."""
     growth: tuple[Growth, ...] = ()
@@ -208,6 +211,8 @@ class Front(Record):
         for task, known in self.differences.items():
             if task not in self.tasks or known.merges[-1] >= len(self.known):
                 raise ValueError(f"differences.{task}: no such task, or merge")
+        if self.holdout is not None and not self.holdout.tasks <= set(self.tasks):
+            raise ValueError(f"holdout: the tasks are {sorted(self.tasks)}")
         if not set(self.recommended) <= set(range(len(self.points))):
             raise ValueError(f"recommended: there are {len(self.points)} points")
         for index, point in enumerate(self.points):
@@ -237,7 +242,7 @@ class Front(Record):
         for anchor in content["anchors"]:
             anchor["coefficients"] = anchor["coefficients"] or nowhere
         content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
-        later = {"differences", "border", "growth"}
+        later = {"differences", "holdout", "border", "growth"}
         return {k: v for k, v in content.items() if v or k not in later}
 
     @property

@@ -41,9 +41,12 @@ Role = Literal[
     "opponent",
     "baseline",
     "checkpoint",  # measured again, of what was written to disk
+    "holdout",  # on documents that the search never sees
 ]
 # Measured to judge a search by, so that no search fits them unless it asks for them.
-ASSESSING: frozenset[Role] = frozenset({"front", "opponent", "baseline", "checkpoint"})
+ASSESSING: frozenset[Role] = frozenset(
+    {"front", "opponent", "baseline", "checkpoint", "holdout"}
+)
 MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 

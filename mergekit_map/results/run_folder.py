@@ -89,6 +89,10 @@ class RunFolder:
         """Name the folder of what was measured item by item, of a fingerprint."""
         return self.path / "samples" / merge
 
+    def held_out_samples(self, merge: str) -> Path:
+        """Name the folder of those of documents that the search never sees."""
+        return self.path / "samples" / f"{merge}-holdout"
+
     def pair(self, number: int) -> RunFolder:
         """Name the folder of a pair of nested MAP, counted from 1."""
         return RunFolder(self.path / "nested" / f"pair-{number}")

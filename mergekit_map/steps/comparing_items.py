@@ -77,7 +77,7 @@ def with_differences(
             else _read(tasks[name], name, merge.measured[name], records.place(merge))
             for merge in front.known
         ]
-        if differences := _compare(known):
+        if differences := compare_items(known):
             found[name] = differences
     return judged(front.model_copy(update={"differences": found}))
 
@@ -96,7 +96,7 @@ def _read(
     return found
 
 
-def _compare(known: Sequence[Itemised | None]) -> Differences | None:
+def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
     """Compare the most merges that were measured on the same items."""
     groups: dict[str, list[int]] = {}
     for index, itemised in enumerate(known):

@@ -17,6 +17,7 @@ from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.results.answers import KeptAnswers, complete
 from mergekit_map.steps.project import Project
+from mergekit_map.tasks.held_out import Divided
 from mergekit_map.tasks.preparing import prepare_tasks
 
 
@@ -42,18 +43,18 @@ class MergeEvaluator:
         samples: Path | None,
         definitions: Mapping[str, str] = MappingProxyType({}),
     ):
-        self._unopened = merges
+        self._merged = _Merged(merges)
         self._records = None if samples is None else KeptAnswers(samples, definitions)
-        self._stack = ExitStack()
-        self._merges: Merges | None = None
-        self._coefficients: Mapping[str, float] | None = None
-        self._measures: Mapping[str, Measure] = {}
 
     def __enter__(self) -> MergeEvaluator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._merged.close()
+
+    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> HeldOutPart:
+        """Give what measures the same merges on what the search never sees."""
+        return HeldOutPart(self._merged, KeptAnswers(samples, definitions))
 
     def __call__(
         self, coefficients: Mapping[str, float], task: str, part: Part | None = None
@@ -81,6 +82,50 @@ class MergeEvaluator:
     def _measure(
         self, coefficients: Mapping[str, float], task: str, ids: Sequence[int] | None
     ) -> Measurement:
+        measure = self._merged.at(coefficients)[task]
+        return measure() if ids is None else measure(ids)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPart:
+    """Evaluates merges on the documents that a search never sees."""
+
+    merged: _Merged
+    records: KeptAnswers
+
+    def __call__(
+        self, coefficients: Mapping[str, float], task: str, part: Part | None = None
+    ) -> Measurement:
+        """Merge, unless that is done already, and measure all of these documents."""
+        measure = self.merged.at(coefficients)[task]
+        assert isinstance(measure, Divided)
+        assert part is None
+        measurement = measure.held_out()
+        self.records.write(coefficients, task, measurement)
+        return measurement
+
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Give what was answered before, of this definition of the task."""
+        earlier = self.records.read(coefficients, task)
+        return None if earlier is None else earlier.answers
+
+
+class _Merged:
+    """The merge that was made last, and what measures it; opened when it is wanted."""
+
+    def __init__(self, merges: AbstractContextManager[Merges]):
+        self._unopened = merges
+        self._stack = ExitStack()
+        self._merges: Merges | None = None
+        self._coefficients: Mapping[str, float] | None = None
+        self._measures: Mapping[str, Measure] = {}
+
+    def close(self) -> None:
+        """Let go of the models."""
+        self._stack.close()
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, unless these coefficients are merged already."""
         if self._merges is None:
             self._merges = self._stack.enter_context(self._unopened)
         if self._coefficients != coefficients:
@@ -89,8 +134,7 @@ class MergeEvaluator:
             self._coefficients, self._measures = None, {}
             self._measures = self._merges.at(coefficients)
             self._coefficients = dict(coefficients)
-        measure = self._measures[task]
-        return measure() if ids is None else measure(ids)
+        return self._measures
 
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:
@@ -131,7 +175,7 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
             batch_size=spec.batch_size,
             differentiate=differentiate,
         )
-        yield InMemory(merge, measures)
+        yield InMemory(merge, _as_searched(project, measures))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +204,19 @@ class OneCheckpoint:
         """Load the checkpoint."""
         model, tokenizer = load_checkpoint(self.folder, self.project.options)
         spec = self.project.spec
-        return prepare_tasks(
+        measures = prepare_tasks(
             self.project.tasks,
             model,
             tokenizer,
             batch_size=spec.batch_size,
             backend=spec.backend,
         )
+        return _as_searched(self.project, measures)
+
+
+def _as_searched(
+    project: Project, measures: Mapping[str, Measure]
+) -> Mapping[str, Measure]:
+    """Keep documents apart that the search must not see."""
+    apart = project.held_out
+    return measures if apart is None else apart.parts(measures, project.tasks)

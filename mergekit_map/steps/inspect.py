@@ -27,7 +27,7 @@ from mergekit_map.steps.project import (
     load_project,
     read_draft,
 )
-from mergekit_map.study.forecast import forecast, price
+from mergekit_map.study.forecast import forecast, n_confirming, price
 from mergekit_map.study.planning import default_evaluations
 from mergekit_map.study.study import Study
 
@@ -96,6 +96,7 @@ class Plan:
     default: int  # merges of a search that is not told how many
     documents: Mapping[str, int | str]  # of each task, asked of the other merges
     budget: Mapping[str, float]  # of documents and hours, where they are limited
+    confirming: int
     memory: Sequence[Need]
     disk: Sequence[Need]
     shortages: Sequence[Need]
@@ -209,7 +210,8 @@ def probe_config(
     ahead = forecast(study, checkpoints=apart)
     loads = len(study.bounds) if apart else 1
     merging = (ahead.searched + ahead.front) * merge
-    measuring = ahead.expected * sum(seconds.values()) / len(seconds)
+    times = ahead.expected + ahead.confirming * (_confirmed_share(study) - 1)
+    measuring = times * sum(seconds.values()) / len(seconds)
     hours = (loads * load + merging + measuring) / 3600
     probe = Probe(soup, load, merge, seconds, hours, sizes)
     return probe if study.search.strategy == "nested" else _priced(probe, study)
@@ -221,15 +223,24 @@ def _priced(probe: Probe, study: Study) -> Probe:
     seconds = {task: s + merging for task, s in probe.task_seconds.items()}
     found = price(study, probe.task_documents, seconds)
     in_part = not all(map(study.is_whole, study.tasks))
-    hours = (probe.load_seconds + found.total.seconds) / 3600
+    apart = n_confirming(study) * _confirmed_share(study)
+    total = found.total.seconds + apart * sum(seconds.values())
+    documents = found.total.documents + apart * sum(probe.task_documents.values())
+    hours = (probe.load_seconds + total) / 3600
     by_part = in_part or study.search.has_budget
     return replace(
         probe,
         expected_hours=hours if by_part else probe.expected_hours,
-        expected_documents=round(found.total.documents),
+        expected_documents=round(documents),
         merges=found.merges,
         budget_too_small=found.exceeds(study),
     )
+
+
+def _confirmed_share(study: Study) -> float:
+    """Give how many documents are held out for each one that the search has."""
+    share = study.search.holdout or 0.0
+    return share / (1 - share)
 
 
 def _timed(action: Callable[[], T]) -> tuple[T, float]:

@@ -20,6 +20,7 @@ from mergekit_map.results.front import Merge
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import Records, with_differences
+from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import Project, finished_project, refuse_changes
@@ -72,7 +73,9 @@ def merge_point(
         searched, written = _measure_checkpoint(part, folder, place, point, reporter)
         front = RunFolder(run).read_front().with_point(selection.index, searched)
         records = Records.of(project, RunFolder(run))
-        front = with_differences(front, project.tasks, records, read_log(place.log))
+        evaluations = list(read_log(place.log))
+        front = with_differences(front, project.tasks, records, evaluations)
+        front = with_confirmation(project, front, place, evaluations)
         front = chosen_as(front, selection.index, selection.front.select)
         shown = front.with_point(selection.index, written)
         if difference := _difference(searched, written):
@@ -118,6 +121,10 @@ def _measure_checkpoint(
             part = of_tasks(study, tasks)
             with MergeEvaluator(written, samples, study.definitions) as evaluate:
                 measure(part, [(role, merge)], evaluate, log, reporter.progress)
+        written = nullcontext(OneCheckpoint(project, folder))
+        with MergeEvaluator(written, None) as evaluate:
+            confirming = Confirming(project, run, log, evaluate, reporter.progress)
+            confirming.measure([merge], study.tasks)
         searched = measured_at(study, merge, log)
         again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last
     readings = {t: again[t] if t in known else searched[t] for t in study.tasks}

@@ -32,6 +32,7 @@ from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
 from mergekit_map.study.checking import part_problems, search_problems
 from mergekit_map.study.study import Study
+from mergekit_map.tasks.held_out import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 
 
@@ -76,7 +77,28 @@ class Project:
             documents={name: task.documents for name, task in self.spec.tasks.items()},
         )
 
+    @cached_property
+    def held_out(self) -> HeldOut | None:
+        """Give the documents that a search never sees; None where it sees all."""
+        return held_out_of(self.spec.search)
+
+    def held_out_study(self) -> Study:
+        """Give the study whose tasks are the documents that a search never sees."""
+        assert self.held_out is not None
+        definitions = {
+            name: self.held_out.definitions(self._of_all(name))[1]
+            for name in self.tasks
+        }
+        return replace(self.study(), definitions=definitions, documents={})
+
     def _definition(self, name: str) -> str:
+        """Digest what a search measures."""
+        definition = self._of_all(name)
+        if self.held_out is None:
+            return definition
+        return self.held_out.definitions(definition)[0]
+
+    def _of_all(self, name: str) -> str:
         """Digest what is measured, and by what where it is not by this program."""
         backend = self.spec.backend
         if backend is None or self.spec.tasks[name].kind != "lm_eval":
@@ -182,6 +204,9 @@ def finish_draft(
     project = Project(draft.file, draft.directory, spec, space, draft.tasks, options)
     if project.nests_checkpoints:
         problems += staging_problems(space)
+    problems += held_out_problems(
+        spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
+    )
     problems += search_problems(project.outline())
     return (None if problems else project), problems
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from mergekit_map.errors import ConfigError
 from mergekit_map.files import digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
@@ -20,6 +21,7 @@ from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.steps.comparing_items import Records, with_differences
+from mergekit_map.steps.confirming import Confirming
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, changes_in_words
@@ -45,6 +47,11 @@ def search_front(
         ArtifactError: the folder is something else's, or another search is writing it.
         MapError: the models or tasks cannot be merged or measured.
     """
+    if imported and project.held_out is not None:
+        raise ConfigError(
+            "what was measured elsewhere may be of documents that 'holdout' keeps "
+            "apart; leave out one of them"
+        )
     if project.nests_checkpoints:
         return _search_nested(project, run, reporter, imported)
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
@@ -53,6 +60,9 @@ def search_front(
         records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
         front = with_differences(front, project.tasks, records, log)
+        report = reporter.progress
+        confirming = Confirming(project, RunFolder(run), log, evaluate, report)
+        front = confirming.front(front)
         _write_stages(project, result, log, run)
     surrogates = fitted_surrogates(study, result)
     recipes = Recipes(project.space, project.options)
@@ -137,7 +147,7 @@ def _note_changes(
         for e in log
         if id(e) not in usable
         and e.task in study.tasks
-        and e.role not in {"baseline", "checkpoint"}
+        and e.role not in {"baseline", "checkpoint", "holdout"}
     ]
     for merge in dict.fromkeys(e.merge for e in unused):
         count = sum(e.merge == merge for e in unused)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation
 from mergekit_map.study.bayesian import N_ROUND
@@ -30,6 +31,7 @@ class Forecast:
     expected: int  # of these, where what is measured depends on what was
     # Merges measured on all documents; fewer than all where tasks are asked in part.
     whole: int
+    confirming: int = 0  # of the measurements: on documents that the search never sees
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,17 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     else:
         front += len(study.tasks)  # the best of each
         whole = _n_whole(study)
-    total = (searched + front) * len(study.tasks)
-    return Forecast(searched, front, total, total, whole)
+    held_out = n_confirming(study) * len(study.tasks)
+    total = (searched + front) * len(study.tasks) + held_out
+    return Forecast(searched, front, total, total, whole, held_out)
+
+
+def n_confirming(study: Study) -> int:
+    """Count what a task is measured on apart: choice, base, soup, best single model."""
+    if study.search.holdout is None:
+        return 0
+    labels = study.anchors.keys()
+    return 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
 
 
 def price(
@@ -177,8 +188,11 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     always = (anchors + front) * n_tasks
     part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
     most = (searched + front) * n_tasks
-    expected = min(most, always + math.ceil(part))
-    return Forecast(searched, front, most, expected, searched + front)
+    expected, whole = min(most, always + math.ceil(part)), searched + front
+    held_out = n_confirming(study) * n_tasks
+    return Forecast(
+        searched, front, most + held_out, expected + held_out, whole, held_out
+    )
 
 
 def _known_corners(study: Study) -> int:

@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mergekit_map.measurement import Answers
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.tasks.averages import Average, aggregation_of, average
 from mergekit_map.tasks.function import PythonFunction
 from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.harness_answers import shares
+from mergekit_map.tasks.harness_answers import of_answers, shares
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText
 
@@ -51,6 +52,14 @@ def itemise(task: LoadedTask, samples: Samples) -> Itemised | None:
                     found = _itemise_function(samples)
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return None  # written by another version, or by hand
+    if found is None or not np.isfinite([found.value, *found.influences]).all():
+        return None
+    return found
+
+
+def itemise_answers(answers: Answers) -> Itemised | None:
+    """Read the answers that a value is a mean of; None for fewer than two, or NaN."""
+    found = _itemised(of_answers(answers), tuple(("", i) for i in answers.ids))
     if found is None or not np.isfinite([found.value, *found.influences]).all():
         return None
     return found

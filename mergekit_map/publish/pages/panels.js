@@ -21,6 +21,7 @@ const panels = (() => {
       ...(content.order ? [`merged in pairs: ${pairs(content.order)}`] : []),
     ].join(" · "));
     document.getElementById("lead").textContent = content.reason;
+    fill("confirmed", ...content.confirmed.map((text) => element("p", {}, text)));
     fill("verdicts", ...content.verdicts.map((text) => element("li", {}, text)));
     showFits(content);
     showTests(content);
