@@ -340,3 +340,103 @@ def test_what_stands_against_it_is_a_located_problem(
     assert result.exit_code == 2
 
     assert re.search(said, result.output.replace("\n", " ")), result.output
+
+
+def test_parts_are_drawn_among_what_is_left(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = {**TASKS["own"], "documents": 5}
+    monkeypatch.setitem(globals(), "TASKS", {"own": own})
+    configure(family, holdout=SHARE, evaluations=8)
+
+    invoke("search", "config.yml", "run")
+
+    ours, confirmed = split(lines("run/evaluations.jsonl"))
+    parts = [e for e in ours if "of" in e]
+    assert parts
+    assert {e["of"] for e in parts} == {14}
+    assert {e["n"] for e in confirmed} == {6}
+    held_out = {
+        number
+        for record in records(tmp_path / "run", "own", held_out=True).values()
+        for number in numbers(record)
+    }
+    assert len(held_out) == 6
+    for record in records(tmp_path / "run", "own", held_out=False).values():
+        assert not held_out & {*numbers(record)}
+        assert max(record["answers"]["ids"]) < 14
+    # All were asked for once, to learn how many there are; and then to confirm.
+    asked = [*map(json.loads, Path("asked.jsonl").read_text().splitlines())]
+    touching = [some for some in asked if held_out & {*some}]
+    assert touching[0] == list(range(20))
+    assert touching[1:] == [sorted(held_out)] * len(confirmed)
+
+
+def test_as_many_measurements_as_inspect_says(run: Path) -> None:
+    ours, confirmed = split(lines(f"{run}/evaluations.jsonl"))
+
+    plan = json.loads(invoke("inspect", "config.yml", "--json").stdout)["plan"]
+
+    assert plan["confirming"] == 2 * 4
+    assert len(confirmed) <= plan["confirming"]
+    assert len(ours) <= plan["measurements"] - plan["confirming"]
+    said = " ".join(invoke("inspect", "config.yml").stdout.split())
+    assert "8 of them confirm the choice on documents that the search never" in said
+
+
+@pytest.mark.usefixtures("run")
+def test_merges_on_disk_are_confirmed_alike() -> None:
+    text = Path("config.yml").read_text()
+    Path("disk.yml").write_text(text.replace("map:\n", "map:\n  merge: disk\n"))
+
+    invoke("search", "disk.yml", "disk")
+
+    keys = ("coefficients", "task", "role", "n", "definition")
+    found, known = (lines(f"{name}/evaluations.jsonl") for name in ("disk", "run"))
+    assert [[e[k] for k in keys] for e in found] == [
+        [e[k] for k in keys] for e in known
+    ]
+    for one, other in zip(found, known, strict=True):
+        assert one["value"] == pytest.approx(other["value"], rel=1e-6)
+
+
+@pytest.mark.usefixtures("run")
+def test_what_was_measured_elsewhere_is_refused() -> None:
+    Path("more.csv").write_text("a,b,text,own\n0.2,0.3,5.1,0.4\n")
+    command = ["search", "config.yml", "run", "--import", "more.csv"]
+
+    result = click.testing.CliRunner().invoke(main, command)
+
+    assert result.exit_code == 2
+    assert "may be of documents that 'holdout' keeps apart" in result.output
+
+
+def test_nested_search_over_checkpoints_is_refused(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure(family, holdout=SHARE, strategy="nested")
+    invoke("inspect", "config.yml")  # of a linear method it can be had
+    text = Path("config.yml").read_text()
+    Path("config.yml").write_text(text.replace("task_arithmetic", "ties"))
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "map.search.holdout: where nested search merges checkpoints" in said
+
+
+def test_nested_search_of_a_linear_method_is_confirmed(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure(family, holdout=SHARE, strategy="nested")
+
+    result = invoke("search", "config.yml", "run")
+
+    assert "than base on" in " ".join(result.output.split())
+    ours, confirmed = split(lines("run/evaluations.jsonl"))
+    assert len(confirmed) >= 6
+    assert len({e["definition"] for e in [*ours, *confirmed]}) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mergekit_map.config.task_specs import (
 )
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Answers, Measure, Measurement
+from mergekit_map.tasks.held_out import Divided, HeldOut
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.tasks.margins import choice_margins
@@ -158,6 +160,55 @@ def test_all_documents_named_are_all_documents(
     # lm-eval's pooled error of groups by size is this one to about 1 / n.
     if not kind.startswith("by_"):
         assert named.stderr == pytest.approx(full.stderr, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_held_out_and_the_rest_make_the_whole(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
+) -> None:
+    task = load(KINDS[kind], folder)
+    measure = prepare(task, model, tokenizer)
+    full = measure()
+    assert full.answers is not None
+    found = HeldOut(0.4, seed=1).parts({"mine": measure}, {"mine": task})["mine"]
+    assert isinstance(found, Divided)
+
+    halves = [found(), found.held_out()]
+
+    searched, rest = HeldOut(0.4, seed=1).divide(task.fingerprint, full.n)
+    assert found.size == len(searched) == full.n - round(0.4 * full.n)
+    assert sorted(searched + rest) == list(range(full.n))
+    for half, ids in zip(halves, (searched, rest), strict=True):
+        assert half.answers is not None
+        assert half.answers.ids == tuple(range(len(ids)))
+        own = [by_id(full.answers)[i] for i in ids]
+        there = [by_id(half.answers)[i] for i in range(len(ids))]
+        np.testing.assert_allclose(there, own, rtol=1e-5)
+        assert together(half.answers) == pytest.approx(half.value, rel=1e-12)
+    part = found([0, 2])
+    assert part.answers is not None
+    assert part.answers.ids == (0, 2)
+    asked = measure([searched[0], searched[2]])
+    assert part == replace(asked, answers=part.answers)
+
+
+def test_every_document_is_held_out_as_often() -> None:
+    counts = np.zeros(20)
+    for seed in range(2000):
+        counts[HeldOut(0.3, seed).divide("task", 20)[1]] += 1
+
+    # Each is binomial of 2000 draws with chance 0.3.
+    assert counts.sum() == 2000 * 6
+    assert abs(counts / 2000 - 0.3).max() < 4 * np.sqrt(0.3 * 0.7 / 2000)
+
+
+def test_tasks_are_divided_apart_and_too_few_documents_are_refused() -> None:
+    one, other = (HeldOut(0.5, 0).divide(name, 40)[1] for name in ("one", "other"))
+
+    assert one != other
+    assert len(HeldOut(0.01, 0).divide("one", 40)[1]) == 2
+    with pytest.raises(EvaluationError, match=r"of 4 documents 'holdout: 0\.7'.*at l"):
+        HeldOut(0.7, 0).divide("one", 4)
 
 
 @pytest.mark.parametrize("kind", ["by_size", "by_part"])
