@@ -11,7 +11,10 @@ that the search measured on its half; what is kept of that, the difference on th
 half. Both come with standard errors, item by item, as a user gets them.
 
 Kept is a line per search: for each task and rival, both differences and their errors,
-larger is better; and the difference on all documents, the truth of the family.
+larger is better, and the difference that was predicted. In the table a promise is in
+units of the standard error of kept less promised, which has both halves in it; it is
+averaged over the tasks and rivals of a search, and ± is over searches. Covered are
+gains whose difference is within 1.96 of these units.
 """
 
 from __future__ import annotations
@@ -162,6 +165,8 @@ def table(arguments: argparse.Namespace) -> None:
     ]
     columns = ("documents", "family", "against", "searches", "gains", "promised")
     columns += ("kept less promised", "by the prediction", "covered")
+    summary, _, meaning = str(__doc__).partition("\n\n")
+    print(f"# {summary[:-1]}\n\n{meaning}")
     print("\n".join(markdown(columns, rows)))
 
 
