@@ -12,9 +12,10 @@ from parted import METRICS, SIZE, Models, lines_of, search, study_of
 _FIRST = 5 * len(METRICS) * SIZE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", [4, 24, "auto", "all"])
 @pytest.mark.parametrize("kind", ["documents", "hours"])
-@pytest.mark.parametrize("budget", [2500, 3000])
+@pytest.mark.parametrize("budget", [1750, 1900])
 def test_a_search_stays_within_its_budget(
     documents: Any,
     kind: str,
@@ -31,8 +32,8 @@ def test_a_search_stays_within_its_budget(
     spent = sum(n for *_, n in models.asked)
     assert budget > _FIRST
     assert budget - 5 * len(METRICS) * SIZE < spent <= budget
-    merges = {e.key[0] for e in lines_of(tmp_path)}
-    assert len(merges) < 40
+    roles = [e.role for e in lines_of(tmp_path)]
+    assert roles.count("front") >= len(METRICS)
 
     again = Models()
     before = (tmp_path / "front.json").read_text()
