@@ -203,6 +203,9 @@ def _read_answers(
     lists = (found.values, found.weights, found.margins, found.probabilities)
     rising = all(a < b for a, b in zip(found.ids, found.ids[1:], strict=False))
     whole = rising and all(len(part) == len(found.ids) for part in lists if part)
+    before = found.before
+    if before is not None and len(before.ids) != len(before.probabilities):
+        return None
     samples = content.get("samples")
     if not whole or not isinstance(samples, list) or len(samples) != len(found.ids):
         return None

@@ -148,3 +148,50 @@ def test_without_measured_noise_all_points_count_alike(
     equal = fit_surrogate(X, y, stderr=np.ones(14), link=IDENTITY, bounds=unit(2))
 
     np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "regularized", "residual_gp"])
+def test_no_choice_of_documents_is_one_without_error(kind: str) -> None:
+    X, y = noisy_data(IDENTITY)
+    noise = np.linspace(0.1, 0.3, len(y))
+    settings = {"stderr": noise, "link": IDENTITY, "bounds": unit(2), "kind": kind}
+
+    none, zero = (
+        fit_surrogate(X, y, **settings, sampling=sampling)
+        for sampling in (None, np.zeros(len(y)))
+    )
+
+    np.testing.assert_array_equal(none.predict(X), zero.predict(X))
+    np.testing.assert_array_equal(none.stderr(X), zero.stderr(X))
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "residual_gp"])
+def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth(
+    kind: str,
+) -> None:
+    Z = np.random.default_rng(9).uniform(size=(64, 2))
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        truth = random_quadratic(rng, 2)
+        X = rng.uniform(size=(24, 2))
+        sampling = np.where(np.arange(24) < 12, 0.0, 1.0)
+        y = (
+            truth.predict(X)
+            + 0.01 * rng.normal(size=24)
+            + sampling * rng.normal(size=24)
+        )
+        for knows, found in errors.items():
+            fitted = fit_surrogate(
+                X,
+                y,
+                stderr=np.full(24, 0.01),
+                link=IDENTITY,
+                bounds=unit(2),
+                kind=kind,
+                sampling=sampling if knows else None,
+            )
+            off = fitted.predict(Z) - truth.predict(Z)
+            found.append(float(np.sqrt((off**2).mean())))
+
+    assert np.median(errors[True]) < np.median(errors[False]) / 4

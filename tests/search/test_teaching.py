@@ -1,8 +1,9 @@
 """What a further measurement teaches, against conditioning on one more row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from dataclasses import replace
 
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.kernel import Rows
@@ -15,17 +16,26 @@ from mergekit_map.search.teaching import taught
 BOX = np.array([[0.0, 1.0], [-0.5, 1.5]])
 
 
-def fitted(link: Link = Link(), kind: str = "residual_gp") -> Surrogate:
+UNBOUNDED = Link()
+
+
+def fitted(link: Link = UNBOUNDED) -> Surrogate:
     rng = np.random.default_rng(3)
     X = rng.uniform(BOX[:, 0], BOX[:, 1], size=(10, 2))
     y = 0.5 + 0.3 * np.sin(4 * X[:, 0]) * X[:, 1] / 2
     sampling = np.where(np.arange(10) < 4, 0.0, 0.03)
     return fit_surrogate(
-        X, y, stderr=np.full(10, 0.01), link=link, bounds=BOX, sampling=sampling, kind=kind
+        X,
+        y,
+        stderr=np.full(10, 0.01),
+        link=link,
+        bounds=BOX,
+        sampling=sampling,
+        kind="residual_gp",
     )
 
 
-@pytest.mark.parametrize("link", [Link(), Link(0.0, 1.0)])
+@pytest.mark.parametrize("link", [UNBOUNDED, Link(0.0, 1.0)])
 @pytest.mark.parametrize("stderr", [0.0, 0.02])
 def test_what_is_taught_is_the_fall_of_the_variance(link: Link, stderr: float) -> None:
     surrogate = fitted(link)

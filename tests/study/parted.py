@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 from fakes import run
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.steps.evaluate import MergeEvaluator
@@ -31,7 +28,12 @@ BASE, ONE, OTHER = {"x": 0.0, "y": 0.0}, {"x": 1.0, "y": 0.0}, {"x": 0.0, "y": 1
 
 
 def study_of(documents: Any = "auto", **spec: Any) -> Study:
-    """Search two coefficients; ``documents`` is of both tasks, or by task."""
+    """Search two coefficients; ``documents`` is of both tasks, or by task.
+
+    The ``limit`` is of the documents of the whole search.
+    """
+    if "limit" in spec:
+        spec["documents"] = spec.pop("limit")
     wishes = documents if isinstance(documents, dict) else None
     kinds = {"evaluations": 12, "remeasure": 2, "surrogate": "regularized"}
     return Study(
@@ -57,14 +59,8 @@ class Models:
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        return {
-            task: SimpleNamespace(
-                size=self.size,
-                __call__=None,
-            )
-            and _Measured(self, dict(coefficients), task)
-            for task in METRICS
-        }
+        """Merge."""
+        return {task: _Measured(self, dict(coefficients), task) for task in METRICS}
 
 
 @dataclass
@@ -120,25 +116,24 @@ def said(place: tuple[float, ...], task: str, size: int) -> tuple[Any, Any]:
     return 3 + level / 2 + far + own / 4, None
 
 
+@dataclass
 class Clock:
     """Tells a time that passes by 1 for every document."""
 
-    def __init__(self, models: Models, *, rate: float = 1.0) -> None:
-        self.models, self.rate = models, rate
+    models: Models
 
     def perf_counter(self) -> float:
-        return self.rate * float(sum(n for *_, n in self.models.asked))
+        return float(sum(n for *_, n in self.models.asked))
 
 
 def search(
     study: Study,
     folder: Path,
     models: Models,
-    monkeypatch: pytest.MonkeyPatch | None = None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> StudyResult:
     """Search as the pipeline does, with its evaluator and its folder of samples."""
-    if monkeypatch is not None:
-        monkeypatch.setattr(measuring, "time", Clock(models))
+    monkeypatch.setattr(measuring, "time", Clock(models))
     evaluator = MergeEvaluator(
         nullcontext(models), folder / "samples", study.definitions
     )

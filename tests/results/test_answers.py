@@ -1,0 +1,177 @@
+"""Answers on record: completed, kept, and files that nobody wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mergekit_map.measurement import Answers, Measurement, Part
+from mergekit_map.results.answers import Answered, KeptAnswers, complete, mean_of
+
+MERGE = {"a": 0.1, "b": 0.7}
+VALUES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+WEIGHTS = (1.0, 2.0, 3.0, 1.0, 2.0, 3.0)
+
+
+def asked(ids: Sequence[int], **more: Any) -> Measurement:
+    answers = Answers(
+        tuple(ids),
+        tuple(VALUES[i] for i in ids),
+        tuple(WEIGHTS[i] for i in ids),
+        **more,
+    )
+    samples = tuple({"document": i} for i in ids)
+    return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
+
+
+def part(*ids: int, expected: float = 3.0) -> Part:
+    return Part(ids, tuple(0.1 + i / 10 for i in ids), expected)
+
+
+def kept(folder: Path, definition: str = "d") -> KeptAnswers:
+    return KeptAnswers(folder, {"task": definition})
+
+
+def put(folder: Path, measurement: Measurement) -> Path:
+    kept(folder).write(MERGE, "task", measurement)
+    [path] = (folder / "task").iterdir()
+    return path
+
+
+def test_only_what_is_missing_is_asked() -> None:
+    calls: list[list[int]] = []
+
+    def ask(ids: Sequence[int]) -> Measurement:
+        calls.append(list(ids))
+        return asked(ids)
+
+    first = complete(part(1, 4), None, ask)
+    assert first.answers is not None
+    both = complete(part(1, 2, 4, 5), Answered(first.answers, first.samples), ask)
+
+    assert calls == [[1, 4], [2, 5]]
+    assert both.answers is not None
+    assert both.answers.ids == (1, 2, 4, 5)
+    assert both.answers.values == (1.0, 2.0, 8.0, 16.0)
+    assert both.samples == tuple({"document": i} for i in (1, 2, 4, 5))
+    assert both.value == pytest.approx((2 * 1 + 3 * 2 + 2 * 8 + 3 * 16) / 10)
+
+
+def test_the_mean_of_an_exponential_is_its_exponential() -> None:
+    answers = Answers((0, 1), (1.0, 2.0), (1.0, 3.0))
+
+    plain, exponential = mean_of(answers), mean_of(replace(answers, exponential=True))
+
+    assert plain == 1.75
+    assert exponential == math.exp(1.75)
+
+
+@pytest.mark.parametrize("ids", [(), (3,), tuple(range(6))])
+def test_answers_are_read_as_they_were_written(
+    ids: tuple[int, ...], tmp_path: Path
+) -> None:
+    measured = complete(part(*ids), None, asked)
+    put(tmp_path, measured)
+
+    found = kept(tmp_path).read(MERGE, "task")
+
+    assert found == Answered(measured.answers, measured.samples)
+    assert kept(tmp_path, "other").read(MERGE, "task") is None
+    assert kept(tmp_path).read({**MERGE, "a": 0.2}, "task") is None
+
+
+def test_what_is_kept_in_memory_is_what_a_file_has(tmp_path: Path) -> None:
+    records = kept(tmp_path)
+    for value in (math.nan, math.inf, 1e300):
+        records.write(MERGE, "task", asked_with(value))
+
+        assert records.read(MERGE, "task") is None
+        assert kept(tmp_path).read(MERGE, "task") is None
+
+
+def asked_with(value: float) -> Measurement:
+    measured = asked([0, 1])
+    assert measured.answers is not None
+    return replace(measured, answers=replace(measured.answers, values=(value, 1.0)))
+
+
+def drawn_before(folder: Path) -> Part | None:
+    found = kept(folder).read(MERGE, "task")
+    assert found is not None
+    return found.answers.before
+
+
+def test_a_record_knows_the_part_before_it(tmp_path: Path) -> None:
+    records, first, second = kept(tmp_path), part(1), part(1, 2, 3, expected=6.0)
+    before = []
+    for now in (first, first, second, second):
+        found = complete(now, records.read(MERGE, "task"), asked)
+        records.write(MERGE, "task", found)
+        before.append(drawn_before(tmp_path))
+    for _ in range(2):
+        records.write(MERGE, "task", asked(range(6)))
+        before.append(drawn_before(tmp_path))
+
+    assert before == [None, None, first, first, second, second]
+
+
+HOSTILE: dict[str, Any] = {
+    "ids out of order": {"ids": [1, 0, 2]},
+    "ids twice": {"ids": [0, 1, 1]},
+    "negative ids": {"ids": [-1, 0, 1]},
+    "ids that are no numbers": {"ids": ["0", "1", "2"]},
+    "too few ids": {"ids": [0, 1]},
+    "too many values": {"values": [1.0] * 4},
+    "a value of text": {"values": [1.0, "x", 2.0]},
+    "an endless value": {"values": [1.0, 1e400, 2.0]},
+    "a value that is too large": {"values": [1.0, 1e51, 2.0]},
+    "negative weights": {"weights": [1.0, -1.0, 1.0]},
+    "a weight of 0": {"weights": [1.0, 0.0, 1.0]},
+    "a weight that is too small": {"weights": [1.0, 1e-300, 1.0]},
+    "too few margins": {"margins": [1.0, 2.0]},
+    "probability 0": {"probabilities": [0.0, 0.5, 0.5]},
+    "probability above 1": {"probabilities": [0.5, 0.5, 1.5]},
+    "too few probabilities": {"probabilities": [0.5]},
+    "none expected": {"expected": 0.0},
+    "no part": {"before": {"ids": [0], "probabilities": [2.0], "expected": 1.0}},
+    "parts of other lengths": {
+        "before": {"ids": [0, 1], "probabilities": [0.5], "expected": 1.0}
+    },
+    "all of it": None,
+    "a list": [],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_answers_that_nobody_wrote_are_none(name: str, tmp_path: Path) -> None:
+    path = put(tmp_path, complete(part(0, 1, 2), None, asked))
+    content = json.loads(path.read_text())
+    assert kept(tmp_path).read(MERGE, "task") is not None
+    change = HOSTILE[name]
+    content["answers"] = {**content["answers"], **change} if change else change
+    path.write_text(json.dumps(content))
+
+    assert kept(tmp_path).read(MERGE, "task") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\x00"])
+def test_files_that_are_none_have_no_answers(text: str, tmp_path: Path) -> None:
+    path = put(tmp_path, asked([0, 1]))
+    path.write_text(text)
+
+    assert kept(tmp_path).read(MERGE, "task") is None
+
+
+def test_samples_must_be_of_the_same_documents(tmp_path: Path) -> None:
+    path = put(tmp_path, asked([0, 1]))
+    content = json.loads(path.read_text())
+    for samples in (None, {}, [], [1], [1, 2, 3]):
+        path.write_text(json.dumps({**content, "samples": samples}))
+
+        assert kept(tmp_path).read(MERGE, "task") is None

@@ -1,0 +1,51 @@
+"""Budgets of documents and hours: never more, and the same decision of the same log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parted import METRICS, SIZE, Models, lines_of, search, study_of
+
+# Anchors and a first design of five, all measured on all documents.
+_FIRST = 5 * len(METRICS) * SIZE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", [4, 24, "auto", "all"])
+@pytest.mark.parametrize("kind", ["documents", "hours"])
+@pytest.mark.parametrize("budget", [1750, 1900])
+def test_a_search_stays_within_its_budget(
+    documents: Any,
+    kind: str,
+    budget: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = {"limit": budget} if kind == "documents" else {"hours": budget / 3600}
+    study, models = study_of(documents, evaluations=40, refine=True, **limit), Models()
+
+    search(study, tmp_path, models, monkeypatch)
+
+    # The clock of these models counts documents.
+    spent = sum(n for *_, n in models.asked)
+    assert budget > _FIRST
+    assert budget - 5 * len(METRICS) * SIZE < spent <= budget
+    roles = [e.role for e in lines_of(tmp_path)]
+    assert roles.count("front") >= len(METRICS)
+
+    again = Models()
+    before = (tmp_path / "front.json").read_text()
+    search(study, tmp_path, again, monkeypatch)
+    assert again.asked == []
+    assert (tmp_path / "front.json").read_text() == before
+
+
+def test_a_budget_too_small_for_the_first_design_ends_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(study_of(12, limit=1), tmp_path, Models(), monkeypatch)
+
+    roles = [e.role for e in lines_of(tmp_path)]
+    assert "refinement" not in roles
