@@ -23,7 +23,7 @@ from mergekit_map.study.fitting import (
     predicted_front,
 )
 from mergekit_map.study.planning import wanted_evaluations
-from mergekit_map.study.refining import ending_of, n_quiet_rounds, n_spent
+from mergekit_map.study.refining import GOOD_ENOUGH, ending_of, n_quiet_rounds, n_spent
 from mergekit_map.study.spending import more_choices
 from mergekit_map.study.study import Candidate, Study, StudyResult
 
@@ -92,10 +92,30 @@ class _End:
         if len(left) < len(front):
             front = predicted_front(self._study, self.surrogates)
         if self._study.in_part:
-            Y = predict_utilities(self._study, self.surrogates, front)
-            self._measure(front[np.unique(Y.argmax(axis=0))], whole=True)
-            front = predicted_front(self._study, self.surrogates)
+            front = self._with_ends(front)
         return _with_measured(self._study, self.surrogates, front, self.known)
+
+    def _with_ends(self, front: FloatArray) -> FloatArray:
+        """Measure the best merge of each task on all documents; gives the front then.
+
+        Not where one that was measured so is as good. What is measured may move the
+        others, so that they are looked for again; but no more than one a task is.
+        """
+        left = len(self._study.tasks)
+        while left:
+            X = _measured(self._study, self.known)[0]
+            Y, there = (
+                predict_utilities(self._study, self.surrogates, rows)
+                for rows in (front, X)
+            )
+            ahead = Y.max(axis=0) - there.max(axis=0) > GOOD_ENOUGH * ranges(Y)
+            if not ahead.any():
+                break
+            ends = np.unique(Y[:, ahead].argmax(axis=0))[:left]
+            left -= len(ends)
+            self._measure(front[ends], whole=True)
+            front = predicted_front(self._study, self.surrogates)
+        return front
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
         """Choose of a front (k, d), and measure the choice; gives its final rows."""

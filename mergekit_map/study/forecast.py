@@ -165,7 +165,7 @@ def _share(study: Study, task: str, size: int) -> float:
 
 def _n_whole(study: Study) -> int:
     """Count merges on all documents: anchors, the best of each task, what is chosen."""
-    ends = 1 if all(map(study.is_whole, study.tasks)) else 1 + len(study.tasks)
+    ends = 1 + len(study.tasks) if study.in_part else 1
     return len(first_candidates(study)) + ends
 
 

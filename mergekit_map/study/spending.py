@@ -57,7 +57,7 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
 
 def can_remeasure(study: Study, evaluations: Sequence[Evaluation]) -> bool:
     """Tell whether a point of the front can be measured, and what must be after it."""
-    return _can_pay(study, evaluations, 0 if _in_part(study) else 1)
+    return _can_pay(study, evaluations, 0 if study.in_part else 1)
 
 
 def more_choices(study: Study) -> int:
@@ -77,14 +77,10 @@ def _can_pay(study: Study, evaluations: Sequence[Evaluation], merges: int) -> bo
     n_tasks = len(study.tasks)
     ends = n_tasks + 2 + more_choices(study) + (n_tasks == 1)
     needed = Spending.of(evaluations) + part.times(merges)
-    needed += whole.times(ends if _in_part(study) else 1)
+    needed += whole.times(ends if study.in_part else 1)
     return (search.documents is None or needed.documents <= search.documents) and (
         search.hours is None or needed.seconds <= _SECONDS * search.hours
     )
-
-
-def _in_part(study: Study) -> bool:
-    return study.in_part
 
 
 def _of_a_merge(

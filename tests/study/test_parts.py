@@ -105,7 +105,7 @@ def test_what_is_shown_and_chosen_was_measured_on_all(
     exponential: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Parts are so small that some of them are empty.
-    search(study_of(2), tmp_path, Models(exponential=exponential), monkeypatch)
+    search(study_of(2, seed=1), tmp_path, Models(exponential=exponential), monkeypatch)
 
     lines, front = lines_of(tmp_path), front_of(tmp_path)
     whole = {e.key for e in lines if e.whole}
