@@ -8,6 +8,7 @@ import io
 from mergekit_map.results.front import KINDS, UNKNOWN, Front
 
 _PARTS = ("value", "stderr")
+_OF_PART = (*_PARTS, "documents")  # where some point was measured in part
 
 
 def front_table(front: Front) -> str:
@@ -22,8 +23,9 @@ def front_table(front: Front) -> str:
     ]
     added = [f"{task} foretold {part}" for task in front.tasks for part in _PARTS]
     header = ["point", "selected", *front.coefficients, *header]
-    in_part = (*_PARTS, "documents")
-    parts = [f"{task} estimated {part}" for task in front.tasks for part in in_part]
+    in_part = any(point.estimated for point in front.points)
+    estimated = list(front.tasks) if in_part else []
+    parts = [f"{t} estimated {part}" for t in estimated for part in _OF_PART]
     writer.writerow([*header, "recommended", *added, *parts])
     for index, point in enumerate(front.points):
         readings = [
@@ -40,7 +42,7 @@ def front_table(front: Front) -> str:
         recommended = int(index in front.recommended)
         last = [
             part
-            for task in front.tasks
+            for task in estimated
             for r in [(point.estimated or {}).get(task, UNKNOWN)]
             for part in (r.value, r.stderr, r.documents)
         ]

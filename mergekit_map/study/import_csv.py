@@ -33,6 +33,9 @@ _PARTS = {
     " n": "n",
     " predicted value": "",
     " predicted stderr": "",
+    " estimated value": "",
+    " estimated stderr": "",
+    " estimated documents": "",
     " foretold value": "",
     " foretold stderr": "",
 }
