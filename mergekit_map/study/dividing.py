@@ -18,7 +18,7 @@ from mergekit_map.study.study import Candidate, Study
 
 # What a new merge may teach beside the front as it is predicted is not counted.
 _CLEARLY = 2.0
-_LEAST_SECONDS = 1e-9
+_OF_A_ROUND = 1.0  # seconds that a round takes whatever is measured
 
 
 def best_spent(
@@ -33,7 +33,7 @@ def best_spent(
     """Propose a merge of before, where more of its documents teach more per second.
 
     Else what is planned. Twice as many documents halve the variance that their choice
-    adds to a measurement, as one more measurement of the same noise would.
+    adds to a measurement.
 
     Args:
         study: The study.
@@ -56,14 +56,15 @@ def best_spent(
     options = [(next(iter(of.values())).coefficients, of) for of in merges.values()]
     options.append((planned[0][1], _typical(study, known, parts)))
     X = study.vectors(merge for merge, _ in options)
-    gained, seconds = np.zeros((2, len(options)))
+    is_there = np.arange(len(options)) < len(merges)
+    gained, seconds = np.zeros(len(options)), np.full(len(options), _OF_A_ROUND)
     for task, unit in zip(study.tasks, width, strict=True):
         measured = [found.get(task) for _, found in options]
         stderr = np.array([_error_of_part(e) for e in measured])
-        gained += taught(surrogates[task], front, X, stderr) / unit**2
+        gained += taught(surrogates[task], front, X, stderr, is_there) / unit**2
         rate = _seconds_per_document(known, task)
         seconds += rate * np.array([0 if e is None else e.n for e in measured])
-    *again, new = gained / np.maximum(seconds, _LEAST_SECONDS)
+    *again, new = gained / seconds
     best = int(np.argmax(again))
     return (
         [("refinement", options[best][0])] if again[best] > _CLEARLY * new else planned
