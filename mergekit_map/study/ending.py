@@ -108,7 +108,8 @@ class _End:
                 predict_utilities(self._study, self.surrogates, rows)
                 for rows in (front, X)
             )
-            ahead = Y.max(axis=0) - there.max(axis=0) > GOOD_ENOUGH * ranges(Y)
+            best = there.max(axis=0, initial=-np.inf)
+            ahead = Y.max(axis=0) - best > GOOD_ENOUGH * ranges(Y)
             if not ahead.any():
                 break
             ends = np.unique(Y[:, ahead].argmax(axis=0))[:left]
