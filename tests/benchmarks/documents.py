@@ -299,8 +299,25 @@ def table(arguments: argparse.Namespace) -> None:
             ]
         )
     columns = ("family", "method", "share", "seeds", "asked", "documents", "front")
+    print(HEAD)
     print("\n".join(markdown((*columns, "regret, %", "covered"), rows)))
 
+
+HEAD = """\
+# Searches that measure a part of the documents
+
+    python tests/benchmarks/contest_families.py FAMILIES
+    python tests/benchmarks/documents.py run FAMILIES RUNS
+    python tests/benchmarks/documents.py table RUNS > .../results/documents.md
+
+Medians over the seeds, the worst in brackets. *Share*: how many documents a merge is
+first asked; more of its front, and where more teach more. *Asked*: the share of the
+documents that merges measured in part were asked in all. *Documents*: all that were
+measured, as so many whole merges, of how many merges; anchors, ends and choice are
+measured on all. *Front* and *regret*: as in ``contest.md``, of the true values on all
+documents. *Covered*: estimates whose 95 % interval holds the value on all documents.
+Rivals have no standard errors, but for the plain subset.
+"""
 
 _K = ("part", "documents", "merges", "front", "regret")
 

@@ -72,8 +72,9 @@ def test_a_search_goes_on_from_any_line_as_if_it_was_never_stopped(
     keys = Counter(e.key for e in lines_of(tmp_path / "whole") if not e.whole)
     assert max(keys.values()) >= 2
 
-    # Before the first part there is nothing that this adds to other tests.
-    for line in range(6, len(lines)):
+    # Before the first part there is nothing that this adds to other tests; every other
+    # line is stopped at with its records, and the others without.
+    for line in range(6 + written, len(lines), 2):
         folder, models = tmp_path / f"{line}", Models()
         live = killed_at(line, written=written, monkeypatch=monkeypatch)
         with pytest.raises(Killed, match="here"):
