@@ -31,7 +31,7 @@ from scipy.special import stdtrit
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.foresight import Foresight
 
-UNIFORM = 0.15  # of the documents asked, these are chosen whatever is foreseen
+UNIFORM = 0.25  # of the documents asked, these are chosen whatever is foreseen
 # Degrees of freedom that foreseen errors count as: of losses, of answers.
 _OF_LOSSES, _OF_ANSWERS = 8.0, 12.0
 _TILT = 0.5  # how much of an error may go along with a feature

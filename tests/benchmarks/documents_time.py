@@ -23,13 +23,14 @@ from typing import Any
 import yaml
 
 _TASKS = ("code_loss", "math_loss")
+_SIZE = {"max_tokens": 16384, "block": 32}  # 512 documents of each
 
 
 def _configuration(folder: Path, documents: str, evaluations: int) -> str:
     content = yaml.safe_load((folder / "map.yaml").read_text())
     tasks = content["map"]["tasks"]
     content["map"]["tasks"] = {
-        name: {**tasks[name], "documents": documents} for name in _TASKS
+        name: {**tasks[name], **_SIZE, "documents": documents} for name in _TASKS
     }
     content["map"]["search"]["evaluations"] = evaluations
     return yaml.safe_dump(content, sort_keys=False)
