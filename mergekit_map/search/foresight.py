@@ -17,7 +17,10 @@ from scipy.special import stdtr
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.cokriging import krige
 
-_SUREST = 1e-4  # an answer is never right or wrong more surely than this
+_SUREST = 5e-4  # an answer is never right or wrong more surely than this
+# The scale of Student's t, in foreseen deviations: 0.77 is right for merges anywhere,
+# but searches go where merges are alike, and are surprised there more often (1.0).
+_SCALE = 0.88
 _FREEDOM = 5.0  # of the errors of margins: Student's t has their long tails
 
 
@@ -68,7 +71,7 @@ def foresee(place: FloatArray, earlier: Sequence[Seen], size: int) -> Foresight:
     if not answers:
         features = _standardised(mean, mean - _before(Y, mean))
         return Foresight(mean, deviation, kriged.level, features=features)
-    width = np.hypot(deviation, kriged.level) * np.sqrt(1 - 2 / _FREEDOM)
+    width = _SCALE * np.hypot(deviation, kriged.level)
 
     def right(level: float) -> FloatArray:
         if not margins:

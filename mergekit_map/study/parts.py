@@ -33,7 +33,7 @@ from mergekit_map.study.study import Evaluator, Study
 
 # The standard error that a part is drawn for, as a share of the range of what was
 # measured, or of the standard error that all documents have.
-_OF_RANGE, _OF_STDERR = 0.02, 0.25
+_OF_RANGE, _OF_STDERR = 0.02, 0.4
 # The fewest documents, also as a share; the share from which all are asked.
 _FEWEST, _LEAST, _MOST = 8, 1 / 32, 0.7
 
