@@ -122,9 +122,6 @@ class _End:
         """Choose of a front (k, d), and measure the choice; gives its final rows."""
         study = self._study
         lower = wished(study.select, study.tasks, self._anchors).lower
-        if study.in_part:  # which costs little, and may be enough to choose another
-            rows, selected = self._chosen_of(front)
-            self._measure(rows[[selected]])
         for _ in range(1 + more_choices(study)):
             rows, selected = self._chosen_of(front)
             self._measure(rows[[selected]], whole=True)
