@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mergekit_map.migrating.evolve import migrate_evolve as migrate_evolve
     from mergekit_map.publish.report import write_report as write_report
     from mergekit_map.steps.inspect import inspect_config as inspect_config
-    from mergekit_map.steps.inspect import probe_config as probe_config
     from mergekit_map.steps.merge import merge_point as merge_point
+    from mergekit_map.steps.probing import probe_config as probe_config
     from mergekit_map.steps.project import Project as Project
     from mergekit_map.steps.project import load_project as load_project
     from mergekit_map.steps.schema import config_schema as config_schema
@@ -41,7 +41,7 @@ _HOMES = {
     "load_project": "steps.project",
     "merge_point": "steps.merge",
     "migrate_evolve": "migrating.evolve",
-    "probe_config": "steps.inspect",
+    "probe_config": "steps.probing",
     "read_imported": "study.import_csv",
     "search_front": "steps.search",
     "select_point": "steps.select",

@@ -20,7 +20,8 @@ from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import bytes_in_words, count_in_words, listed
 
 if TYPE_CHECKING:
-    from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan, Probe
+    from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan
+    from mergekit_map.steps.probing import Probe
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -59,7 +60,8 @@ def inspect(
     """
     with starting():
         from mergekit_map.files import plain
-        from mergekit_map.steps.inspect import inspect_config, probe_config
+        from mergekit_map.steps.inspect import inspect_config
+        from mergekit_map.steps.probing import probe_config
 
     inspection = inspect_config(config, merge_options, trust_run=trust_run)
     if not as_json:

@@ -56,36 +56,8 @@ def run_study(
     if study.search.strategy == "nested":
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
-    before, front = 0, study.search.remeasure + 1
-    # How many merges a budget allows is known when it is used.
-    counts = study.search.refines and not study.search.has_budget
-    most = wanted_evaluations(study) if counts else 0
+    measure_all = _Measuring(study, evaluate, log, report, rounds)
     box, spent = Box(study, study), False
-
-    def measure_all(
-        planned: Sequence[Candidate],
-        surrogates: Mapping[str, Surrogate],
-        *,
-        whole: bool = False,
-    ) -> list[Evaluation]:
-        """Measure, and give what may be fitted of it."""
-        nonlocal before, most
-        foretold = _foretell(study, surrogates, planned)
-        keys = {merge_key(c) for _, c in planned}
-        ending = any(role == "front" for role, _ in planned)
-        if not ending:
-            most = max(most, before + len(planned))
-        plan = Plan(
-            before, most + front, whole, times_asked([*rounds, planned]), foretold
-        )
-        if ending and not whole and missing_of(study, planned, log, plan):
-            others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
-            if not can_remeasure(study, others):
-                return []
-        measure(study, planned, evaluate, log, report, plan)
-        before += len(planned)
-        return [e for e in _ours(study, log) if e.key[0] in keys]
-
     while True:
         seen = _seen_by(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
@@ -109,6 +81,53 @@ def run_study(
         ending = result.ending.model_copy(update={"spent": True, "trusted": False})
         result = replace(result, ending=ending)
     return replace(result, bounds=box.study.bounds, growth=growth_of(box))
+
+
+class _Measuring:
+    """Measures what is planned, round after round and in the end."""
+
+    def __init__(
+        self,
+        study: Study,
+        evaluate: Evaluator,
+        log: EvaluationLog,
+        report: Callable[[Progress], None],
+        rounds: Sequence[Sequence[Candidate]],
+    ):
+        self._study, self._evaluate, self._log = study, evaluate, log
+        self._report, self._rounds = report, rounds  # which whoever plans adds to
+        self._before, self._front = 0, study.search.remeasure + 1
+        # How many merges a budget allows is known when it is used.
+        counts = study.search.refines and not study.search.has_budget
+        self._most = wanted_evaluations(study) if counts else 0
+
+    def __call__(
+        self,
+        planned: Sequence[Candidate],
+        surrogates: Mapping[str, Surrogate],
+        *,
+        whole: bool = False,
+    ) -> list[Evaluation]:
+        """Measure, and give what may be fitted of it; nothing that cannot be paid."""
+        study, log = self._study, self._log
+        keys = {merge_key(c) for _, c in planned}
+        ending = any(role == "front" for role, _ in planned)
+        if not ending:
+            self._most = max(self._most, self._before + len(planned))
+        plan = Plan(
+            self._before,
+            self._most + self._front,
+            whole,
+            times_asked([*self._rounds, planned]),
+            _foretell(study, surrogates, planned),
+        )
+        if ending and not whole and missing_of(study, planned, log, plan):
+            others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
+            if not can_remeasure(study, others):
+                return []
+        measure(study, planned, self._evaluate, log, self._report, plan)
+        self._before += len(planned)
+        return [e for e in _ours(study, log) if e.key[0] in keys]
 
 
 def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:

@@ -23,7 +23,8 @@ from mergekit_map.commands.inspect import show_inspection, show_probe
 from mergekit_map.config.specs import MapBlock, SearchSpec
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.measurement import Metric
-from mergekit_map.steps.inspect import Probe, inspect_config
+from mergekit_map.steps.inspect import inspect_config
+from mergekit_map.steps.probing import Probe
 from mergekit_map.study.checking import part_problems
 
 
