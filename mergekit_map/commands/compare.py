@@ -71,7 +71,7 @@ def compare(
     Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
     """
     with starting():
-        from mergekit_map.commands.terminal import TerminalReporter
+        from mergekit_map.commands.progress import TerminalReporter
         from mergekit_map.compare.comparing import compare_runs
         from mergekit_map.compare.contest import ComparisonSpec
 

@@ -31,7 +31,7 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     with starting():
         import torch
 
-        from mergekit_map.commands.terminal import TerminalReporter
+        from mergekit_map.commands.progress import TerminalReporter
         from mergekit_map.demo.configuration import demo_config
         from mergekit_map.demo.family import family_folder, train_family
         from mergekit_map.steps.select import select_point

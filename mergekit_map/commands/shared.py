@@ -32,7 +32,8 @@ def search_and_show(
 ) -> None:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
-        from mergekit_map.commands.terminal import TerminalReporter, show_front
+        from mergekit_map.commands.progress import TerminalReporter
+        from mergekit_map.commands.terminal import show_front
         from mergekit_map.results.choosing import unmet_limits
         from mergekit_map.steps.project import load_project
         from mergekit_map.steps.search import search_front
@@ -65,7 +66,8 @@ def merge_and_show(
 ) -> None:
     """Write the checkpoint of a selection, and print what it was measured at."""
     with starting():
-        from mergekit_map.commands.terminal import TerminalReporter, show_point
+        from mergekit_map.commands.progress import TerminalReporter
+        from mergekit_map.commands.terminal import show_point
         from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.steps.merge import merge_point
 
