@@ -12,10 +12,11 @@ from typing import Literal
 
 import numpy as np
 
-from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
+from mergekit_map.measurement import BASE, SOUP
 from mergekit_map.results.confirmation import Amount, Confirmation, Gain
 from mergekit_map.results.foretold import foretold
 from mergekit_map.results.front import Front, Merge, Reading, Readings
+from mergekit_map.results.gained import BEST_PARENT, apart, rival_of
 from mergekit_map.search.arrays import BoolArray, FloatArray, finite
 from mergekit_map.search.comparisons import compare
 
@@ -27,9 +28,9 @@ def with_gains(front: Front) -> Front:
         return front
     rivals = {
         (row, task): rival
-        for row, of_task in enumerate((_base, best_single, _soup))
+        for row, label in enumerate((BASE, BEST_PARENT, SOUP))
         for task in front.tasks
-        if (rival := of_task(front, task)) is not None
+        if (rival := rival_of(front, label, task)) is not None
     }
     found = {
         place: pair
@@ -48,28 +49,6 @@ def with_gains(front: Front) -> Front:
     return front.model_copy(
         update={"holdout": holdout.model_copy(update={"gains": tuple(gains)})}
     )
-
-
-def best_single(front: Front, task: str) -> Merge | None:
-    """Find the single model that measured best in the search."""
-    metric, known = front.tasks[task].metric, []
-    for anchor in front.anchors:
-        value = anchor.measured[task].value
-        if anchor.label not in NO_SINGLE_MODEL and value is not None:
-            known.append((metric.utility(value), anchor))
-    return max(known, key=lambda pair: pair[0])[1] if known else None
-
-
-def _base(front: Front, _: str) -> Merge | None:
-    return _labelled(front, BASE)
-
-
-def _soup(front: Front, _: str) -> Merge | None:
-    return _labelled(front, SOUP)
-
-
-def _labelled(front: Front, label: str) -> Merge | None:
-    return next((a for a in front.anchors if a.label == label), None)
 
 
 @dataclass(frozen=True)
@@ -128,11 +107,8 @@ def _pair(front: Front, holdout: Confirmation, rival: Merge, task: str) -> _Pair
 
 def _measured(front: Front, rival: Merge, task: str) -> Amount | None:
     """Give the difference as the search measured it."""
-    apart = math.nan
-    if (known := front.differences.get(task)) is not None:
-        there = len(front.points) + front.anchors.index(rival)
-        apart = float(known.array(len(front.known))[front.selected, there])
-    return _amount(front.chosen.measured, rival.measured, task, apart)
+    error = apart(front, rival, task)
+    return _amount(front.chosen.measured, rival.measured, task, error)
 
 
 def _amount(

@@ -1,0 +1,50 @@
+"""What the chosen merge gains, in a sentence or two."""
+
+from __future__ import annotations
+
+from mergekit_map.measurement import BASE, SOUP
+from mergekit_map.results.front import Front
+from mergekit_map.results.gained import Gains, Verdict, gains
+from mergekit_map.words import listed
+
+_SOUP: dict[Verdict, str] = {
+    "better": "better than the soup on",
+    "worse": "worse than the soup on",
+    "noise": "as good as the soup, within noise, on",
+}
+
+
+def gains_in_words(front: Front) -> list[str]:
+    """Say what is gained, and first of all on which tasks the base is better."""
+    found = gains(front)
+    sentences = _worse_than_base(front, found)
+    shares = [
+        f"{100 * share:.0f} % of it on {task}"
+        for task, share in found.kept.items()
+        if share is not None and share >= 0
+    ]
+    if shares:
+        first = shares[0].replace("of it", "of the best parent's gain over the base", 1)
+        sentences.append(f"The chosen merge keeps {listed([first, *shares[1:]])}.")
+    against = [
+        f"{words} {listed(tasks)}"
+        for verdict, words in _SOUP.items()
+        if (tasks := found.where(SOUP, verdict))
+    ]
+    if against:
+        sentences.append(f"It is {listed(against)}.")
+    return sentences
+
+
+def _worse_than_base(front: Front, found: Gains) -> list[str]:
+    base = found.rival(BASE)
+    sentences = []
+    for task, gained in base.tasks.items() if base is not None else ():
+        if gained.amount >= 0:
+            continue
+        source, unit = found.sources[task], front.tasks[task].unit
+        how = "" if source == "measured" else f", as {source}"
+        values = f"{found.readings[task]} against {gained.reading} {unit}".rstrip()
+        noise = ", within noise" if gained.verdict == "noise" else ""
+        sentences.append(f"Worse than the base on {task}{how}: {values}{noise}.")
+    return sentences

@@ -1,0 +1,129 @@
+"""What a chosen merge gains, on fronts made by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from fronts import NOT_MEASURED, Row, make_front
+
+from mergekit_map.results.front import Front
+from mergekit_map.results.gain_words import gains_in_words
+from mergekit_map.results.gained import BEST_PARENT, gains
+
+CHOSEN: Row = [(0.70, 0.04), (2.0, 0.05)]
+ANCHORS: dict[str, Row] = {
+    "base": [(0.50, 0.04), (2.5, 0.05)],
+    "one": [(0.75, 0.04), (2.4, 0.05)],
+    "other": [(0.40, 0.04), (1.9, 0.05)],
+    "soup": [(0.69, 0.04), (2.2, 0.05)],
+}
+# Point, base, one, other and soup, in the order that differences count them in.
+APART = {
+    "items": 200,
+    "merges": [0, 1, 2, 3, 4],
+    "stderr": [[0.01], [0.02] * 2, [0.03] * 3, [0.04] * 4],
+}
+
+
+def front(measured: Row = CHOSEN, **others: Any) -> Front:
+    predicted: Row = [(0.71, 0.03), (2.02, 0.04)]
+    others.setdefault("differences", {"code": APART})
+    return make_front([(predicted, measured)], ANCHORS, **others)
+
+
+def test_the_best_parent_is_another_one_on_each_task() -> None:
+    best = gains(front()).rival(BEST_PARENT)
+
+    assert best is not None
+    assert {task: one.other for task, one in best.tasks.items()} == {
+        "math": "one",
+        "code": "other",
+    }
+
+
+def test_amounts_are_larger_where_the_chosen_merge_is_better() -> None:
+    rows = {rival.label: rival.tasks for rival in gains(front()).rivals}
+
+    amounts = {
+        label: [one.amount for one in tasks.values()] for label, tasks in rows.items()
+    }
+    assert amounts == {
+        "base": pytest.approx([0.2, 0.5]),
+        "soup": pytest.approx([0.01, 0.2]),
+        BEST_PARENT: pytest.approx([-0.05, -0.1]),
+    }
+
+
+def test_errors_are_of_the_same_documents_where_there_are_some() -> None:
+    rows = {rival.label: rival.tasks for rival in gains(front()).rivals}
+
+    assert rows["soup"]["code"].stderr == 0.04
+    assert rows[BEST_PARENT]["code"].stderr == 0.03
+    assert rows["soup"]["math"].stderr == pytest.approx(math.hypot(0.04, 0.04))
+
+
+def test_shares_are_of_the_gain_over_the_base() -> None:
+    assert gains(front()).kept == pytest.approx({"math": 0.2 / 0.25, "code": 0.5 / 0.6})
+    best: Row = [(0.75, 0.04), (1.9, 0.05)]
+    assert gains(front(best)).kept == pytest.approx({"math": 1, "code": 1})
+    assert gains(front(ANCHORS["base"])).kept == pytest.approx({"math": 0, "code": 0})
+
+
+def test_nothing_is_kept_of_what_no_parent_gains() -> None:
+    worse = {**ANCHORS, "base": [(0.80, 0.04), (2.5, 0.05)]}
+    made = make_front([(CHOSEN, CHOSEN)], worse)
+
+    assert gains(made).kept == {"math": None, "code": pytest.approx(0.5 / 0.6)}
+
+
+def test_verdicts_go_by_paired_errors_and_all_comparisons_together() -> None:
+    found = gains(front())
+
+    assert found.where("base", "better") == ["math", "code"]
+    assert found.where("soup", "better") == ["code"]
+    assert found.where("soup", "noise") == ["math"]
+    assert found.where(BEST_PARENT, "worse") == ["code"]
+    # As if both erred apart, 0.1 is 1.4 of 0.07.
+    assert gains(front(differences={})).where(BEST_PARENT, "worse") == []
+
+
+def test_a_point_that_was_not_measured_is_held_against_others_as_predicted() -> None:
+    found = gains(front(NOT_MEASURED))
+
+    assert found.sources == {"math": "predicted", "code": "predicted"}
+    soup = found.rival("soup")
+    assert soup is not None
+    assert soup.tasks["code"].amount == pytest.approx(2.2 - 2.02)
+    # Its documents may differ from the soup's as much as those of any other merge.
+    assert soup.tasks["code"].stderr == pytest.approx(math.hypot(0.04, 0.04))
+    assert soup.tasks["math"].stderr == pytest.approx(
+        math.hypot(0.03, 0.04 * math.sqrt(2))
+    )
+
+
+def test_a_front_without_anchors_has_no_rows() -> None:
+    found = gains(make_front([(CHOSEN, CHOSEN)]))
+
+    assert found.rivals == ()
+    assert found.kept == {"math": None, "code": None}
+    assert gains_in_words(make_front([(CHOSEN, CHOSEN)])) == []
+
+
+def test_the_gain_is_said_in_two_sentences() -> None:
+    assert gains_in_words(front()) == [
+        "The chosen merge keeps 80 % of the best parent's gain over the base on math "
+        "and 83 % of it on code.",
+        "It is better than the soup on code and as good as the soup, within noise, on "
+        "math.",
+    ]
+
+
+def test_the_first_thing_said_is_where_the_base_is_better() -> None:
+    bad: Row = [(0.30, 0.04), (2.51, 0.05)]
+    assert gains_in_words(front(bad))[:2] == [
+        "Worse than the base on math: 0.3 ± 0.04 against 0.5 ± 0.04.",
+        "Worse than the base on code: 2.51 ± 0.05 against 2.5 ± 0.05 nats/token, "
+        "within noise.",
+    ]
