@@ -642,7 +642,7 @@ def test_a_run_that_is_not_there_or_not_finished() -> None:
     result = invoke("select", "nowhere")
 
     assert result.exit_code == 2
-    assert "there is no finished search; finish the search with" in result.stderr
+    assert "there is no such folder, so there is no finished search" in result.stderr
 
 
 def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -> None:

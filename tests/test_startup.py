@@ -137,10 +137,32 @@ def test_a_command_says_what_it_does_before_it_imports(
     assert stopped.stdout == ""
 
 
-def test_a_quiet_command_says_nothing() -> None:
-    stopped = run_script(STOPPED, "search", "a.yml", "b", "--quiet")
+def test_a_quiet_command_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").touch()
+    stopped = run_script(STOPPED, "search", tmp_path / "a.yml", "b", "--quiet")
 
     assert stopped.stderr.splitlines() == ["something heavy is imported"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["search", "no.yml", "run"], "no.yml: there is no such file"),
+        (["inspect", "no.yml"], "no.yml: there is no such file"),
+        (["run", ".", "out"], ".: is a folder"),
+        (["run", "a.yml", "."], ". exists already"),
+        (["merge", "nowhere", "out"], "nowhere: there is no such folder"),
+        (["select", "nowhere"], "nowhere: there is no such folder"),
+        (["report", "nowhere"], "nowhere: there is no such folder"),
+    ],
+)
+def test_what_is_not_there_is_said_before_anything_is_imported(
+    words: list[str], error: str
+) -> None:
+    stopped = run_script(STOPPED, *words)
+
+    assert stopped.stderr.startswith(f"error: {error}")
+    assert stopped.returncode == 2
 
 
 def described(command: Callable[..., Any]) -> list[dict[str, Any]]:

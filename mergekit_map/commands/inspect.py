@@ -38,7 +38,7 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 @trust_option
-@merging("reading {config}")
+@merging("reading {config}", "config")
 def inspect(
     merge_options: MergeOptions,
     config: Path,

@@ -10,7 +10,6 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, selection_options, trust_option
 from mergekit_map.commands.shared import merge_and_show
-from mergekit_map.files import refuse_existing
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -18,7 +17,7 @@ from mergekit_map.files import refuse_existing
 @click.argument("out", type=FOLDER)
 @selection_options
 @trust_option
-@merging("opening {run}")
+@merging("opening {run}", "run", "out")
 def merge(
     merge_options: MergeOptions,
     run: Path,
@@ -35,6 +34,5 @@ def merge(
     """
     from mergekit_map.steps.select import select_point
 
-    refuse_existing(out)
     selection = select_point(run, **choice)
     merge_and_show(run, out, selection, merge_options, trust_run=trust_run)

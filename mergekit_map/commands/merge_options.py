@@ -22,22 +22,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mergekit_map.commands.options import starting
+from mergekit_map.commands.options import look_first, starting
 
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
 
-def merging(doing: str) -> Callable[[Callable[..., None]], Any]:
+def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
     """Add mergekit's own options, and say what is being done before it is imported.
 
     Args:
         doing: What the command does first, its arguments in braces.
+        look: Those of its arguments that are paths to look at before: config, run, out.
     """
 
     def add_options(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
         def begin(**arguments: Any) -> None:
             given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
+            look_first(**{name: arguments[name] for name in look})
             text = f"{doing.format(**arguments)} and loading mergekit"
             with starting(None if given["quiet"] else text):
                 from mergekit import common, options

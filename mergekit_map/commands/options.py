@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.files import refuse_existing
 
 FOLDER = click.Path(path_type=Path)
 N_SHOWN = 20  # points of a front, unless asked otherwise
@@ -40,6 +44,28 @@ points_option = click.option(
     show_default=True,
     help="About how many points of the front to show; the files hold all.",
 )
+
+
+def look_first(
+    *, config: Path | None = None, run: Path | None = None, out: Path | None = None
+) -> None:
+    """Look at what a command names before anything is imported for it.
+
+    Raises:
+        ArtifactError: there is something where output should go, or no such run folder.
+        ConfigError: there is no such configuration.
+    """
+    if out is not None:
+        refuse_existing(out)
+    if config is not None and not config.exists():
+        raise ConfigError(f"{config}: there is no such file; check the path")
+    if config is not None and config.is_dir():
+        raise ConfigError(f"{config}: is a folder; name the file in it")
+    if run is not None and not run.is_dir():
+        raise ArtifactError(
+            f"{run}: there is no such folder, so there is no finished search; check "
+            f"the path, or search: mergekit-map search CONFIG {shlex.quote(str(run))}"
+        )
 
 
 @contextmanager

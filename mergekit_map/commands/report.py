@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.commands.options import FOLDER, starting
+from mergekit_map.commands.options import FOLDER, look_first, starting
 from mergekit_map.words import bytes_in_words
 
 
@@ -29,6 +29,7 @@ def report(run: Path, page: Path | None) -> None:
 
     Example: mergekit-map report my-search
     """
+    look_first(run=run)
     with starting(f"reading {run} and drawing"):
         from mergekit_map.publish.report import write_report
 

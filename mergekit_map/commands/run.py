@@ -9,7 +9,6 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, points_option, trust_option
 from mergekit_map.commands.shared import merge_and_show, search_and_show
-from mergekit_map.files import refuse_existing
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -23,7 +22,7 @@ from mergekit_map.files import refuse_existing
 )
 @points_option
 @trust_option
-@merging("reading {config}")
+@merging("reading {config}", "config", "out")
 def run(
     merge_options: MergeOptions,
     config: Path,
@@ -39,7 +38,6 @@ def run(
     """
     from mergekit_map.steps.select import select_point
 
-    refuse_existing(out)
     run_folder = run_folder or out.with_name(f"{out.name}.run")
     again = ["run", str(config), str(out), "--run-folder", str(run_folder)]
     search_and_show(

@@ -25,7 +25,7 @@ from mergekit_map.commands.shared import search_and_show
 )
 @points_option
 @trust_option
-@merging("reading {config}")
+@merging("reading {config}", "config")
 def search(
     merge_options: MergeOptions,
     config: Path,

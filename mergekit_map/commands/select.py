@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
-from mergekit_map.commands.options import FOLDER, selection_options, starting
+from mergekit_map.commands.options import (
+    FOLDER,
+    look_first,
+    selection_options,
+    starting,
+)
 
 
 @click.command()
@@ -22,6 +27,7 @@ def select(run: Path, choice: dict[str, Any]) -> None:
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
+    look_first(run=run)
     with starting():
         from mergekit_map.results.promise_words import confirmed_in_words
         from mergekit_map.steps.select import select_point
