@@ -1,11 +1,16 @@
-"""``front.csv``: the points of a front as a table."""
+"""``front.csv``: the points of a front as a table, and the same for pandas."""
 
 from __future__ import annotations
 
 import csv
 import io
+from typing import TYPE_CHECKING
 
+from mergekit_map.errors import ConfigError
 from mergekit_map.results.front import KINDS, UNKNOWN, Front
+
+if TYPE_CHECKING:
+    import pandas
 
 _PARTS = ("value", "stderr")
 _OF_PART = (*_PARTS, "documents")  # where some point was measured in part
@@ -49,3 +54,20 @@ def front_table(front: Front) -> str:
         row = [index, chosen, *coefficients, *values, recommended, *before]
         writer.writerow([*row, *last])
     return buffer.getvalue()
+
+
+def front_frame(front: Front) -> pandas.DataFrame:
+    """Give the same table to pandas, numbers exact, a row per point.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise ConfigError(
+            "to_pandas needs pandas, which is not installed; run pip install pandas"
+        ) from None
+    table = io.StringIO(front_table(front))
+    frame = pandas.read_csv(table, index_col="point", float_precision="round_trip")
+    return frame.astype({"selected": bool, "recommended": bool})
