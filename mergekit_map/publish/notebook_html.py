@@ -43,8 +43,9 @@ def _gain_table(front: Front) -> str:
     rows = [_chosen_row(front, found)]
     for rival in found.rivals:
         cells = (_gained(rival.tasks.get(task), rival.label) for task in front.tasks)
-        rows.append([escape(rival.label), *cells])
-    shares = ["" if s is None else f"{100 * s:.0f} %" for s in found.kept.values()]
+        label = _two_lines(rival.label, "the chosen one is")
+        rows.append([label, *cells])
+    shares = list(map(_share, found.kept.values()))
     if any(shares):
         rows.append([_small("of the best parent's gain"), *shares])
     return _table(["", *_task_headings(front)], rows)
@@ -65,16 +66,22 @@ def _gained(gained: Gained | None, label: str) -> str:
     stderr = "" if gained.stderr is None else f" ± {gained.stderr:.1g}"
     side = "better" if gained.amount >= 0 else "worse"
     noise = ", within noise" if gained.verdict == "noise" else ""
-    lines = [f"{abs(gained.amount):.2g}{stderr} {side}{noise}"]
-    if gained.other != label:
-        lines.insert(0, gained.other)
-    return "<br>".join([escape(str(gained.reading)), *map(_small, lines)])
+    name = "" if gained.other == label else gained.other
+    by = f"{abs(gained.amount):.2g}{stderr} {side}{noise}"
+    return f"{_known(gained.reading, name)}<br>{_small(by)}"
+
+
+def _share(kept: float | None) -> str:
+    if kept is None:
+        return ""
+    return f"{100 * kept:.0f} %" if kept >= 0 else _small("below the base")
 
 
 def _point_table(front: Front) -> str:
     shown = _shown_points(front)
     rows = [_point_row(front, index) for index in shown]
-    headings = ["point", *map(escape, front.coefficients), *_task_headings(front)]
+    weights = [_two_lines(name, "weight") for name in front.coefficients]
+    headings = ["point", *weights, *_task_headings(front)]
     count = f"{len(shown)} of {len(front.points)} points of the front"
     star = "; * recommended: no measured merge is better on every task"
     title = count + (star if front.recommended else "")
@@ -110,13 +117,16 @@ def _known(reading: Reading, how: str = "") -> str:
 
 def _task_headings(front: Front) -> list[str]:
     return [
-        "<br>".join([escape(task), _small(_direction(metric))])
-        for task, metric in front.metrics.items()
+        _two_lines(task, _direction(metric)) for task, metric in front.metrics.items()
     ]
 
 
 def _direction(metric: Metric) -> str:
     return f"{metric.unit}, {metric.better} is better".removeprefix(", ")
+
+
+def _two_lines(text: str, below: str) -> str:
+    return f"{escape(text)}<br>{_small(below)}"
 
 
 def _small(text: str) -> str:
@@ -127,7 +137,8 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Put cells that are markup already into a table."""
     head = _row("th", headings)
     body = "".join(_row("td", row) for row in rows)
-    return f'<table style="{_TABLE}">{head}{body}</table>'
+    table = f'<table style="{_TABLE}">{head}{body}</table>'
+    return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
