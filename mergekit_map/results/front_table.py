@@ -66,7 +66,8 @@ def front_frame(front: Front) -> pandas.DataFrame:
         import pandas
     except ImportError:
         raise ConfigError(
-            "to_pandas needs pandas, which is not installed; run pip install pandas"
+            "to_pandas needs pandas, which is not installed; run pip install "
+            "'mergekit-map[notebook]'"
         ) from None
     table = io.StringIO(front_table(front))
     frame = pandas.read_csv(table, index_col="point", float_precision="round_trip")

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The folder of a finished search, and its front."""
+    """The folder of a finished search, and its front; goes wherever its path does."""
 
     path: Path
     front: Front  # all that front.json holds
+
+    def __fspath__(self) -> str:
+        """Name the folder."""
+        return str(self.path)
 
     def __repr__(self) -> str:
         """Say in a line what was found and chosen."""

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from transformers.utils import logging as logging_of_models
+
 from mergekit_map.study.study import Progress, Reporter
 
 _logger = logging.getLogger(__name__)
 _WIDTH = 78
+_SECONDS_BETWEEN = 0.2
 
 
 class ProgressLine:
@@ -27,10 +30,14 @@ class ProgressLine:
         notebook = type(self._stream).__module__.startswith("ipykernel")
         self._seen = notebook or self._stream.isatty()
         self._started = time.monotonic()
+        self._last = -_SECONDS_BETWEEN
 
     def progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""
-        seconds = round(time.monotonic() - self._started)
+        now = time.monotonic()
+        if now - self._last < _SECONDS_BETWEEN:
+            return
+        self._last, seconds = now, round(now - self._started)
         clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         count = f"{progress.done}/{progress.total} {clock}"
         self._write(f"{count} {progress.role}, {progress.task}")
@@ -52,12 +59,15 @@ class ProgressLine:
 
 @contextmanager
 def reporting(reporter: Reporter | None) -> Iterator[Reporter]:
-    """Give the reporter, or a line that is there until the end."""
+    """Give the reporter, or a line that is there until the end, and no other bars."""
     if reporter is not None:
         yield reporter
         return
-    line = ProgressLine()
+    line, bars = ProgressLine(), logging_of_models.is_progress_bar_enabled()
+    logging_of_models.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield line
     finally:
         line.clear()
+        if bars:
+            logging_of_models.enable_progress_bar()  # type: ignore[no-untyped-call]
