@@ -24,10 +24,8 @@ def outputs(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def executed(
-    family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
-    """Run it in a folder with the README's configuration; gives its cells by source."""
+def folder(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Put the README's configuration into a folder, and what it names."""
     folder = tmp_path_factory.mktemp("notebook")
     config = next(
         content
@@ -40,6 +38,12 @@ def executed(
     (folder / "law.txt").write_text("hello world, one plus two\n" * 30)
     lines = [json.dumps({"text": "def return three\n" * 10})] * 3
     (folder / "medicine.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def executed(folder: Path) -> dict[str, dict[str, Any]]:
+    """Run it there; gives its cells by source."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         notebook, timeout=600, resources={"metadata": {"path": str(folder)}}
@@ -66,6 +70,21 @@ def test_figures_are_shown_without_pyplot(executed: dict[str, dict[str, Any]]) -
 
     assert len(drawn) == 2
     assert all(outputs(cell)["image/png"] for cell in drawn)
+
+
+@pytest.mark.slow
+def test_the_script_of_the_page_does_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, _ = blocks("docs/python.md", "python")
+    monkeypatch.chdir(folder)
+
+    exec(script.replace("my-", "its-"), {})
+
+    search, choice, *_ = capsys.readouterr().out.splitlines()
+    assert search.startswith("Run('its-search': ")
+    assert "chosen by the preference law=2, medicine=1" in choice
+    assert (folder / "its-model" / "model.safetensors").exists()
 
 
 def test_no_output_is_kept() -> None:
