@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import TYPE_CHECKING
 
 from mergekit_map.errors import ConfigError
@@ -69,6 +70,8 @@ def front_frame(front: Front) -> pandas.DataFrame:
             "to_pandas needs pandas, which is not installed; run pip install "
             "'mergekit-map[notebook]'"
         ) from None
-    table = io.StringIO(front_table(front))
-    frame = pandas.read_csv(table, index_col="point", float_precision="round_trip")
-    return frame.astype({"selected": bool, "recommended": bool})
+    header, *rows = csv.reader(io.StringIO(front_table(front)))
+    numbers = [[float(cell) if cell else math.nan for cell in row] for row in rows]
+    frame = pandas.DataFrame(numbers, columns=header)
+    kinds = {"point": int, "selected": bool, "recommended": bool}
+    return frame.astype(kinds).set_index("point")
