@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import nbclient
 import nbformat
 import pytest
 import yaml
-from pages import ROOT, blocks
+from pages import ROOT, blocks, headings
 
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
@@ -93,3 +94,11 @@ def test_no_output_is_kept() -> None:
 
     assert len(codes) > 5
     assert not any(cell["outputs"] or cell["execution_count"] for cell in codes)
+
+
+def test_links_lead_to_headings_that_there_are() -> None:
+    found = re.findall(r"\]\(([^)#]+)#([^)]+)\)", NOTEBOOK.read_text(encoding="utf-8"))
+
+    assert found
+    for page, heading in found:
+        assert heading in headings(NOTEBOOK.parent / page)

@@ -91,6 +91,7 @@ def test_pandas_gets_the_numbers_of_the_csv_exactly(run: str) -> None:
         rows = list(csv.DictReader(file))
 
     assert frame.index.tolist() == [int(row["point"]) for row in rows]
+    assert frame["selected"].dtype == frame["recommended"].dtype == bool
     assert frame["selected"].tolist() == [row["selected"] == "1" for row in rows]
     columns = [n for n in frame if n not in {"selected", "recommended"}]
     assert len(columns) > 10
