@@ -47,6 +47,11 @@ class Project:
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
 
+    def __repr__(self) -> str:
+        """Say in a line what is searched for what."""
+        names, tasks = ", ".join(self.space.names), ", ".join(self.tasks)
+        return f"Project({str(self.file.path)!r}: weights {names} for tasks {tasks})"
+
     @cached_property
     def identity(self) -> Identity:
         """Name all that decides what a merge is."""

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from pages import ROOT, blocks, headings
 
+import mergekit_map
+
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
 
@@ -86,6 +88,18 @@ def test_the_script_of_the_page_does_the_same(
     assert search.startswith("Run('its-search': ")
     assert "chosen by the preference law=2, medicine=1" in choice
     assert (folder / "its-model" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_project_is_printed_in_a_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+
+    project = mergekit_map.load_project("merge.yml")
+
+    line = "Project('merge.yml': weights a, b for tasks law, medicine)"
+    assert repr(project) == line
 
 
 def test_no_output_is_kept() -> None:
