@@ -11,9 +11,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mergekit_map.errors import ArtifactError
+
+StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

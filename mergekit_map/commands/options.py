@@ -12,11 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.files import refuse_existing
 
-FOLDER = click.Path(path_type=Path)
+_FOLDERS = {"run", "runs", "run_folder", "out"}  # what TAB offers folders for
+
+
+class _Path(click.Path):
+    """A path that the shell completes as a folder where none but a folder will do."""
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        kind = "dir" if param.name in _FOLDERS else "file"
+        return [CompletionItem(incomplete, type=kind)]
+
+
+FOLDER = _Path(path_type=Path)
 N_SHOWN = 20  # points of a front, unless asked otherwise
 
 trust_option = click.option(

@@ -43,7 +43,7 @@ def search_and_show(
     imported = read_imported(import_file, project.study()) if import_file else []
     try:
         with TerminalReporter() as reporter:
-            front = search_front(project, run, reporter, imported)
+            front = search_front(project, run, reporter, imported).front
     except KeyboardInterrupt:
         again = again or ["search", str(config), str(run)]
         words = shlex.join(["mergekit-map", *again])
@@ -72,9 +72,9 @@ def merge_and_show(
         from mergekit_map.steps.merge import merge_point
 
     with TerminalReporter() as reporter:
-        point, command = merge_point(
+        merged = merge_point(
             run, out, selection, options, reporter, trust_run=trust_run
         )
     click.echo(f"{out} holds point {selection.index} of the front:")
-    show_point(RunFolder(run).read_front(), point)
-    click.echo(f"The same checkpoint with mergekit alone:\n  {command}")
+    show_point(RunFolder(run).read_front(), merged.point)
+    click.echo(f"The same checkpoint with mergekit alone:\n  {merged.command}")

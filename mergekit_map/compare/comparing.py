@@ -49,7 +49,7 @@ from mergekit_map.compare.scores import (
 )
 from mergekit_map.compare.tables import Table, write_table
 from mergekit_map.errors import ConfigError
-from mergekit_map.files import write_json
+from mergekit_map.files import StrPath, write_json
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
 from mergekit_map.results.records import read_record
@@ -57,7 +57,8 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import spread
-from mergekit_map.steps.project import Project, finished_project
+from mergekit_map.steps.project import Project, finished_project, quietly
+from mergekit_map.steps.telling import reporting
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter, Study
 
@@ -87,13 +88,16 @@ class _Search:
 
 
 def compare_runs(
-    runs: Sequence[Path],
-    out: Path,
-    spec: ComparisonSpec,
-    options: MergeOptions,
-    reporter: Reporter,
+    runs: Sequence[StrPath],
+    out: StrPath,
+    spec: ComparisonSpec | None = None,
+    options: MergeOptions | None = None,
+    reporter: Reporter | None = None,
 ) -> list[Table]:
     """Measure what is missing and write the tables, as Markdown and CSV, to ``out``.
+
+    Without a reporter, a line on standard error says how far it is, where somebody sees
+    it.
 
     Raises:
         ArtifactError: a search is not finished, or a file cannot be written.
@@ -101,6 +105,19 @@ def compare_runs(
         EvaluationError: a front or an opponent cannot be measured.
         MergeError: models or tasks have changed since a search.
     """
+    folders = [Path(run) for run in runs]
+    with reporting(reporter) as told:
+        spec, options = spec or ComparisonSpec(), quietly(options)
+        return _compare_all(folders, Path(out), spec, options, told)
+
+
+def _compare_all(
+    runs: Sequence[Path],
+    out: Path,
+    spec: ComparisonSpec,
+    options: MergeOptions,
+    reporter: Reporter,
+) -> list[Table]:
     check_opponents(spec)
     searches = [
         _search(run, name, options, spec)

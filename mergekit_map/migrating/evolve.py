@@ -17,6 +17,7 @@ import yaml
 from mergekit_map.config.parsing import TASK_NAME
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ConfigError
+from mergekit_map.files import StrPath
 from mergekit_map.migrating.changes import list_changes
 from mergekit_map.migrating.evolve_space import build_evolve_space
 from mergekit_map.migrating.genome import EvolveTask, Settings, read_evolve
@@ -30,7 +31,7 @@ class Migrated:
     changes: tuple[str, ...]
 
 
-def migrate_evolve(path: Path, task_folders: Sequence[Path] = ()) -> Migrated:
+def migrate_evolve(path: StrPath, task_folders: Sequence[StrPath] = ()) -> Migrated:
     """Turn a mergekit-evolve configuration into one of ours.
 
     ``task_folders`` are searched for the YAML files of its tasks, as by its
@@ -39,10 +40,11 @@ def migrate_evolve(path: Path, task_folders: Sequence[Path] = ()) -> Migrated:
     Raises:
         ConfigError: with all problems of the file, located by line and key.
     """
+    path, folders = Path(path), [Path(folder) for folder in task_folders]
     evolve = read_evolve(path)
     space = build_evolve_space(evolve.genome)
     tasks = _task_names(evolve.tasks)
-    files = _task_files(evolve.tasks, task_folders)
+    files = _task_files(evolve.tasks, folders)
     low = -1 if evolve.genome.allow_negative_weights else 0
     block = {
         "tasks": {

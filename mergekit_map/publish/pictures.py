@@ -24,12 +24,24 @@ def axis_label(front: Front, task: str) -> str:
     return f"{task}{unit}, {metric.better} is better"
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows, though pyplot was never imported there."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
 def write_png(figure: Figure, path: Path) -> None:
     """Draw a figure to a PNG, which appears whole.
 
     Raises:
         ArtifactError: the folder cannot be written.
     """
+    write_atomically(path, png(figure))
+
+
+def png(figure: Figure) -> bytes:
+    """Draw a figure."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)  # type: ignore[no-untyped-call]
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()

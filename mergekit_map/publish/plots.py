@@ -20,6 +20,7 @@ from mergekit_map.publish.pictures import (
     CHOSEN,
     MEASURED,
     PREDICTED,
+    ShownFigure,
     axis_label,
     write_png,
 )
@@ -41,10 +42,16 @@ def save_front(front: Front, folder: RunFolder) -> None:
 
 
 def plot_front(front: Front, path: Path) -> None:
-    """Draw a front to a PNG: one panel for two tasks, a pair each for more."""
+    """Draw a front to a PNG."""
+    write_png(front_figure(front), path)
+
+
+def front_figure(front: Front) -> Figure:
+    """Draw a front: one panel for two tasks, a pair each for more."""
     tasks = list(front.tasks)
     size = max(1, len(tasks) - 1)
-    figure = Figure(figsize=(1.5 + 4.2 * size, 1.2 + 3.8 * size), layout="constrained")
+    shape = (1.5 + 4.2 * size, 1.2 + 3.8 * size)
+    figure = ShownFigure(figsize=shape, layout="constrained")
     axes = figure.subplots(size, size, squeeze=False)
     if len(tasks) == 1:
         _draw_one(axes[0, 0], front, tasks[0])
@@ -58,7 +65,7 @@ def plot_front(front: Front, path: Path) -> None:
     figure.legend(
         handles, labels, loc="outside upper left", ncols=columns, frameon=False
     )
-    write_png(figure, path)
+    return figure
 
 
 def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:

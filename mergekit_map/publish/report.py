@@ -18,7 +18,7 @@ from string import Template
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from mergekit_map.files import write_atomically
+from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.report_data import report_content
@@ -48,7 +48,7 @@ class Report:
     pictures: tuple[Path, ...]  # of the front and of the surrogates
 
 
-def write_report(run: Path, page: Path | None = None) -> Report:
+def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
 
     They go into the folder of the search; only the page may go elsewhere.
@@ -56,6 +56,7 @@ def write_report(run: Path, page: Path | None = None) -> Report:
     Raises:
         ArtifactError: the search is not finished, or a file cannot be read or written.
     """
+    run, page = Path(run), Path(page or Path(run) / "report.html")
     finished = read_finished(run)
     surfaces, merges = predict_surfaces(finished), measured_merges(finished)
     content = report_content(finished, surfaces, merges)
@@ -63,7 +64,6 @@ def write_report(run: Path, page: Path | None = None) -> Report:
     if not _is_drawn(finished):
         plot_front(finished.front, pictures[0])
     plot_surrogates(finished.front, surfaces, merges, pictures[1])
-    page = page or run / "report.html"
     write_atomically(page, report_page(content))
     return Report(page, pictures)
 

@@ -6,7 +6,7 @@ Notation: ``k`` merges, ``m`` tasks. What is read as an array is larger is bette
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -244,6 +244,11 @@ class Front(Record):
         content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
         later = {"differences", "holdout", "border", "growth"}
         return {k: v for k, v in content.items() if v or k not in later}
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        yield "points", len(self.points)
+        yield "tasks", [*self.tasks]
+        yield "chosen", self.selected
 
     @property
     def chosen(self) -> Merge:

@@ -1,11 +1,17 @@
-"""``front.csv``: the points of a front as a table."""
+"""``front.csv``: the points of a front as a table, and the same for pandas."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
+from typing import TYPE_CHECKING
 
+from mergekit_map.errors import ConfigError
 from mergekit_map.results.front import KINDS, UNKNOWN, Front
+
+if TYPE_CHECKING:
+    import pandas
 
 _PARTS = ("value", "stderr")
 _OF_PART = (*_PARTS, "documents")  # where some point was measured in part
@@ -49,3 +55,23 @@ def front_table(front: Front) -> str:
         row = [index, chosen, *coefficients, *values, recommended, *before]
         writer.writerow([*row, *last])
     return buffer.getvalue()
+
+
+def front_frame(front: Front) -> pandas.DataFrame:
+    """Give the same table to pandas, numbers exact, a row per point.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise ConfigError(
+            "to_pandas needs pandas, which is not installed; run pip install "
+            "'mergekit-map[notebook]'"
+        ) from None
+    header, *rows = csv.reader(io.StringIO(front_table(front)))
+    numbers = [[float(cell) if cell else math.nan for cell in row] for row in rows]
+    frame = pandas.DataFrame(numbers, columns=header)
+    kinds = {"point": int, "selected": bool, "recommended": bool}
+    return frame.astype(kinds).set_index("point")

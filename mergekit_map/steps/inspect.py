@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.files import StrPath
 from mergekit_map.merging.footprint import Need, needs, shortages
 from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
@@ -104,9 +104,9 @@ class Inspection:
 
 
 def inspect_config(
-    config: Path,
+    config: StrPath,
     options: MergeOptions | None = None,
-    directory: Path | None = None,
+    directory: StrPath | None = None,
     *,
     trust_run: bool = False,
 ) -> Inspection:

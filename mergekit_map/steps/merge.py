@@ -5,55 +5,105 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import whole_folder
+from mergekit_map.files import StrPath, whole_folder
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
-from mergekit_map.publish.plots import save_front
+from mergekit_map.publish.notebook_html import folded, front_html
+from mergekit_map.publish.plots import front_figure, save_front
 from mergekit_map.results.choosing import chosen_as
-from mergekit_map.results.front import Merge
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
 from mergekit_map.steps.nested import finished_pairs
-from mergekit_map.steps.project import Project, finished_project, refuse_changes
-from mergekit_map.steps.select import Selection
+from mergekit_map.steps.project import (
+    Project,
+    finished_project,
+    quietly,
+    refuse_changes,
+)
+from mergekit_map.steps.reading import front_line
+from mergekit_map.steps.select import Selection, select_point
+from mergekit_map.steps.telling import reporting
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.nested import of_tasks
 from mergekit_map.study.outcome import measured_at
 from mergekit_map.study.study import Reporter, Study
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
 _ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
 
 
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A checkpoint that was written and measured."""
+
+    path: Path
+    point: Merge  # with what was measured of the checkpoint
+    command: str  # that writes the same one with mergekit alone
+    front: Front  # with that point in its place
+
+    def __repr__(self) -> str:
+        """Say in a line what it holds."""
+        return f"Merged({str(self.path)!r}: {front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        shown = front_html(self.front, str(self.path), points=False)
+        return shown + folded("the same checkpoint with mergekit alone", self.command)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Give the points of the front as a table, the columns of front.csv."""
+        return front_frame(self.front)
+
+    def plot(self) -> Figure:
+        """Draw the front, the chosen point as it was measured."""
+        return front_figure(self.front)
+
+
 def merge_point(
-    run: Path,
-    out: Path,
-    selection: Selection,
-    options: MergeOptions,
-    reporter: Reporter,
+    run: StrPath,
+    out: StrPath,
+    selection: Selection | None = None,
+    options: MergeOptions | None = None,
+    reporter: Reporter | None = None,
     *,
     trust_run: bool = False,
-) -> tuple[Merge, str]:
+) -> Merged:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
-    What is measured of it goes into the log, and into the front what the search had not
-    measured; where the two differ, the card and a notice say so. Returns the point with
-    what was measured of the checkpoint, and the stock command that writes the same one.
+    Without a selection, that of what was chosen last. What is measured goes into the
+    log, and into the front what the search had not measured; where the two differ, the
+    card and a notice say so. Without a reporter, a line on standard error says how far
+    it is, where somebody sees it.
 
     Raises:
         ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
             is not that of its point.
         MergeError: the models have changed since the search.
     """
-    project = finished_project(run, options, trust_run=trust_run)
+    run, out = Path(run), Path(out)
+    project = finished_project(run, quietly(options), trust_run=trust_run)
+    with reporting(reporter) as told:
+        return _merge(project, selection or select_point(run), run, out, told)
+
+
+def _merge(
+    project: Project, selection: Selection, run: Path, out: Path, reporter: Reporter
+) -> Merged:
     recipes, place = Recipes(project.space, project.options), RunFolder(run)
     part = project  # that has the coefficients of the point
     if project.nests_checkpoints:
@@ -86,7 +136,8 @@ def merge_point(
         record = MergeRecord(out.name, selection.recipe, command, shown, tasks)
         write_card(folder, record)
     save_front(front, RunFolder(run))
-    return written, recipes.command(RunFolder(run).chosen_recipe, "OUT")
+    command = recipes.command(RunFolder(run).chosen_recipe, "OUT")
+    return Merged(out, written, command, shown)
 
 
 def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> None:

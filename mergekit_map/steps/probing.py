@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.files import StrPath
 from mergekit_map.measurement import SOUP
 from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import load_project
@@ -37,9 +37,9 @@ class Probe:
 
 
 def probe_config(
-    config: Path,
+    config: StrPath,
     options: MergeOptions | None = None,
-    directory: Path | None = None,
+    directory: StrPath | None = None,
     *,
     trust_run: bool = False,
 ) -> Probe:

@@ -18,7 +18,7 @@ from mergekit_map.config.parsing import (
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
 from mergekit_map.errors import MergeError
-from mergekit_map.files import digest
+from mergekit_map.files import StrPath, digest
 from mergekit_map.merging.adapters import with_adapter_cache
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
@@ -46,6 +46,11 @@ class Project:
     space: MergeSpace
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
+
+    def __repr__(self) -> str:
+        """Say in a line what is searched for what."""
+        names, tasks = ", ".join(self.space.names), ", ".join(self.tasks)
+        return f"Project({str(self.file.path)!r}: weights {names} for tasks {tasks})"
 
     @cached_property
     def identity(self) -> Identity:
@@ -120,9 +125,9 @@ class Draft:
 
 
 def load_project(
-    config: Path,
+    config: StrPath,
     options: MergeOptions | None = None,
-    directory: Path | None = None,
+    directory: StrPath | None = None,
     *,
     trust_run: bool = False,
 ) -> Project:
@@ -151,9 +156,9 @@ def load_project(
 
 
 def read_draft(
-    config: Path,
+    config: StrPath,
     options: MergeOptions | None = None,
-    directory: Path | None = None,
+    directory: StrPath | None = None,
     *,
     trust_run: bool = False,
 ) -> Draft:
@@ -163,7 +168,7 @@ def read_draft(
         ArtifactError: it is of somebody else's run folder, and names code.
         ConfigError: the file cannot be read.
     """
-    directory = (directory or Path.cwd()).resolve()
+    config, directory = Path(config), Path(directory or Path.cwd()).resolve()
     file = read_yaml(config)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     sound = not _concerns_merge(problems)
@@ -178,8 +183,13 @@ def read_draft(
         metrics = {name: task.metric for name, task in tasks.items()}
         unable = {name for name, task in tasks.items() if not task.partial}
         problems += part_problems(spec, metrics, unable)
-    options = options or MergeOptions()
+    options = quietly(options)
     return Draft(file, directory, options, spec, tasks, merge, problems)
+
+
+def quietly(options: MergeOptions | None) -> MergeOptions:
+    """Give the options, by default those of mergekit without its own bars."""
+    return options or MergeOptions(quiet=True)
 
 
 def finish_draft(

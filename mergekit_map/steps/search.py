@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.files import digest, write_atomically
+from mergekit_map.files import StrPath, digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.front import Front
@@ -24,7 +24,9 @@ from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.nested import search_pairs
-from mergekit_map.steps.project import Project, changes_in_words
+from mergekit_map.steps.project import Project, changes_in_words, load_project
+from mergekit_map.steps.reading import Run
+from mergekit_map.steps.telling import reporting
 from mergekit_map.study.forecast import warn_of_budget
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
@@ -37,16 +39,32 @@ from mergekit_map.version import __version__
 
 
 def search_front(
-    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation] = ()
-) -> Front:
+    project: Project | StrPath,
+    run: StrPath,
+    reporter: Reporter | None = None,
+    imported: Sequence[Evaluation] = (),
+) -> Run:
     """Search into a run folder, going on where an earlier search was stopped.
 
-    What was measured elsewhere may be imported, as ``read_imported`` gives it.
+    The project may be named by its configuration. Without a reporter, a line on
+    standard error says how far it is, where somebody sees it. What was measured
+    elsewhere may be imported, as ``read_imported`` gives it.
 
     Raises:
         ArtifactError: the folder is something else's, or another search is writing it.
+        ConfigError: with all problems of the configuration.
         MapError: the models or tasks cannot be merged or measured.
     """
+    if not isinstance(project, Project):
+        project = load_project(project)
+    run = Path(run)
+    with reporting(reporter) as told:
+        return Run(run, _search(project, run, told, imported))
+
+
+def _search(
+    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation] = ()
+) -> Front:
     if imported and project.held_out is not None:
         raise ConfigError(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
@@ -95,7 +113,7 @@ def _search_nested(
         measure(study, anchors, evaluate, log, reporter.progress)
         evaluations = matching(study, log)
 
-    search = partial(search_front, reporter=reporter)
+    search = partial(_search, reporter=reporter)
     front, surrogates, recipes = search_pairs(
         project, evaluations, RunFolder(run), search
     )

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 
 from mergekit_map.config.parsing import parse_select
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import write_atomically
-from mergekit_map.publish.plots import save_front
+from mergekit_map.files import StrPath, write_atomically
+from mergekit_map.publish.notebook_html import folded, front_html
+from mergekit_map.publish.plots import front_figure, save_front
 from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.further_recipe import further_recipe
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.steps.reading import front_line
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
     from mergekit_map.results.surrogates import Surrogates
 
 
@@ -38,9 +44,25 @@ class Selection:
         """Give the point."""
         return self.front.chosen
 
+    def __repr__(self) -> str:
+        """Say in a line what is chosen."""
+        return f"Selection({front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        shown = front_html(self.front, "chosen", points=False)
+        return shown + folded("recipe.yml", self.recipe)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Give the points of the front as a table, the columns of front.csv."""
+        return front_frame(self.front)
+
+    def plot(self) -> Figure:
+        """Draw the front, the chosen point with it."""
+        return front_figure(self.front)
+
 
 def select_point(
-    run: Path,
+    run: StrPath,
     *,
     prefer: Mapping[str, float] | None = None,
     scalarization: str | None = None,
@@ -80,7 +102,7 @@ def select_point(
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
-    folder = open_run(run)
+    folder = open_run(Path(run))
     front = folder.read_front()
     n_points = len(front.points)
     asked_for_one = bool(select.model_fields_set)

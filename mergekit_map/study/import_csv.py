@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.files import StrPath
 from mergekit_map.measurement import Metric
 from mergekit_map.results.log import Evaluation, Key
 from mergekit_map.study.study import Study
@@ -41,12 +42,13 @@ _PARTS = {
 }
 
 
-def read_imported(path: Path, study: Study) -> list[Evaluation]:
+def read_imported(path: StrPath, study: Study) -> list[Evaluation]:
     """Read the evaluations of a CSV file, as measurements of this study.
 
     Raises:
         ConfigError: with all problems of the file, each with its line and column.
     """
+    path = Path(path)
     (line, header), *rows = _rows(path)
     columns, problems = _read_header(header, line, study)
     _raise(path, problems)

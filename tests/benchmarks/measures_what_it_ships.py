@@ -54,7 +54,7 @@ def compare(family: Path, method: str, dtype: str, folder: Path) -> None:
     config = folder / "config.yml"
     config.write_text(yaml.safe_dump(configuration(family, method, dtype)))
     project = load_project(config, MergeOptions(random_seed=SEED))
-    front = search_front(project, folder / "run", Silent())
+    front = search_front(project, folder / "run", Silent()).front
     chosen = front.chosen
     out = folder / "out"
     run(

@@ -118,8 +118,8 @@ def test_keys_of_the_map_block_named_in_passing_are_accepted(
         validator.validate(config)
 
 
-def test_python_calls_what_there_is() -> None:
-    (code,) = blocks("docs/run-folder.md", "python")
+@pytest.mark.parametrize("code", blocks("docs/python.md", "python"))
+def test_python_calls_what_there_is(code: str) -> None:
     module = ast.parse(code)
     imported = {
         alias.name
@@ -127,14 +127,14 @@ def test_python_calls_what_there_is() -> None:
         if isinstance(node, ast.ImportFrom) and node.module == "mergekit_map"
         for alias in node.names
     }
+    named = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
     calls = [
         node
         for node in ast.walk(module)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in imported
     ]
-    assert {call.func.id for call in calls if isinstance(call.func, ast.Name)} == (
-        imported
-    )
+    assert imported <= named
+    assert calls
 
     for call in calls:
         assert isinstance(call.func, ast.Name)
@@ -142,15 +142,21 @@ def test_python_calls_what_there_is() -> None:
         signature.bind(*call.args, **{str(k.arg): k.value for k in call.keywords})
 
 
-def test_all_that_the_package_offers_is_named_beside_the_python_example() -> None:
-    offered = {
-        name
-        for name in mergekit_map.__all__
-        if not isinstance(getattr(mergekit_map, name), type)
-    }
-    page = text("docs/run-folder.md")
+def test_all_that_the_package_offers_is_named_on_the_page_of_python() -> None:
+    page = text("docs/python.md")
 
-    assert {name for name in offered if name not in page} == set()
+    assert {name for name in mergekit_map.__all__ if f"`{name}" not in page} == set()
+
+
+def test_arguments_that_the_page_of_python_names_exist() -> None:
+    rows = re.findall(r"^\| `(\w+)\(([^)]*)\)` \|", text("docs/python.md"), re.M)
+    assert len(rows) > 10
+
+    for name, arguments in rows:
+        known = inspect.signature(getattr(mergekit_map, name)).parameters
+        named = [word for word in arguments.split(", ") if word not in {"", "..."}]
+        wanted = [p for p in known.values() if p.default is p.empty]
+        assert len(named) >= len(wanted), name
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,126 @@
+"""Finished searches as values: short to print, as exact as their files, drawn."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+import mergekit_map
+from mergekit_map.errors import ArtifactError, ConfigError
+
+FINISHED = Path(__file__).parents[1] / "data" / "run_v1" / "run"
+NOTHING_IMPORTED = (
+    "import sys, mergekit_map; print(*dir(mergekit_map)); "
+    "print(*sys.modules.keys() & {'numpy', 'torch', 'pydantic', 'mergekit'})"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    return str(shutil.copytree(FINISHED, tmp_path / "run"))
+
+
+def test_the_names_are_listed_and_nothing_is_imported_for_it() -> None:
+    command = [sys.executable, "-c", NOTHING_IMPORTED]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    names, imported = found.stdout.split("\n")[:2]
+
+    assert {n for n in names.split() if n[:2] != "__"} == {*mergekit_map.__all__}
+    assert imported == ""
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in mergekit_map.__all__ if n.islower() and n != "config_schema"]
+)
+def test_what_takes_a_path_takes_text(name: str) -> None:
+    parameters = inspect.signature(getattr(mergekit_map, name)).parameters.values()
+
+    assert not any(" Path" in f" {p.annotation}".replace("[", " ") for p in parameters)
+
+
+def test_a_run_is_read_by_text_by_path_and_by_itself(run: str) -> None:
+    first = mergekit_map.read_run(run)
+
+    assert mergekit_map.read_run(Path(run)).front == first.front
+    assert mergekit_map.read_run(first).front == first.front
+    assert mergekit_map.write_report(run).page == Path(run, "report.html")
+    assert mergekit_map.select_point(run, index=2).index == 2
+    assert mergekit_map.read_run(first).front.selected == 2
+
+
+def test_reading_a_run_changes_nothing_in_it(run: str) -> None:
+    def content() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in Path(run).rglob("*") if p.is_file()}
+
+    before = content()
+    shown = mergekit_map.read_run(run)
+    shown.plot()
+    shown.to_pandas()
+    assert shown._repr_html_()
+
+    assert content() == before
+
+
+def test_a_folder_that_is_no_finished_search_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no finished search"):
+        mergekit_map.read_run(str(tmp_path))
+
+
+def test_what_is_printed_is_short_and_says_what_is_chosen(run: str) -> None:
+    found, chosen = mergekit_map.read_run(run), mergekit_map.select_point(run)
+
+    line = "10 points for greeting, code; chosen 6: "
+    line += "greeting-model=0.2619, code-model=0.01897"
+    assert repr(found) == f"Run({run!r}: {line})"
+    assert repr(chosen) == f"Selection({line})"
+    front = "Front(points=10, tasks=['greeting', 'code'], chosen=6)"
+    assert repr(found.front) == front
+
+
+def test_pandas_gets_the_numbers_of_the_csv_exactly(run: str) -> None:
+    frame = mergekit_map.read_run(run).to_pandas()
+    with Path(run, "front.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    assert frame.index.tolist() == [int(row["point"]) for row in rows]
+    assert frame["selected"].dtype == frame["recommended"].dtype == bool
+    assert frame["selected"].tolist() == [row["selected"] == "1" for row in rows]
+    columns = [n for n in frame if n not in {"selected", "recommended"}]
+    assert len(columns) > 10
+    for name in columns:
+        for value, row in zip(frame[name], rows, strict=True):
+            assert value == float(row[name]) if row.get(name) else math.isnan(value)
+
+
+def test_without_pandas_it_is_said_what_to_install(
+    run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[notebook\]'"):
+        mergekit_map.read_run(run).to_pandas()
+
+
+@pytest.mark.picture
+def test_a_figure_is_a_png_to_a_notebook(run: str) -> None:
+    figure = mergekit_map.select_point(run).plot()
+
+    assert isinstance(figure, Figure)
+    assert figure.axes
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_a_choice_shows_its_recipe_and_no_other_points(run: str) -> None:
+    found, chosen = mergekit_map.read_run(run), mergekit_map.select_point(run)
+
+    assert found._repr_html_().count("<table") == 2
+    assert chosen._repr_html_().count("<table") == 1
+    assert "merge_method: " in chosen._repr_html_()

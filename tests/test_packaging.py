@@ -1,0 +1,103 @@
+"""What is built to be installed: all files of the package, and a page that leads on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import mergekit_map
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "mergekit_map"
+BUILD = "import setuptools.build_meta as b, sys; b.build_wheel(sys.argv[1])"
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Build a wheel from a copy, as building leaves files behind."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PACKAGE, folder / PACKAGE.name, ignore=without)
+    command = [sys.executable, "-W", "ignore", "-c", BUILD, "dist"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (built,) = (folder / "dist").glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
+    files = {
+        path.relative_to(ROOT).as_posix(): path
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+    assert len(files) > 100
+    assert packed == set(files)
+    assert all(wheel.read(name) == path.read_bytes() for name, path in files.items())
+
+
+@pytest.mark.slow
+def test_the_version_stands_in_one_place(wheel: zipfile.ZipFile) -> None:
+    assert metadata(wheel)["Version"] == mergekit_map.__version__
+    texts = [(ROOT / name).read_text() for name in ("pyproject.toml", "setup.py")]
+    assert not any(mergekit_map.__version__ in text for text in texts)
+
+
+@pytest.mark.slow
+def test_the_page_of_an_index_leads_to_files_of_the_repository(
+    wheel: zipfile.ZipFile,
+) -> None:
+    about = metadata(wheel)
+    urls = dict(url.split(", ") for url in about.get_all("Project-URL", []))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    there, here = LINK.findall(str(about.get_payload())), LINK.findall(readme)
+    assert len(there) == len(here) > 5
+
+    for link, original in zip(there, here, strict=True):
+        if original.startswith(("http", "#")):
+            assert link == original
+            continue
+        kind = "raw" if original.endswith(".png") else "blob"
+        place = f"{urls['Source']}/{kind}/v{mergekit_map.__version__}/"
+        assert link == place + original
+        assert (ROOT / original.partition("#")[0]).exists()
+
+
+@pytest.mark.slow
+def test_the_licence_goes_along(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
+
+    assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
+    assert metadata(wheel)["License-Expression"] == "Apache-2.0"
+
+
+def test_only_the_job_that_publishes_can_and_it_waits_for_the_others() -> None:
+    path = ROOT / ".github" / "workflows" / "release.yml"
+    workflow: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    jobs = workflow["jobs"]
+    may = {name for name, job in jobs.items() if "id-token" in job["permissions"]}
+
+    assert may == {"publish"}
+    assert {*jobs["publish"]["needs"]} == {"check", "build"}
+    assert workflow["permissions"] == {}
+    assert "secrets." not in path.read_text(encoding="utf-8")
