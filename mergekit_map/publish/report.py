@@ -28,14 +28,25 @@ from mergekit_map.results.finished import FinishedSearch, read_finished
 
 # The page's own script, in the order in which its parts build on one another.
 _SCRIPTS = (
+    "guard.js",
     "choosing.js",
     "drawing.js",
     "in_view.js",
     "marks.js",
+    "space_chart.js",
     "front_charts.js",
     "parallel_chart.js",
     "surrogate_charts.js",
+    "history_chart.js",
+    "tables.js",
+    "address.js",
+    "copying.js",
+    "printing.js",
+    "views.js",
     "panels.js",
+    "gain_panel.js",
+    "items_panel.js",
+    "evaluations.js",
     "report.js",
 )
 

@@ -64,6 +64,11 @@ const marks = (() => {
     return known.filter((merge) => tasks.some((t) => !merge.measured[t]));
   }
 
+  // Those that are read as measured, or predicted, on some tasks.
+  function readOn(merges, kind, ...tasks) {
+    return merges.filter((merge) => tasks.every((t) => merge[kind][t]));
+  }
+
   // Those that pass a test, and the others.
   function parted(merges, passes) {
     return [merges.filter(passes), merges.filter((merge) => !passes(merge))];
@@ -112,6 +117,6 @@ const marks = (() => {
 
   return {
     ANCHORS, predicted, measured, estimated, recommended, anchor, ring, bars, numbered,
-    withKnown, inPart, parted, nameOf, describe, describeTask,
+    withKnown, inPart, readOn, parted, nameOf, describe, describeTask,
   };
 })();
