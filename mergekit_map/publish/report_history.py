@@ -16,6 +16,8 @@ from mergekit_map.results.log import Role
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.gain import volume
 
+# Volumes reach a little below the worst value of each task, so that ends count.
+_BELOW_WORST = -0.1
 # What others measured, or what documents say that the search did not see.
 _NOT_OF_IT: frozenset[Role] = frozenset({"opponent", "baseline", "holdout"})
 
@@ -38,9 +40,8 @@ def history_content(front: Front, merges: Sequence[MeasuredMerge]) -> dict[str, 
 def grown_volumes(Y: FloatArray) -> FloatArray:
     """Give the hypervolume after each merge, as a share of the last; (n,).
 
-    Tasks are scaled so that the merges run from 0 to 1, and volumes start at 0. Of a
-    merge that lacks a task nothing is known: (n, m) Y is NaN there, and it adds nothing.
-    NaN until a merge is whole, and everywhere if no volume ever grows.
+    Tasks are scaled so that the merges run from 0 to 1. A merge that lacks a task, where
+    Y (n, m) is NaN, adds nothing. NaN until a merge is whole.
     """
     whole = np.isfinite(Y).all(axis=1)
     if not whole.any():
@@ -53,10 +54,10 @@ def grown_volumes(Y: FloatArray) -> FloatArray:
         if whole[row] and not (front >= scaled[row]).all(axis=1).any():
             beaten = (scaled[row] >= front).all(axis=1)
             front = np.vstack([front[~beaten], scaled[row]])
-            last = volume(front, 0.0)
+            last = volume(front, _BELOW_WORST)
         if len(front):
             grown[row] = last
-    return grown / last if last > 0 else np.full(len(Y), np.nan)
+    return grown / last
 
 
 def _utilities(front: Front, merges: Sequence[MeasuredMerge]) -> FloatArray:

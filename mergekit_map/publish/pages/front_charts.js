@@ -52,7 +52,7 @@ const frontCharts = (() => {
         marker: marks.measured(c, c.measured),
         ...errors(shown, keptChecked, "measured", c.measured),
       }),
-      scatter(shown, "estimated from some documents", estimated, "known", {
+      scatter(shown, marks.estimatedName(), estimated, "known", {
         marker: marks.estimated(c, c.measured),
         ...errors(shown, estimated, "known", c.measured),
         showlegend: estimated.length > 0,

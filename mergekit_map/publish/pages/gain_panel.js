@@ -76,8 +76,12 @@ const gainPanel = (() => {
 
   function keptRow({ kept }) {
     const cells = kept.map((share) =>
-      element("td", { class: "number" }, share === null ? "–" : `${Math.round(100 * share)} %`));
+      element("td", { class: "number" }, share === null ? "–" : keptInWords(share)));
     return row("kept", "of the best parent's gain over the base", cells);
+  }
+
+  function keptInWords(share) {
+    return share < 0 ? "below the base" : `${Math.round(100 * share)} %`;
   }
 
   // A value, what is to be said of it, and how the point of the table does beside it.
@@ -91,10 +95,17 @@ const gainPanel = (() => {
   }
 
   function inWords([amount, stderr, verdict]) {
-    const by = `${number(Math.abs(amount))}${plusMinus(stderr)}`;
+    const by = `${asExact(Math.abs(amount), stderr)}${plusMinus(stderr)}`;
     if (verdict !== "noise") return `▸ ${by} ${verdict}`;
     const sign = amount < 0 ? "−" : "+";
     return `▸ ${sign}${by}, within noise`;
+  }
+
+  // With as many decimals as its standard error is known to.
+  function asExact(amount, stderr) {
+    if (!stderr) return number(amount);
+    const decimals = -Math.floor(Math.log10(Number(stderr.toPrecision(1))));
+    return decimals > 0 ? amount.toFixed(Math.min(decimals, 20)) : number(Math.round(amount));
   }
 
   function known(point, t) {

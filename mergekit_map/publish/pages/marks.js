@@ -3,7 +3,7 @@
 "use strict";
 
 const marks = (() => {
-  const { label, shortLabel, reading, number } = drawing;
+  const { label, shortLabel, reading, number, isNarrow } = drawing;
 
   const ANCHORS = {
     base: { name: "base model", symbol: "square" },
@@ -22,6 +22,10 @@ const marks = (() => {
   // From some documents alone.
   function estimated(c, color) {
     return { symbol: "diamond-open", size: 8, color, line: { width: 1.4, color } };
+  }
+
+  function estimatedName() {
+    return isNarrow() ? "estimated" : "estimated from some documents";
   }
 
   // On top of a measured point.
@@ -116,7 +120,7 @@ const marks = (() => {
   }
 
   return {
-    ANCHORS, predicted, measured, estimated, recommended, anchor, ring, bars, numbered,
-    withKnown, inPart, readOn, parted, nameOf, describe, describeTask,
+    ANCHORS, predicted, measured, estimated, estimatedName, recommended, anchor, ring,
+    bars, numbered, withKnown, inPart, readOn, parted, nameOf, describe, describeTask,
   };
 })();

@@ -31,7 +31,7 @@ const parallelChart = (() => {
         opacity: 0.55,
         visible: "legendonly",
       }),
-      lines(shown, "estimated from some documents", estimated, "known", {
+      lines(shown, marks.estimatedName(), estimated, "known", {
         line: { color: c.measured, width: 1, dash: "dash" },
         opacity: 0.35,
         visible: "legendonly",

@@ -23,7 +23,7 @@ const spaceChart = (() => {
         error_y: bars(checked.map((m) => m.measured[1][1]), c.measured),
         error_z: bars(checked.map((m) => m.measured[2][1]), c.measured),
       }),
-      ...(estimated.length ? [inSpace(content, "estimated from some documents", estimated, "known", {
+      ...(estimated.length ? [inSpace(content, marks.estimatedName(), estimated, "known", {
         marker: { color: c.measured, size: 4, symbol: "diamond-open" },
         error_x: bars(estimated.map((m) => m.known[0][1]), c.measured),
         error_y: bars(estimated.map((m) => m.known[1][1]), c.measured),
