@@ -13,7 +13,7 @@ import numpy as np
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.results.front import Front, Reading
 from mergekit_map.results.log import Role
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import BoolArray, FloatArray
 from mergekit_map.search.gain import volume
 
 # Volumes reach a little below the worst value of each task, so that ends count.
@@ -27,7 +27,7 @@ def history_content(front: Front, merges: Sequence[MeasuredMerge]) -> dict[str, 
     places = [
         index
         for index, merge in enumerate(merges)
-        if merge.at is not None and not set(merge.roles) <= _NOT_OF_IT
+        if None not in merge.coefficients and not set(merge.roles) <= _NOT_OF_IT
     ]
     own = [merges[index] for index in places]
     volumes = [
@@ -40,10 +40,10 @@ def history_content(front: Front, merges: Sequence[MeasuredMerge]) -> dict[str, 
 def grown_volumes(Y: FloatArray) -> FloatArray:
     """Give the hypervolume after each merge, as a share of the last; (n,).
 
-    Tasks are scaled so that the merges run from 0 to 1. A merge that lacks a task, where
-    Y (n, m) is NaN, adds nothing. NaN until a merge is whole.
+    Tasks are scaled so that the merges run from 0 to 1. A merge that lacks a task,
+    where Y (n, m) is NaN, adds nothing. NaN until a merge is whole.
     """
-    whole = np.isfinite(Y).all(axis=1)
+    whole: BoolArray = np.isfinite(Y).all(axis=1)
     if not whole.any():
         return np.full(len(Y), np.nan)
     worst, best = Y[whole].min(axis=0), Y[whole].max(axis=0)
@@ -67,7 +67,10 @@ def _utilities(front: Front, merges: Sequence[MeasuredMerge]) -> FloatArray:
         return math.nan if reading.value is None else sign * reading.value
 
     rows = [
-        [read(r, metric.sign) for r, metric in zip(merge.measured, metrics, strict=True)]
+        [
+            read(r, metric.sign)
+            for r, metric in zip(merge.measured, metrics, strict=True)
+        ]
         for merge in merges
     ]
     return np.array(rows, np.float64).reshape(len(rows), len(front.tasks))

@@ -7,7 +7,7 @@ documents that differ most: no text of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,12 +15,23 @@ from mergekit_map.measurement import Metric
 
 # What tells an item, as the records number it: its part, and its number there.
 Item: TypeAlias = tuple[str, int]
-ItemValues: TypeAlias = Mapping[Item, float]
 
 # Between items that are alike: sums are rounded.
 _ROUNDING = 1e-9
 # Keys of a record of lm-eval that are no value of a metric.
 _NO_METRICS = frozenset({"doc_id", "target"})
+
+
+@dataclass(frozen=True)
+class Items:
+    """What single items say of a value, which is their weighted mean."""
+
+    values: Mapping[Item, float]
+    weights: Mapping[Item, float]
+    exponential: bool = False  # whether the value is the exponential of the mean
+
+
+NO_ITEMS = Items({}, {})
 
 
 @dataclass(frozen=True)
@@ -34,16 +45,17 @@ class WonItems:
 
 
 def won_items(
-    ours: ItemValues, theirs: ItemValues, metric: Metric, most: int = 3
+    ours: Items, theirs: Items, metric: Metric, most: int = 3
 ) -> WonItems | None:
     """Count what one merge won and lost; None where they share no item.
 
     ``most``: how many items to name, of those that are won and of those that are lost.
     """
-    shared = [item for item in ours if item in theirs]
+    one, other = ours.values, theirs.values
+    shared = [item for item in one if item in other]
     if not shared:
         return None
-    ahead = {item: metric.sign * (ours[item] - theirs[item]) for item in shared}
+    ahead = {item: metric.sign * (one[item] - other[item]) for item in shared}
     won = sorted((i for i in shared if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
     lost = sorted((i for i in shared if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
     named = [*won[:most], *lost[:most]]
@@ -55,43 +67,48 @@ def won_items(
     )
 
 
-def item_values(content: Mapping[str, Any], value: float) -> ItemValues:
-    """Read the value of every item from a file of records.
+def read_items(content: Mapping[str, Any], value: float) -> Items:
+    """Read what every item says from a file of records.
 
-    Empty where they are not known: for a metric that is no mean of its items, and where
-    the mean is not the ``value`` that was measured, so that the records are of others.
+    None of them where that is not known: for a metric that is no mean of its items,
+    and where the mean is not the ``value`` that was measured, so that the records are
+    of something else.
     """
     try:
-        found, weights, exponential = _read(content)
-        total = math.fsum(weights)
-        mean = math.fsum(w * v for w, v in zip(weights, found.values(), strict=True))
-        mean = math.exp(mean / total) if exponential else mean / total
-    except (KeyError, TypeError, ValueError, ArithmeticError):
-        return {}  # written by another version, or by hand
-    return found if math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9) else {}
+        found = _read(content)
+        total = math.fsum(found.weights.values())
+        mean = math.fsum(found.weights[i] * v for i, v in found.values.items()) / total
+        mean = math.exp(mean) if found.exponential else mean
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
+        return NO_ITEMS  # written by another version, or by hand
+    return found if math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9) else NO_ITEMS
 
 
-def _read(
-    content: Mapping[str, Any],
-) -> tuple[dict[Item, float], Sequence[float], bool]:
+def _read(content: Mapping[str, Any]) -> Items:
     if answers := content.get("answers"):
-        ids, values = answers["ids"], map(float, answers["values"])
-        found = {("", int(i)): v for i, v in zip(ids, values, strict=True)}
-        return found, answers["weights"], bool(answers["exponential"])
+        ids: list[Item] = [("", int(i)) for i in answers["ids"]]
+        columns = (answers["values"], answers["weights"])
+        values, weights = (
+            {i: float(v) for i, v in zip(ids, column, strict=True)}
+            for column in columns
+        )
+        return Items(values, weights, bool(answers["exponential"]))
     samples = content["samples"]
     if "loss" in samples[0]:
-        blocks = {("", int(s["block"])): float(s["loss"]) for s in samples}
-        return blocks, [float(s["tokens"]) for s in samples], False
+        return Items(
+            {("", int(s["block"])): float(s["loss"]) for s in samples},
+            {("", int(s["block"])): float(s["tokens"]) for s in samples},
+        )
     if "document" in samples[0]:
-        found = {("", int(s["document"])): float(s["value"]) for s in samples}
-        return found, [1.0] * len(found), False
+        values = {("", int(s["document"])): float(s["value"]) for s in samples}
+        return Items(values, dict.fromkeys(values, 1.0))
     (metric,) = (key for key in samples[0] if _is_metric(key, samples[0][key]))
-    parts = {s["task"] for s in samples}
-    found = {
-        (s["task"] if len(parts) > 1 else "", int(s["doc_id"])): float(s[metric])
+    several = len({s["task"] for s in samples}) > 1
+    values = {
+        (s["task"] if several else "", int(s["doc_id"])): float(s[metric])
         for s in samples
     }
-    return found, [1.0] * len(found), False
+    return Items(values, dict.fromkeys(values, 1.0))
 
 
 def _is_metric(key: str, value: object) -> bool:
