@@ -13,7 +13,7 @@ import numpy as np
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.results.front import Front, Reading
 from mergekit_map.results.log import Role
-from mergekit_map.search.arrays import BoolArray, FloatArray
+from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.gain import volume
 
 # Volumes reach a little below the worst value of each task, so that ends count.
@@ -43,7 +43,7 @@ def grown_volumes(Y: FloatArray) -> FloatArray:
     Tasks are scaled so that the merges run from 0 to 1. A merge that lacks a task,
     where Y (n, m) is NaN, adds nothing. NaN until a merge is whole.
     """
-    whole: BoolArray = np.isfinite(Y).all(axis=1)
+    whole = np.asarray(np.isfinite(Y).all(axis=1))
     if not whole.any():
         return np.full(len(Y), np.nan)
     worst, best = Y[whole].min(axis=0), Y[whole].max(axis=0)

@@ -83,10 +83,10 @@
   }
 
   function share(value, stderr, signed = "") {
-    const percent = (100 * value).toFixed(1);
-    const sign = signed && value >= 0 ? "+" : "";
-    return element("td", { class: "number" }, `${sign}${percent} %`,
-      element("span", { class: "error" }, stderr === null ? "" : plusMinus(100 * stderr)));
+    const percent = Math.abs(100 * value).toFixed(1);
+    const sign = value < 0 ? "−" : signed && "+";
+    const error = stderr === null ? "" : plusMinus(100 * stderr);
+    return element("td", { class: "number" }, `${sign}${percent}${error} %`);
   }
 
   function makeSlider(task, t) {
@@ -131,12 +131,14 @@
         named(run, r),
         element("td", {}, nameOf(run, merge), element("small", {}, weights(run, merge))),
         ...content.tasks.map((task, t) => valueCell(task, merge[state.kind][t])),
-        element("td", { class: "number" }, scores[r].toFixed(3)));
+        element("td", { class: "number" }, scores[r].toFixed(3),
+          element("span", { class: "error" }, plusMinus(state.best[r].stderr))));
     });
-    fill("best", head("search", "merge", ...content.tasks.map(({ name }) => name), "score"),
+    fill("best", head("search", "merge", ...content.tasks.map(titleOf), "score"),
       element("tbody", {}, ...rows));
-    fill("best-hint", `For this preference, as ${state.kind}, the best is of ` +
-      `${content.runs[winner].name}.`);
+    fill("best-hint", `For this preference, as ${state.kind}, the highest score is that of ` +
+      `${content.runs[winner].name}. ± of a score is that of its values, as if tasks erred ` +
+      "independently; the best of many is often the luckiest, too.");
   }
 
   function nameOf(run, merge) {
@@ -152,8 +154,12 @@
   function valueCell(task, pair) {
     return element("td", { class: `number ${state.kind}` }, number(pair[0]),
       element("span", { class: "error" }, plusMinus(pair[1])),
-      element("small", {}, [perplexity(task, pair), task.unit, better(task)]
-        .filter(Boolean).join(", ")));
+      element("small", {}, perplexity(task, pair)));
+  }
+
+  function titleOf(task) {
+    const about = [task.unit, better(task)].filter(Boolean).join(", ");
+    return element("span", {}, task.name, element("small", {}, about));
   }
 
   function showFooter() {

@@ -3,7 +3,8 @@
 
 const preferring = (() => {
   // Find, for each search, which of its merges of a `kind`, "measured" or "predicted", has
-  // the largest weighted sum of values, scaled from the worst (0) to the best (1) of all.
+  // the largest weighted sum of values, scaled from the worst (0) to the best (1) of all;
+  // with that score and its standard error.
   function best(content, weights, kind) {
     const shares = choosing.sharesOf(weights);
     const ranges = content.tasks.map((_, t) => rangeOf(content, kind, t));
@@ -15,7 +16,10 @@ const preferring = (() => {
           return total + shares[t] * (width === 0 || task.higher ? place : 1 - place);
         }, 0));
       const score = Math.max(...scores);
-      return { index: scores.indexOf(score), score };
+      const index = scores.indexOf(score);
+      const errors = candidates(run, kind)[index][kind].map(([, stderr], t) =>
+        (shares[t] * (stderr ?? 0)) / (ranges[t].width || 1));
+      return { index, score, stderr: Math.hypot(...errors) };
     });
   }
 
