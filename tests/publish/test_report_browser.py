@@ -498,7 +498,14 @@ def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
         row["merge"] = next(names)
     surfaces = content["surfaces"]
     surfaces["axes"] = [next(names) for _ in surfaces["axes"]]
-    content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], verdicts=EVIL)
+    content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], sentences=EVIL)
+    for said in content["said"]:
+        said["verdicts"] = said["gained"] = list(range(len(EVIL)))
+    for rival in content["rivals"]:
+        rival["label"] = next(names)
+    won = [[[2, 0, 1, [[next(names), 1.0]]] for _ in content["tasks"]]]
+    point = content["selected"]
+    content["items"] = [{"point": point, "against": won * len(content["anchors"])}]
     content["facts"].update(method=EVIL[0], surrogate=EVIL[1])
     page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
     page.write_text(report_page(content), encoding="utf-8")
@@ -526,7 +533,7 @@ def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None
         assert page.text_content("h1") == EVIL[0]
         assert page.text_content("#lead") == EVIL[2]
         shown = page.locator("#verdicts li").all_text_contents()
-        assert shown == EVIL
+        assert shown == page.locator("#gain-chosen > p").all_text_contents() == EVIL
         assert (
             page.evaluate("document.querySelector('#axis-x').options[1].text")
             == EVIL[1]

@@ -355,7 +355,7 @@ def test_what_is_printed_is_whole(open_report: Open) -> None:
             .filter((e) => e.scrollWidth > e.clientWidth + 1
               || e.scrollHeight > e.clientHeight + 1)
             .map((e) => e.outerHTML.slice(0, 200)),
-          wide: [...document.querySelectorAll(".card *")]
+          wide: [...document.querySelectorAll(".card *:not(svg *)")]
             .filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > 681)
             .map((e) => e.outerHTML.slice(0, 200)),
           drawn: [...document.querySelectorAll(".chart")]

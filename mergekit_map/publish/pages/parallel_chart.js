@@ -176,7 +176,6 @@ const parallelChart = (() => {
         font: { color: c.soft, size: 11 },
         bgcolor: c.card,
         borderpad: 1,
-        opacity: 0.85,
       })),
     );
   }

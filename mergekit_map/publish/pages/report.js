@@ -26,8 +26,9 @@
     place("all-tasks").hidden = content.tasks.length === 1;
     place("index").max = place("beside").max = content.points.length - 1;
     evaluations.show(content);
+    const asked = address.read(content.points.length); // before it is written
     asTheSearch();
-    asTheAddress();
+    asTheAddress(asked);
     drawEverything();
     listen();
     document.querySelectorAll(".scroll").forEach(tables.watchScroll);
@@ -42,7 +43,8 @@
     place("index").addEventListener("change", (event) => choosePoint(event.target.value));
     place("beside").addEventListener("change", (event) => keep(event.target.value));
     place("keep").addEventListener("click", () => keep(String(state.index)));
-    window.addEventListener("hashchange", asTheAddress);
+    window.addEventListener("hashchange",
+      () => asTheAddress(address.read(content.points.length)));
     for (const id of ["recipe", "command"]) {
       copying.on(place(`copy-${id}`), () => place(id).textContent, place(id));
     }
@@ -137,9 +139,8 @@
     show();
   }
 
-  // Show the points that the address names, if it does.
-  function asTheAddress() {
-    const { point, beside } = address.read(content.points.length);
+  // Show the points that an address names, if it does.
+  function asTheAddress({ point, beside }) {
     if (point === null) return;
     Object.assign(state, { beside, index: point });
     choose(point === content.selected && state.by === "search" ? "search" : "index");
