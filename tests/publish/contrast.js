@@ -1,5 +1,5 @@
-// The least contrasts of any text with what is behind it, and how many texts there are.
 () => {
+  // The least contrasts of any text with what is behind it, and how many texts there are.
   const parse = (text) => {
     const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number);
     return {r, g, b, a};

@@ -364,7 +364,8 @@ def test_what_is_printed_is_whole(open_report: Open) -> None:
           rows: [...document.querySelectorAll("#evaluations tbody tr")]
             .filter((e) => e.checkVisibility()).length,
           paper: getComputedStyle(document.body).backgroundColor,
-        }; })"""
+          contrast: (CONTRAST)(),
+        }; })""".replace("CONTRAST", CONTRAST)
     )
 
     pdf = page.pdf(format="A4")
@@ -375,6 +376,7 @@ def test_what_is_printed_is_whole(open_report: Open) -> None:
     assert printed["drawn"]
     assert printed["rows"] == rows
     assert printed["paper"] == "rgb(255, 255, 255)"
+    assert printed["contrast"][0][0] >= 4.5, printed["contrast"]
     assert pdf.count(b"/Type /Page\n") > 4
     page.wait_for_timeout(500)
     assert page.locator("#front-chart").bounding_box() == before

@@ -13,6 +13,7 @@ const printing = (() => {
       document.documentElement.classList.add("printed");
       document.body.style.width = `${SHEET}px`;
       draw();
+      inView.drawAll();
       for (const chart of document.querySelectorAll(".chart")) fit(chart);
       for (const table of document.querySelectorAll(".scroll > table")) shrink(table);
     });
