@@ -66,6 +66,9 @@ const gainPanel = (() => {
   function otherRow(content, index, other) {
     return row(`Point ${other}`, null, content.tasks.map((task, t) => {
       const [one, two] = [index, other].map((i) => known(content.points[i], t));
+      if (one.pair[0] === null || two.pair[0] === null) {
+        return cell(task, two.pair, two.kind, [two.kind]);
+      }
       const amount = (task.higher ? 1 : -1) * (one.pair[0] - two.pair[0]);
       const stderr = apart(content, t, index, other, one.pair[1], two.pair[1]);
       const far = stderr !== null && Math.abs(amount) > NOISE * stderr;

@@ -6,7 +6,7 @@ const historyChart = (() => {
   const { layout, axis, titled, colours, chart, number, figure, taskFigure } = drawing;
   const { bars, describeTask } = marks;
 
-  // The roles of merges, as marks and words; one measured for several has the first.
+  // The roles of merges, as marks and words; one measured for several has its first.
   const ROLES = {
     anchor: { symbol: "square", color: "anchor" },
     design: { symbol: "circle", color: "soft" },
@@ -37,7 +37,7 @@ const historyChart = (() => {
     const traces = [
       bestLine(c, task, own.map(({ at, merge }) => [at, merge.measured[t]?.[0] ?? null])),
       ...Object.entries(ROLES).flatMap(([role, { symbol, color }]) => {
-        const some = own.filter(({ merge }) => merge.roles[0] === role);
+        const some = own.filter(({ merge }) => merge.roles.find((r) => r in ROLES) === role);
         if (!some.length) return [];
         const values = some.map(({ merge }) => merge.known[t]);
         return [{
