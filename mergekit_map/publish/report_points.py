@@ -18,7 +18,7 @@ from mergekit_map.results.verdict_words import verdicts_of_points
 
 def points_content(run: FinishedSearch) -> dict[str, object]:
     """Gather what is said of the points, in their order."""
-    front = run.front
+    front, rivals = run.front, rivals_of(run.front)
     sentences: dict[str, int] = {}
     found = [
         (chosen, gains(chosen))
@@ -29,7 +29,7 @@ def points_content(run: FinishedSearch) -> dict[str, object]:
     ]
     said = [
         {
-            "ahead": [_amounts(front, of, rival) for rival in rivals_of(front)],
+            "ahead": [_amounts(front, of, rival) for rival in rivals],
             "kept": [_short(of.kept[task]) for task in front.tasks],
             "gained": _places(sentences, gains_in_words(chosen)),
             "verdicts": _places(sentences, verdicts),
@@ -39,7 +39,7 @@ def points_content(run: FinishedSearch) -> dict[str, object]:
     return {
         "rivals": [
             {"label": label, "of": [_place(front, label, task) for task in front.tasks]}
-            for label in rivals_of(front)
+            for label in rivals
         ],
         "said": said,
         "sentences": list(sentences),
@@ -103,4 +103,4 @@ def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
 
 def _short(value: float | None) -> float | None:
     """Round to more digits than are shown."""
-    return None if value is None else float(f"{value:.6g}")
+    return None if value is None else float(f"{value:.5g}")

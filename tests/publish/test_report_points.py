@@ -53,10 +53,10 @@ def test_gains_are_those_of_the_package(run: FinishedSearch) -> None:
                 place = rivals[r]["of"][t]
                 assert run.front.anchors[place].label == gained.other
                 assert shown[:2] == pytest.approx(
-                    (gained.amount, gained.stderr), rel=1e-5
+                    (gained.amount, gained.stderr), rel=1e-4
                 )
                 assert shown[2] == gained.verdict
-        assert one["kept"] == pytest.approx(list(found.kept.values()), rel=1e-5)
+        assert one["kept"] == pytest.approx(list(found.kept.values()), rel=1e-4)
 
 
 def test_items_are_counted_against_every_anchor_and_say_no_text(
