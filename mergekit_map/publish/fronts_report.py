@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mergekit_map.files import write_atomically
+from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.fronts_content import fronts_content
 from mergekit_map.publish.html_page import build_page
 from mergekit_map.results.finished import read_finished
@@ -25,17 +25,18 @@ _SCRIPTS = (
 )
 
 
-def write_fronts_report(runs: Sequence[Path], page: Path | None = None) -> Path:
+def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) -> Path:
     """Write ``fronts.html``, into the folder of the first search if nowhere else.
 
     Raises:
         ArtifactError: a search is not finished, a file of it is damaged, or they share
             no task.
     """
-    content = fronts_content([read_finished(run) for run in runs])
-    page = page or runs[0] / "fronts.html"
-    write_atomically(page, fronts_page(content))
-    return page
+    folders = [Path(run) for run in runs]
+    content = fronts_content([read_finished(run) for run in folders])
+    written = Path(page or folders[0] / "fronts.html")
+    write_atomically(written, fronts_page(content))
+    return written
 
 
 def fronts_page(content: Mapping[str, object]) -> str:
