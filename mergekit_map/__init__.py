@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mergekit_map.measurement import Measurement as Measurement
     from mergekit_map.measurement import Metric as Metric
     from mergekit_map.migrating.evolve import migrate_evolve as migrate_evolve
+    from mergekit_map.publish.fronts_report import (
+        write_fronts_report as write_fronts_report,
+    )
     from mergekit_map.publish.report import write_report as write_report
     from mergekit_map.steps.inspect import inspect_config as inspect_config
     from mergekit_map.steps.merge import Merged as Merged
@@ -57,6 +60,7 @@ _HOMES = {
     "read_run": "steps.reading",
     "search_front": "steps.search",
     "select_point": "steps.select",
+    "write_fronts_report": "publish.fronts_report",
     "write_report": "publish.report",
 }
 __all__ = [*_HOMES]

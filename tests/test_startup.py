@@ -111,7 +111,7 @@ def test_a_report_predicts_without_what_fits(run: Path) -> None:
 
     assert "matplotlib" in loaded
     assert "scipy.optimize" not in loaded
-    assert not packages(loaded) & (MODELS | NUMERIC - {"scipy"})
+    assert not packages(loaded) & (MODELS | NUMERIC - {"scipy", "moocore"})
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The command that writes what a finished search found as a page."""
+"""The command that writes what finished searches found as a page."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.options import FOLDER, look_first, starting
-from mergekit_map.words import bytes_in_words
+from mergekit_map.words import bytes_in_words, listed
 
 
 @click.command()
-@click.argument("run", type=FOLDER)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
 @click.option(
     "--out",
     "page",
     metavar="FILE.html",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the page goes  [default: RUN/report.html]",
+    help="Where the page goes  [default: RUN/report.html; of several: RUN/fronts.html]",
 )
-def report(run: Path, page: Path | None) -> None:
+def report(runs: tuple[Path, ...], page: Path | None) -> None:
     """Write the finished search RUN as one HTML page, and pictures into RUN.
 
     The page shows the front, the surrogates and all that was measured, and lets you
@@ -27,14 +27,36 @@ def report(run: Path, page: Path | None) -> None:
     fetches nothing, and can be mailed as it is; recipes name your models as you did,
     paths included.
 
+    Several searches are laid over one another on one page (TIES or task arithmetic?):
+    their fronts, hypervolumes and best points, on the tasks they share. Nothing is
+    measured.
+
     Example: mergekit-map report my-search
+
+    Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
-    look_first(run=run)
+    for run in runs:
+        look_first(run=run)
+    if len(runs) > 1:
+        _lay_over(runs, page)
+        return
+    (run,) = runs
     with starting(f"reading {run} and drawing"):
         from mergekit_map.publish.report import write_report
 
     written = write_report(run, page)
-    size = bytes_in_words(written.page.stat().st_size)
-    click.echo(f"{written.page} ({size}): open it in a browser")
+    _say(written.page)
     for picture in written.pictures:
         click.echo(picture)
+
+
+def _lay_over(runs: tuple[Path, ...], page: Path | None) -> None:
+    with starting(f"reading {listed([str(run) for run in runs])} and comparing"):
+        from mergekit_map.publish.fronts_report import write_fronts_report
+
+    _say(write_fronts_report(runs, page))
+
+
+def _say(page: Path) -> None:
+    size = bytes_in_words(page.stat().st_size)
+    click.echo(f"{page} ({size}): open it in a browser")

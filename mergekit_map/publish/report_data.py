@@ -17,8 +17,10 @@ from mergekit_map.config.specs import SelectSpec
 from mergekit_map.files import plain
 from mergekit_map.measurement import NO_SINGLE_MODEL
 from mergekit_map.publish.measured_merges import MeasuredMerge
+from mergekit_map.publish.report_history import history_content
+from mergekit_map.publish.report_points import points_content
 from mergekit_map.publish.surfaces import Surfaces
-from mergekit_map.results.choosing import judged, preference
+from mergekit_map.results.choosing import preference
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
@@ -59,10 +61,11 @@ def report_content(
         "reason": front.reason,
         "confirmed": confirmed_in_words(front),
         "start": _start(front),
-        "verdicts": judged(front).verdicts,
+        **points_content(run),
         "tested": _tested(front),
         "surfaces": _surfaces(surfaces),
         "merges": [_merge(merge) for merge in merges],
+        "history": history_content(front, merges),
     }
     exact: Mapping[str, object] = plain(content)
     return exact

@@ -25,6 +25,7 @@ from mergekit_map.results.verdicts import (
     PoorFit,
     Verdict,
     judge,
+    judge_each_point,
 )
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff
 from mergekit_map.words import listed, number_in_words
@@ -36,6 +37,18 @@ _WORTH_MORE = 0.005
 def verdicts_in_words(front: Front) -> tuple[str, ...]:
     """Judge a front and say the findings, a sentence or two each."""
     return tuple(line for found in judge(front) for line in _in_words(front, found))
+
+
+def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
+    """Say the findings as they are with each point chosen, in the order of points."""
+    said: dict[int, tuple[Verdict, list[str]]] = {}  # what points share is said once
+    points = []
+    for chosen, verdicts in judge_each_point(front):
+        for found in verdicts:
+            if id(found) not in said:
+                said[id(found)] = found, [*_in_words(chosen, found)]
+        points.append(tuple(line for found in verdicts for line in said[id(found)][1]))
+    return points
 
 
 def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:

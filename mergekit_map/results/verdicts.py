@@ -159,6 +159,23 @@ def judge(front: Front) -> list[Verdict]:
     ]
 
 
+def judge_each_point(front: Front) -> Iterator[tuple[Front, list[Verdict]]]:
+    """Judge a front as if each of its points were the chosen one, in their order.
+
+    A point that was not measured on every task is compared with no merge, so that all
+    such points share what is found of the others.
+    """
+    shared: list[Verdict] = []
+    for index, point in enumerate(front.points):
+        chosen = front.model_copy(update={"selected": index})
+        if not _not_measured(front, point):
+            yield chosen, judge(chosen)
+            continue
+        shared = shared or judge(chosen)
+        held = _on_prediction(chosen)
+        yield chosen, [held if isinstance(found, Held) else found for found in shared]
+
+
 def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
     fit = front.tasks[task].fit
     known = [r2 for r2 in (fit.expected_r2, fit.loo_r2) if r2 is not None]

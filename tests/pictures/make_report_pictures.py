@@ -1,12 +1,18 @@
-"""Take the pictures that the README shows, those of the report in a real browser.
+"""Take the pictures of the report, in a real browser: those of the docs, and more.
 
     mergekit-map demo --out mergekit-map-demo
     mergekit-map search two.yml two     # demo.yml with code_loss and math_loss alone
     python tests/pictures/make_report_pictures.py mergekit-map-demo/run two docs
 
-writes ``docs/report-1280.png`` and ``docs/report-400.png``: the page at both widths,
-from its top to the chart of all tasks, with the home directory as ``~``; and
-``docs/front.png``, the front of two tasks.
+writes, with the home directory as ``~``,
+
+- ``report-1280.png``, ``report-400.png`` and ``report-dark.png``: the page at both
+  widths and dark, from its top to the chart of all tasks;
+- ``front.png``, the front of two tasks;
+
+and with ``--all FOLDER``, to be looked at: the whole page at both widths, light and
+dark, with two points side by side; as it is printed, as pages and as PDF; and both
+searches laid over one another.
 """
 
 from __future__ import annotations
@@ -16,17 +22,23 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
+from playwright.sync_api import Page
 
+from mergekit_map.publish.fronts_report import write_fronts_report
 from mergekit_map.publish.report import write_report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "publish"))
 from browser import open_browser, watched_page
 
 WIDTHS = (1280, 400)
-LAST = "#all-tasks"  # the part of the page that a picture ends with
+SCHEMES = ("light", "dark")
+LAST = "#all-tasks"  # the part of the page that a picture in the docs ends with
+PAPER = 760  # pixels, wider than what printing.js makes of a sheet
 
 
 def main() -> None:
@@ -34,41 +46,96 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of a finished search")
     parser.add_argument("two", type=Path, help="that of one of two tasks")
     parser.add_argument("out", type=Path, help="where the pictures go")
+    parser.add_argument("--all", type=Path, help="where pictures to be looked at go")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     shutil.copy(arguments.two / "front.png", out / "front.png")
-    run = arguments.run.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        page = report_without_paths(run, Path(folder))
+        runs = [r.resolve() for r in (arguments.run, arguments.two)]
+        page, fronts = pages_without_paths(runs, Path(folder))
         for width in WIDTHS:
-            take_picture(page, width, out / f"report-{width}.png")
+            take_picture(page, width, "light", out / f"report-{width}.png", LAST)
+        take_picture(page, WIDTHS[0], "dark", out / "report-dark.png", LAST)
+        if arguments.all is not None:
+            take_all(page, fronts, arguments.all.resolve())
 
 
-def report_without_paths(run: Path, folder: Path) -> Path:
-    """Write the report of a copy that names no folder of this machine."""
-    name = Path(run.parent.name, run.name)
-    shutil.copytree(run, folder / name)
-    for path in (*(folder / name).glob("recipes/*.yml"), folder / name / "recipe.yml"):
-        text = path.read_text(encoding="utf-8")
-        text = text.replace(f"{run.parent}/", f"{run.parent.name}/")
-        path.write_text(text.replace(str(Path.home()), "~"), encoding="utf-8")
+def take_all(page: Path, fronts: Path, out: Path) -> None:
+    """Take the whole of both pages in all forms."""
+    out.mkdir(parents=True, exist_ok=True)
+    for width in WIDTHS:
+        for scheme in SCHEMES:
+            for path in (page, fronts):
+                name = f"{path.stem}-{width}-{scheme}-whole.png"
+                take_picture(path, width, scheme, out / name)
+    for path in (page, fronts):
+        take_print(path, out / f"{path.stem}-printed.png")
+
+
+def pages_without_paths(runs: list[Path], folder: Path) -> list[Path]:
+    """Write reports of copies that name no folder of this machine: of one, of all."""
+    names = [Path(run.parent.name, run.name) for run in runs]
+    for run, name in zip(runs, names, strict=True):
+        shutil.copytree(run, folder / name)
+        recipes = (folder / name).glob("recipes/*.yml")
+        for path in (*recipes, folder / name / "recipe.yml"):
+            text = path.read_text(encoding="utf-8")
+            text = text.replace(f"{run.parent}/", f"{run.parent.name}/")
+            path.write_text(text.replace(str(Path.home()), "~"), encoding="utf-8")
     before = Path.cwd()
     os.chdir(folder)
     try:
-        return write_report(name).page.resolve()
+        one, every = write_report(names[0]).page, write_fronts_report(names)
+        return [one.resolve(), every.resolve()]
     finally:
         os.chdir(before)
 
 
-def take_picture(page: Path, width: int, path: Path) -> None:
-    with open_browser() as browser, watched_page(browser, page, width) as watched:
-        box = watched.page.locator(LAST).bounding_box()
-        if box is None or watched.problems or watched.fetched:
-            raise RuntimeError(f"{page}: {watched.problems} {watched.fetched}")
+@contextmanager
+def drawn(path: Path, width: int, scheme: str) -> Iterator[Page]:
+    """Open a page that is drawn to its end, and pass nothing that it complains of."""
+    ready = ".chart:last-of-type .main-svg"
+    with (
+        open_browser() as browser,
+        watched_page(browser, path, width, ready, color_scheme=scheme) as watched,
+    ):
+        yield watched.page
+        if watched.problems or watched.fetched:
+            raise RuntimeError(f"{path}: {watched.problems} {watched.fetched}")
+
+
+def take_picture(
+    page: Path, width: int, scheme: str, path: Path, last: str | None = None
+) -> None:
+    """Take a page down to its last part that is wanted; the whole has two points."""
+    with drawn(page, width, scheme) as shown:
+        if last is None and shown.locator("#keep").count():
+            shown.fill("#beside", "0")
+            shown.dispatch_event("#beside", "change")
+            shown.wait_for_timeout(300)
+        box = shown.locator(last or "body").bounding_box()
+        if box is None:
+            raise RuntimeError(f"{page} has no {last}")
         height = box["y"] + box["height"] + 12
         clip = {"x": 0.0, "y": 0.0, "width": float(width), "height": height}
-        watched.page.screenshot(path=path, full_page=True, clip=clip)
+        shown.screenshot(path=path, full_page=True, clip=clip)
+    saved(path)
+
+
+def take_print(page: Path, path: Path) -> None:
+    """Take what goes to paper: as a PDF, and as one picture."""
+    with drawn(page, PAPER, "dark") as shown:
+        shown.pdf(path=path.with_suffix(".pdf"), format="A4")
+        shown.wait_for_timeout(500)
+        shown.emulate_media(media="print")
+        shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+        shown.wait_for_timeout(500)
+        shown.screenshot(path=path, full_page=True)
+    saved(path)
+
+
+def saved(path: Path) -> None:
     Image.open(path).quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size // 1024} kB")  # noqa: T201
 

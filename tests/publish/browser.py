@@ -52,9 +52,17 @@ class Watched:
 
 @contextmanager
 def watched_page(
-    browser: Browser, path: Path, width: int = 1280, **options: object
+    browser: Browser,
+    path: Path,
+    width: int = 1280,
+    ready: str = "#fit-charts .chart:last-of-type .main-svg",
+    place: str = "",
+    **options: object,
 ) -> Iterator[Watched]:
-    """Open a file and note its errors, warnings, dialogs and requests."""
+    """Open a file and note its errors, warnings, dialogs, requests and new windows.
+
+    ``ready`` is there when the page is drawn; ``place`` is what follows its address.
+    """
     context = browser.new_context(
         viewport={"width": width, "height": 900}, offline=True, **options
     )
@@ -62,15 +70,17 @@ def watched_page(
     watched = Watched(page)
 
     def note(request: Request) -> None:
-        if request.url != path.as_uri() and not request.url.startswith("data:"):
+        made_here = request.url.startswith(("data:", "blob:"))
+        if request.url.partition("#")[0] != path.as_uri() and not made_here:
             watched.fetched.append(request.url)
 
     page.on("request", note)
     page.on("console", lambda message: watched.problems.append(message.text))
     page.on("pageerror", lambda error: watched.problems.append(str(error)))
     page.on("dialog", lambda dialog: watched.problems.append(f"says {dialog.message}"))
-    page.goto(path.as_uri())
-    page.wait_for_selector("#fit-charts .chart:last-of-type .main-svg")
+    page.on("popup", lambda opened: watched.fetched.append(opened.url))
+    page.goto(path.as_uri() + place)
+    page.wait_for_selector(ready)
     watched.settle()
     yield watched
     context.close()

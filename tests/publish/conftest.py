@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import click.testing
 import pytest
 import torch
 import yaml
+from browser import Watched, open_browser, watched_page
+from playwright.sync_api import Browser
 from quick_fronts import fronts_of_few_points
 from safetensors.torch import load_file
 
 from mergekit_map.cli import main
+from mergekit_map.publish.report import write_report
 
 # Tasks measure how far the output layer is from that of a model.
 TASK_MODULE = """
@@ -124,3 +128,42 @@ def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
         result = click.testing.CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def reported(
+    finished_run: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Copy a run by its name, with a report."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
+            made[name] = Path(shutil.copytree(finished_run(name), place))
+            write_report(made[name])
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def open_report(
+    browser: Browser, reported: Callable[[str], Path]
+) -> Iterator[Callable[..., Watched]]:
+    opened = []
+
+    def open_one(name: str, **options: Any) -> Watched:
+        context = watched_page(browser, reported(name) / "report.html", **options)
+        opened.append(context)
+        return context.__enter__()
+
+    yield open_one
+    for context in opened:
+        context.__exit__(None, None, None)

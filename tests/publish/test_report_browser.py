@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Watched, find_chromium, open_browser, watched_page
+from browser import Watched, find_chromium, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Metric
 from mergekit_map.publish.measured_merges import measured_merges
-from mergekit_map.publish.report import report_page, write_report
+from mergekit_map.publish.report import report_page
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
 from mergekit_map.results.choosing import choose, choose_point
@@ -40,45 +39,6 @@ pytestmark = [
         reason="no Chromium is installed; on Debian: apt-get install chromium",
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def reported(
-    finished_run: Make, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
-    """Copy a run by its name, with a report."""
-    made: dict[str, Path] = {}
-
-    def make(name: str) -> Path:
-        if name not in made:
-            place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
-            made[name] = Path(shutil.copytree(finished_run(name), place))
-            write_report(made[name])
-        return made[name]
-
-    return make
-
-
-@pytest.fixture
-def open_report(
-    browser: Browser, reported: Callable[[str], Path]
-) -> Iterator[Callable[..., Watched]]:
-    opened = []
-
-    def open_one(name: str, **options: Any) -> Watched:
-        context = watched_page(browser, reported(name) / "report.html", **options)
-        opened.append(context)
-        return context.__enter__()
-
-    yield open_one
-    for context in opened:
-        context.__exit__(None, None, None)
 
 
 def slide(page: Page, weights: Mapping[int, float]) -> None:
@@ -538,7 +498,14 @@ def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
         row["merge"] = next(names)
     surfaces = content["surfaces"]
     surfaces["axes"] = [next(names) for _ in surfaces["axes"]]
-    content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], verdicts=EVIL)
+    content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], sentences=EVIL)
+    for said in content["said"]:
+        said["verdicts"] = said["gained"] = list(range(len(EVIL)))
+    for rival in content["rivals"]:
+        rival["label"] = next(names)
+    won = [[[2, 0, 1, [[next(names), 1.0]]] for _ in content["tasks"]]]
+    point = content["selected"]
+    content["items"] = [{"point": point, "against": won * len(content["anchors"])}]
     content["facts"].update(method=EVIL[0], surrogate=EVIL[1])
     page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
     page.write_text(report_page(content), encoding="utf-8")
@@ -566,7 +533,7 @@ def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None
         assert page.text_content("h1") == EVIL[0]
         assert page.text_content("#lead") == EVIL[2]
         shown = page.locator("#verdicts li").all_text_contents()
-        assert shown == EVIL
+        assert shown == page.locator("#gain-chosen > p").all_text_contents() == EVIL
         assert (
             page.evaluate("document.querySelector('#axis-x').options[1].text")
             == EVIL[1]

@@ -68,6 +68,12 @@ const drawing = (() => {
     return task.higher ? "higher is better" : "lower is better";
   }
 
+  // What a loss in nats is to those who think in perplexities; nothing for others.
+  function perplexity(task, pair) {
+    if (task.unit !== "nats/token" || pair === null || pair[0] === null) return "";
+    return `perplexity ${number(Math.exp(pair[0]))}`;
+  }
+
   function isNarrow() {
     return window.innerWidth < NARROW;
   }
@@ -75,7 +81,7 @@ const drawing = (() => {
   function colours() {
     const style = getComputedStyle(document.documentElement);
     const names = ["ink", "soft", "line", "card", "predicted", "measured", "anchor"];
-    const more = ["chosen", "out", "grid"];
+    const more = ["chosen", "beside", "out", "grid"];
     return Object.fromEntries(
       [...names, ...more].map((n) => [n, style.getPropertyValue(`--${n}`).trim()]),
     );
@@ -131,8 +137,19 @@ const drawing = (() => {
   const CONFIG = {
     displaylogo: false,
     responsive: true,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],
   };
+
+  // A place for a chart, with its title.
+  function figure(title, about, attributes = {}) {
+    return element("figure", {},
+      element("figcaption", {}, title, element("small", {}, about)),
+      element("div", { class: "chart", ...attributes }));
+  }
+
+  function taskFigure(task) {
+    return figure(task.name, [task.unit, better(task)].filter(Boolean).join(", "));
+  }
 
   // Draw or redraw a chart; what it shows is also said in words for who cannot see it.
   function chart(place, { traces, layout: look, words }) {
@@ -144,6 +161,7 @@ const drawing = (() => {
 
   return {
     element, fill, number, reading, onSome, plusMinus, label, shortLabel, taskTitle, better,
-    isNarrow, colours, layout, axis, titled, chart,
+    perplexity, isNarrow, colours, layout, axis, titled, figure,
+    taskFigure, chart,
   };
 })();

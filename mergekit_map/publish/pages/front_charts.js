@@ -1,15 +1,16 @@
-// The front as a chart: one task in rows, two as a scatter, three in space.
+// The front as a chart: one task in rows, two as a scatter; for three in space see
+// space_chart.js.
 "use strict";
 
 const frontCharts = (() => {
-  const { shortLabel, taskTitle, better, layout, axis, titled, colours, chart } = drawing;
-  const { bars, describe, numbered, parted } = marks;
+  const { shortLabel, taskTitle, layout, axis, titled, colours, chart } = drawing;
+  const { bars, describe, numbered, parted, readOn } = marks;
 
-  const DRAW = { rows: drawRows, scatter: drawScatter, space: drawSpace };
+  const DRAW = { rows: drawRows, scatter: drawScatter, space: spaceChart.drawSpace };
 
   // Draw the front in the `view` of a state, which also has the `index` of the chosen
-  // point, which points are `allowed`, the `limits` by task, and the tasks `x` and `y`
-  // that a scatter shows.
+  // point, that of the point `beside` it or null, which points are `allowed`, the
+  // `limits` by task, and the tasks `x` and `y` that a scatter shows.
   function drawFront(place, content, state) {
     return DRAW[state.view](place, content, state);
   }
@@ -27,6 +28,7 @@ const frontCharts = (() => {
     const others = content.merges.filter((m) => marks.nameOf(m) === null);
     const estimated = marks.inPart([...points, ...others.map(marks.withKnown)], x, y);
     const chosen = [points[state.index]];
+    const beside = points.filter((point) => point.index === state.beside);
     const traces = [
       ...(content.tasks.length === 2 ? [frontLine(shown, points)] : []),
       scatter(shown, "other merges", readOn(others, "measured", x, y), "measured", {
@@ -50,7 +52,7 @@ const frontCharts = (() => {
         marker: marks.measured(c, c.measured),
         ...errors(shown, keptChecked, "measured", c.measured),
       }),
-      scatter(shown, "estimated from some documents", estimated, "known", {
+      scatter(shown, marks.estimatedName(), estimated, "known", {
         marker: marks.estimated(c, c.measured),
         ...errors(shown, estimated, "known", c.measured),
         showlegend: estimated.length > 0,
@@ -60,6 +62,10 @@ const frontCharts = (() => {
         showlegend: recommended.length > 0,
       }),
       ...Object.keys(marks.ANCHORS).map((kind) => anchors(shown, kind)),
+      scatter(shown, "kept beside", beside, "predicted", {
+        marker: marks.ring({ ...c, chosen: c.beside }),
+        showlegend: beside.length > 0,
+      }),
       scatter(shown, "chosen", chosen, "predicted", {
         marker: marks.ring(c),
         ...errors(shown, chosen, "predicted", c.predicted),
@@ -102,10 +108,6 @@ const frontCharts = (() => {
       error_x: bars(merges.map((m) => m[kind][x][1]), color),
       error_y: bars(merges.map((m) => m[kind][y][1]), color),
     };
-  }
-
-  function readOn(merges, kind, ...tasks) {
-    return merges.filter((merge) => tasks.every((t) => merge[kind][t]));
   }
 
   function anchors(shown, kind) {
@@ -232,72 +234,6 @@ const frontCharts = (() => {
     });
     const words = `${content.tasks[0].name} of the anchors and the front.`;
     return chart(place, { traces, layout: look, words });
-  }
-
-  function drawSpace(place, content, state) {
-    const c = colours();
-    const points = numbered(content);
-    const checked = readOn(points, "measured", 0, 1, 2);
-    const others = content.merges.filter((m) => marks.nameOf(m) === null);
-    const estimated = marks.inPart([...points, ...others.map(marks.withKnown)], 0, 1, 2);
-    const known = readOn(content.anchors, "measured", 0, 1, 2);
-    const colour = (point) => (state.allowed[point.index] ? c.predicted : c.out);
-    const traces = [
-      inSpace(content, "front, predicted", points, "predicted", {
-        marker: { color: points.map(colour), size: 4, symbol: "circle-open" },
-      }),
-      inSpace(content, "front, measured", checked, "measured", {
-        marker: { color: c.measured, size: 4, symbol: "diamond" },
-        error_x: bars(checked.map((m) => m.measured[0][1]), c.measured),
-        error_y: bars(checked.map((m) => m.measured[1][1]), c.measured),
-        error_z: bars(checked.map((m) => m.measured[2][1]), c.measured),
-      }),
-      ...(estimated.length ? [inSpace(content, "estimated from some documents", estimated, "known", {
-        marker: { color: c.measured, size: 4, symbol: "diamond-open" },
-        error_x: bars(estimated.map((m) => m.known[0][1]), c.measured),
-        error_y: bars(estimated.map((m) => m.known[1][1]), c.measured),
-        error_z: bars(estimated.map((m) => m.known[2][1]), c.measured),
-      })] : []),
-      inSpace(content, "anchors", known, "measured", {
-        mode: "markers+text",
-        marker: { color: c.anchor, size: 5, symbol: "square" },
-        text: known.map((anchor) => shortLabel(anchor.label, 20)),
-        textfont: { color: c.anchor, size: 11 },
-      }),
-      inSpace(content, "chosen", [points[state.index]], "predicted", {
-        marker: { color: c.chosen, size: 9, symbol: "circle" },
-      }),
-    ];
-    const [xaxis, yaxis, zaxis] = content.tasks.map((task) => ({
-      title: { text: `${shortLabel(task.name, 18)}, ${better(task)}`, font: { size: 11 } },
-      color: c.soft,
-      gridcolor: c.line,
-      backgroundcolor: "rgba(0,0,0,0)",
-      showspikes: false,
-    }));
-    const look = layout({
-      margin: { l: 0, r: 0, t: 0, b: 16 },
-      dragmode: "orbit",
-      scene: { xaxis, yaxis, zaxis, camera: { eye: { x: 1.3, y: 1.3, z: 0.7 } } },
-    });
-    const words = `The front of ${content.tasks.map((t) => t.name).join(", ")} in space.`;
-    return chart(place, { traces, layout: look, words });
-  }
-
-  function inSpace(content, name, merges, kind, more) {
-    const [x, y, z] = [0, 1, 2].map((t) => merges.map((m) => m[kind][t][0]));
-    return {
-      type: "scatter3d",
-      mode: "markers",
-      name,
-      x,
-      y,
-      z,
-      customdata: merges.map((m) => m.index ?? null),
-      hovertext: merges.map((m) => describe(content, m)),
-      hoverinfo: "text",
-      ...more,
-    };
   }
 
   return { drawFront };

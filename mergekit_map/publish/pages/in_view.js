@@ -29,7 +29,10 @@ const inView = (() => {
     drawn?.();
   }
 
-  window.addEventListener("beforeprint", () => [...waiting.keys()].forEach(catchUp));
+  // Draw all that waits, as for paper, where nothing is out of view.
+  function drawAll() {
+    [...waiting.keys()].forEach(catchUp);
+  }
 
-  return { draw };
+  return { draw, drawAll };
 })();

@@ -3,7 +3,7 @@
 "use strict";
 
 const marks = (() => {
-  const { label, shortLabel, reading, number } = drawing;
+  const { label, shortLabel, reading, number, isNarrow } = drawing;
 
   const ANCHORS = {
     base: { name: "base model", symbol: "square" },
@@ -22,6 +22,10 @@ const marks = (() => {
   // From some documents alone.
   function estimated(c, color) {
     return { symbol: "diamond-open", size: 8, color, line: { width: 1.4, color } };
+  }
+
+  function estimatedName() {
+    return isNarrow() ? "estimated" : "estimated from some documents";
   }
 
   // On top of a measured point.
@@ -62,6 +66,11 @@ const marks = (() => {
   function inPart(merges, ...tasks) {
     const known = merges.filter((merge) => tasks.every((t) => merge.known[t]));
     return known.filter((merge) => tasks.some((t) => !merge.measured[t]));
+  }
+
+  // Those that are read as measured, or predicted, on some tasks.
+  function readOn(merges, kind, ...tasks) {
+    return merges.filter((merge) => tasks.every((t) => merge[kind][t]));
   }
 
   // Those that pass a test, and the others.
@@ -111,7 +120,7 @@ const marks = (() => {
   }
 
   return {
-    ANCHORS, predicted, measured, estimated, recommended, anchor, ring, bars, numbered,
-    withKnown, inPart, parted, nameOf, describe, describeTask,
+    ANCHORS, predicted, measured, estimated, estimatedName, recommended, anchor, ring,
+    bars, numbered, withKnown, inPart, readOn, parted, nameOf, describe, describeTask,
   };
 })();

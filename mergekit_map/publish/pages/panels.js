@@ -2,9 +2,9 @@
 "use strict";
 
 const panels = (() => {
-  const { element, fill, number, reading, onSome, plusMinus, better } = drawing;
+  const { element, fill, number, onSome, plusMinus, better, perplexity } = drawing;
 
-  // The facts that stay: title, verdicts, fits, evaluations, versions.
+  // The facts that stay: title, fits, versions.
   function showFacts(content) {
     const { facts } = content;
     document.title = `${content.name}: mergekit-map report`;
@@ -22,15 +22,16 @@ const panels = (() => {
     ].join(" · "));
     document.getElementById("lead").textContent = content.reason;
     fill("confirmed", ...content.confirmed.map((text) => element("p", {}, text)));
-    fill("verdicts", ...content.verdicts.map((text) => element("li", {}, text)));
     showFits(content);
     showTests(content);
-    showEvaluations(content);
     showFooter(content);
   }
 
-  // What is known of a point, and why it was chosen.
+  // What is known of a point, what it means, and why it was chosen.
   function showPoint(content, index, reason) {
+    const said = content.said[index].verdicts.map((s) => content.sentences[s]);
+    fill("verdicts", ...said.map((text) => element("li", {}, text)));
+    fill("verdicts-of", `With point ${index} chosen.`);
     const point = content.points[index];
     document.getElementById("point-title").textContent = `Point ${index}`;
     document.getElementById("recommended").hidden = !point.recommended;
@@ -46,10 +47,11 @@ const panels = (() => {
   function readingsTable(content, point) {
     const rows = content.tasks.map((task, t) => {
       const single = choosing.bestSingleModel(content, t);
+      const known = point.measured[t] ?? point.estimated[t];
       return element("tr", {},
         taskCell(task),
-        readingCell(point.predicted[t], "predicted"),
-        readingCell(point.measured[t] ?? point.estimated[t], "measured", "not yet"),
+        readingCell(point.predicted[t], "predicted", "–", perplexity(task, point.predicted[t])),
+        readingCell(known, "measured", "not yet", perplexity(task, known)),
         single === null
           ? element("td", { class: "number" }, "–")
           : readingCell([single.value, single.stderr], "anchor", "–", single.label),
@@ -64,12 +66,12 @@ const panels = (() => {
     return element("th", { scope: "row" }, task.name, element("small", {}, about));
   }
 
-  function readingCell(pair, kind, otherwise = "–", name = null) {
+  function readingCell(pair, kind, otherwise = "–", name = "") {
     if (pair === null) return element("td", { class: "number soft" }, otherwise);
     return element("td", { class: `number ${kind}` },
       element("span", {}, number(pair[0])),
       element("span", { class: "error" }, plusMinus(pair[1])),
-      name === null ? null : element("small", {}, name),
+      name ? element("small", {}, name) : null,
       onSome(pair) ? element("small", {}, `estimated, ${onSome(pair)}`) : null,
     );
   }
@@ -133,45 +135,6 @@ const panels = (() => {
       "standard errors apart"), element("tbody", {}, ...rows));
   }
 
-  function showEvaluations(content) {
-    const rows = content.merges.map((merge) =>
-      element("tr", {},
-        mergeCell(merge),
-        ...merge.coefficients.map((value) =>
-          element("td", { class: "number" }, value === null ? "–" : value.toFixed(3))),
-        ...content.tasks.map((_, t) => taskReading(merge, t)),
-        element("td", { class: "number soft" },
-          merge.seconds === null ? "–" : merge.seconds.toFixed(1))));
-    fill("evaluations",
-      head("merge", ...content.coefficients.map((c) => c.name),
-        ...content.tasks.map((t) => t.name), "seconds"),
-      element("tbody", {}, ...rows));
-    const failed = content.merges.flatMap((m) => m.errors).filter(Boolean).length;
-    const some = content.merges.some((m) => m.estimated.some((pair) => pair));
-    fill("evaluations-hint",
-      "What was measured, and in brackets what is predicted there. ± is one standard " +
-      `error.${some ? " Estimated is what so many documents say of all." : ""}${failed ? ` ${failed} measurements failed and are fitted nowhere.` : ""}`);
-  }
-
-  function taskReading(merge, t) {
-    if (merge.errors[t] !== null) {
-      return element("td", { class: "number failed", title: merge.errors[t] }, "failed",
-        element("small", {}, merge.errors[t]));
-    }
-    const cell = readingCell(merge.measured[t] ?? merge.estimated[t], "measured");
-    if (merge.predicted[t] !== null) {
-      cell.append(element("small", {}, `(${reading(merge.predicted[t])})`));
-    }
-    return cell;
-  }
-
-  function mergeCell({ label, point, roles }) {
-    const role = roles.join(", ");
-    const name = label ?? (point === null ? null : `point ${point}`);
-    if (name === null) return element("th", { scope: "row", class: "role" }, role);
-    return element("th", { scope: "row" }, name, element("small", {}, role));
-  }
-
   function showFooter({ facts, plotlyjs }) {
     const listed = (versions) =>
       Object.entries(versions).map(([name, version]) => `${name} ${version}`).join(", ");
@@ -195,5 +158,5 @@ const panels = (() => {
     return sides.map((s) => (s.includes(" + ") ? `(${s})` : s)).join(" + ");
   }
 
-  return { showFacts, showPoint };
+  return { showFacts, showPoint, head, readingCell };
 })();

@@ -31,7 +31,7 @@ const parallelChart = (() => {
         opacity: 0.55,
         visible: "legendonly",
       }),
-      lines(shown, "estimated from some documents", estimated, "known", {
+      lines(shown, marks.estimatedName(), estimated, "known", {
         line: { color: c.measured, width: 1, dash: "dash" },
         opacity: 0.35,
         visible: "legendonly",
@@ -176,7 +176,6 @@ const parallelChart = (() => {
         font: { color: c.soft, size: 11 },
         bgcolor: c.card,
         borderpad: 1,
-        opacity: 0.85,
       })),
     );
   }

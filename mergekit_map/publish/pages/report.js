@@ -7,8 +7,10 @@
   const place = (id) => document.getElementById(id);
   const NEUTRAL = 5; // of sliders from 0 to 10
 
-  // A point is chosen by the "search", by "preference" or by "index".
-  const state = { by: "search", index: content.selected, view: views()[0], x: 0, y: 1 };
+  // A point is chosen by the "search", by "preference" or by "index"; another one may be
+  // kept `beside` it.
+  const state = { by: "search", index: content.selected, beside: null, x: 0, y: 1 };
+  state.view = views.of(content)[0];
   const wishes = content.tasks.map(makeWish);
   const waiting = new Map(); // what is drawn later, to its timer
 
@@ -16,14 +18,21 @@
     panels.showFacts(content);
     place("wishes").append(...wishes.map((wish) => wish.row));
     place("surrogates-hint").textContent = surrogateCharts.hint(content);
-    makeViews();
+    place("views").append(...views.choosers(content, state, drawFront));
+    place("front-hint").textContent = views.hint(content);
+    historyChart.make(place("history-charts"), content);
     makeCharts("surrogate-charts");
     makeCharts("fit-charts");
     place("all-tasks").hidden = content.tasks.length === 1;
-    place("index").max = content.points.length - 1;
+    place("index").max = place("beside").max = content.points.length - 1;
+    evaluations.show(content);
+    const asked = address.read(content.points.length); // before it is written
     asTheSearch();
+    asTheAddress(asked);
     drawEverything();
     listen();
+    document.querySelectorAll(".scroll").forEach(tables.watchScroll);
+    printing.prepare(drawEverything);
   }
 
   function listen() {
@@ -32,8 +41,14 @@
     place("reset").addEventListener("click", asTheSearch);
     place("knee").addEventListener("click", knee);
     place("index").addEventListener("change", (event) => choosePoint(event.target.value));
-    copies("copy-recipe", "recipe");
-    copies("copy-command", "command");
+    place("beside").addEventListener("change", (event) => keep(event.target.value));
+    place("keep").addEventListener("click", () => keep(String(state.index)));
+    window.addEventListener("hashchange",
+      () => asTheAddress(address.read(content.points.length)));
+    for (const id of ["recipe", "command"]) {
+      copying.on(place(`copy-${id}`), () => place(id).textContent, place(id));
+    }
+    copying.on(place("copy-link"), () => location.href, place("link"));
     for (const chart of [place("front-chart"), place("all-tasks-chart")]) {
       chart.on?.("plotly_click", ({ points }) => {
         const index = points[0].customdata;
@@ -116,6 +131,21 @@
     choose("index");
   }
 
+  // Keep a point beside the chosen one; an empty text keeps none.
+  function keep(text) {
+    const index = text === "" ? null : Math.round(Number(text));
+    const known = index === null || (index >= 0 && index < content.points.length);
+    if (known) state.beside = index;
+    show();
+  }
+
+  // Show the points that an address names, if it does.
+  function asTheAddress({ point, beside }) {
+    if (point === null) return;
+    Object.assign(state, { beside, index: point });
+    choose(point === content.selected && state.by === "search" ? "search" : "index");
+  }
+
   function asTheSearch() {
     const asked = content.start;
     const largest = asked ? Math.max(...asked.weights) : 1;
@@ -135,7 +165,14 @@
 
   function show() {
     place("index").value = state.index;
+    place("beside").value = state.beside ?? "";
     panels.showPoint(content, state.index, reason());
+    gainPanel.show(content, state);
+    itemsPanel.show(content, state.index);
+    if (state.by !== "search" || state.beside !== null || location.hash) {
+      address.write(state.index, state.beside);
+    }
+    place("link").textContent = location.href;
     const verdict = place("verdict-on-limits");
     verdict.textContent = onLimits();
     verdict.className = state.found.missing || state.idle ? "warning" : "";
@@ -185,58 +222,8 @@
       `(the best of the front is ${number(best)})`];
   }
 
-  function views() {
-    if (content.tasks.length === 1) return ["rows"];
-    if (content.tasks.length === 3 && hasWebGl()) return ["scatter", "space"];
-    return ["scatter"];
-  }
-
-  function hasWebGl() {
-    return Boolean(document.createElement("canvas").getContext("webgl"));
-  }
-
-  function makeViews() {
-    const pick = (key, words) => {
-      const select = element("select", { "aria-label": words, id: `axis-${key}` });
-      content.tasks.forEach((task, t) => {
-        select.append(element("option", { value: t }, task.name));
-      });
-      select.value = state[key];
-      select.addEventListener("change", () => {
-        state[key] = Number(select.value);
-        drawFront();
-      });
-      return select;
-    };
-    if (content.tasks.length > 2) {
-      place("views").append(
-        element("span", { id: "axes" },
-          pick("x", "task across"), " × ", pick("y", "task up")));
-    }
-    if (views().length > 1) {
-      const button = element("button", { type: "button", id: "space" }, "In space");
-      button.addEventListener("click", () => {
-        state.view = state.view === "space" ? "scatter" : "space";
-        button.textContent = state.view === "space" ? "In the plane" : "In space";
-        place("axes").hidden = state.view === "space";
-        drawFront();
-      });
-      place("views").append(button);
-    }
-    const inPart = content.merges.some((merge) => merge.estimated.some((pair) => pair));
-    place("front-hint").textContent =
-      "Open circles are predicted, filled marks are measured, bars are one standard " +
-      `error. ${inPart ? "Open diamonds are estimated from some documents. " : ""}` +
-      "Click a point to choose it.";
-  }
-
   function makeCharts(id) {
-    for (const task of content.tasks) {
-      const about = [task.unit, drawing.better(task)].filter(Boolean).join(", ");
-      place(id).append(element("figure", {},
-        element("figcaption", {}, task.name, element("small", {}, about)),
-        element("div", { class: "chart" })));
-    }
+    place(id).append(...content.tasks.map(drawing.taskFigure));
     place(id).classList.add(content.surfaces.kind);
   }
 
@@ -267,30 +254,11 @@
     charts("fit-charts").forEach((chart, t) => {
       inView.draw(chart, () => surrogateCharts.drawFit(chart, content, t));
     });
+    historyChart.drawAll(place("history-charts"), content);
   }
 
   function charts(id) {
     return [...place(id).querySelectorAll(".chart")];
-  }
-
-  function copies(id, from) {
-    const button = place(id);
-    const words = button.textContent;
-    button.addEventListener("click", async () => {
-      button.textContent = (await copied(place(from))) ? "Copied" : "Press Ctrl-C";
-      setTimeout(() => { button.textContent = words; }, 1500);
-    });
-  }
-
-  async function copied(source) {
-    try {
-      await navigator.clipboard.writeText(source.textContent);
-      return true;
-    } catch {
-      // Browsers that allow it on secure pages only: leave the text selected.
-      getSelection().selectAllChildren(source);
-      return document.execCommand("copy");
-    }
   }
 
   start();
