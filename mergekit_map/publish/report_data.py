@@ -18,7 +18,7 @@ from mergekit_map.files import plain
 from mergekit_map.measurement import NO_SINGLE_MODEL
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.surfaces import Surfaces
-from mergekit_map.results.choosing import judged, preference
+from mergekit_map.results.choosing import judged
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
@@ -133,11 +133,12 @@ def _start(front: Front) -> dict[str, object] | None:
     select = front.select
     if select.index is not None:
         return None
-    prefer = preference(SelectSpec() if select.knee else select, front.tasks)
+    prefer = (SelectSpec() if select.knee else select).preference(front.tasks)
     limits = select.require or {}
     return {
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
         "limits": [str(limits.get(task, "")) for task in front.tasks],
+        "not_worse_than": select.rivals,
         "scalarization": select.scalarization,
     }
 

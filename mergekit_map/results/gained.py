@@ -34,6 +34,11 @@ class Gained:
     stderr: float | None  # of the amount: item by item where both answered the same
     verdict: Verdict  # of all comparisons of the table together
 
+    @property
+    def errors(self) -> float | None:
+        """Count the amount in standard errors, where these are known."""
+        return self.amount / self.stderr if self.stderr else None
+
 
 @dataclass(frozen=True)
 class Rival:
@@ -113,6 +118,12 @@ def rival_of(front: Front, label: str, task: str) -> Merge | None:
 def labelled(front: Front, label: str) -> Merge | None:
     """Find an anchor by its label."""
     return next((a for a in front.anchors if a.label == label), None)
+
+
+def ahead_of(front: Front, rival: Merge, task: str) -> Reading:
+    """Say how far the chosen merge is ahead of a rival on a task; larger is better."""
+    found = _difference(front, rival, task)
+    return UNKNOWN if found is None else Reading.of(found.amount, found.stderr)
 
 
 def apart(front: Front, rival: Merge, task: str) -> float:

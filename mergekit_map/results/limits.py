@@ -2,61 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from mergekit_map.config.specs import SelectSpec, share_of
-from mergekit_map.errors import ConfigError
-from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
+from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, Metric
+from mergekit_map.results.anchor_values import AnchorValues
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import nearest_to_limits
 
 
-def find_limits(
-    select: SelectSpec,
-    tasks: Mapping[str, Metric],
-    anchors: Mapping[str, Mapping[str, float]],
-) -> dict[str, float]:
-    """Turn what is required into limits in the tasks' own units.
+@dataclass(frozen=True)
+class Limit:
+    """The worst value of a task that is still allowed, in the task's own units."""
 
-    A share s of the best single model's measured score v is s * v where larger is
-    better, and v / s where smaller is.
+    value: float
+    source: str = ""  # where it is from, if it was not given as a number
+
+
+def find_limits(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+) -> dict[str, Limit]:
+    """Turn what is required into limits; of several on a task, the strictest.
+
+    A share s is of the gain of the best single model over the base, as measured: the
+    limit is (1 - s) * base + s * best, whatever direction and sign values have.
 
     Raises:
-        ConfigError: a share is asked for of what is not above 0, or was not measured.
+        ConfigError: a share is asked for where no single model is better than the
+            base, or what a limit is told from was not measured.
     """
+    limits = required_limits(select, tasks, anchors)
+    for task, limit in _limits_of_rivals(select, tasks, anchors):
+        utility = tasks[task].utility
+        if task not in limits or utility(limits[task].value) < utility(limit.value):
+            limits[task] = limit
+    return limits
+
+
+def required_limits(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+) -> dict[str, Limit]:
+    """Give the limits that single tasks have; errors as for ``find_limits``."""
     limits = {}
     for task, required in (select.require or {}).items():
         share = share_of(required)
         if share is None:
-            limits[task] = float(required)
-        elif tasks[task].higher_is_better:
-            limits[task] = share * _best_single_model(task, tasks[task], anchors)
+            limits[task] = Limit(float(required))
         else:
-            limits[task] = _best_single_model(task, tasks[task], anchors) / share
+            base, best = _gain(task, tasks[task], anchors)
+            source = (
+                f"{100 * share:g}% of the best single model's gain over the base, from "
+                f"{base:.4g} to {best:.4g}"
+            )
+            limits[task] = Limit((1 - share) * base + share * best, source)
     return limits
 
 
-def limit_in_words(task: str, metric: Metric, limit: float) -> str:
+def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
     """Say a limit: ``math at least 0.65``, ``code at most 2.1 nats/token``."""
     word = "least" if metric.higher_is_better else "most"
-    return f"{task} at {word} {limit:.4g} {metric.unit}".rstrip()
+    source = f", {limit.source}" if limit.source else ""
+    return f"{task} at {word} {limit.value:.4g} {metric.unit}".rstrip() + source
 
 
 def lower_limits(
-    tasks: Mapping[str, Metric], limits: Mapping[str, float]
+    tasks: Mapping[str, Metric], limits: Mapping[str, Limit]
 ) -> FloatArray:
     """Give the least utility of each task (m,), -inf where it has no limit."""
     return np.array(
-        [m.utility(limits[t]) if t in limits else -np.inf for t, m in tasks.items()]
+        [
+            m.utility(limits[t].value) if t in limits else -np.inf
+            for t, m in tasks.items()
+        ]
     )
 
 
 def out_of_reach(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    limits: Mapping[str, float],
+    limits: Mapping[str, Limit],
     lower: FloatArray,
 ) -> str:
     """Say that no point of a front keeps the limits, and how near they come."""
@@ -81,7 +109,7 @@ def out_of_reach(
 def shortfalls(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    limits: Mapping[str, float],
+    limits: Mapping[str, Limit],
     lower: FloatArray,
 ) -> list[str]:
     """Say which limits a point with these utilities (m,) misses, and by how much."""
@@ -94,24 +122,42 @@ def shortfalls(
     ]
 
 
-def _best_single_model(
-    task: str, metric: Metric, anchors: Mapping[str, Mapping[str, float]]
-) -> float:
+def _limits_of_rivals(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+) -> Iterator[tuple[str, Limit]]:
+    for rival in select.rivals:
+        if rival not in anchors:
+            raise ConfigError(
+                f"not_worse_than: there is no {rival!r} to compare with; "
+                + nearest(rival, anchors)
+            )
+        for task in tasks:
+            if task not in anchors[rival]:
+                raise ConfigError(
+                    f"not_worse_than: {rival} was not measured on {task}; give limits "
+                    "as numbers"
+                )
+            yield task, Limit(anchors[rival][task], f"what {rival} has")
+
+
+def _gain(task: str, metric: Metric, anchors: AnchorValues) -> tuple[float, float]:
+    """Give the values of the base and of the best single model, which is better."""
+    start = f"require: a share of the best single model's gain on {task} was asked for"
+    instead = "give the limit as a number, or not-worse-than"
     values = [
         readings[task]
         for label, readings in anchors.items()
         if label not in NO_SINGLE_MODEL and task in readings
     ]
     if not values:
+        raise ConfigError(f"{start}, but none has been measured on it; {instead}")
+    if task not in anchors.get(BASE, {}):
+        raise ConfigError(f"{start}, but no base was measured on it; {instead}")
+    base, best = anchors[BASE][task], max(values, key=metric.utility)
+    if metric.utility(best) <= metric.utility(base):
         raise ConfigError(
-            f"require: a share of the best single model on {task} was asked for, but "
-            "none has been measured on it; give the limit as a number"
+            f"{start}, but no single model is better than the base there (base "
+            f"{base:.4g}, best single model {best:.4g}): there is no gain to keep a "
+            f"share of; {instead}"
         )
-    best = max(values, key=metric.utility)
-    if best <= 0:
-        raise ConfigError(
-            f"require: a share of the best single model on {task} was asked for, but "
-            f"its score is {best:.4g}, and only scores above 0 have shares; give the "
-            "limit as a number"
-        )
-    return best
+    return base, best

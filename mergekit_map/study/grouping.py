@@ -18,10 +18,7 @@ from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
-from mergekit_map.results.choosing import (
-    AnchorValues,
-    measured_anchors,
-)
+from mergekit_map.results.anchor_values import AnchorValues, measured_anchors
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation, merge_key
@@ -153,7 +150,8 @@ def pair_choices(
     shares = {task: task_shares(study)[task] for task in tasks}
     prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
     choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
-    limits = find_limits(study.select, study.tasks, readings)
+    found = find_limits(study.select, study.tasks, readings)
+    limits = {task: limit.value for task, limit in found.items()}
     return [
         choice.model_copy(update={"require": kept or None})
         for kept in _limits_within(study, singles, limits, tasks, len(groups))

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import SOUP
-from mergekit_map.results.choosing import AnchorValues, measured_anchors, wished
+from mergekit_map.results.anchor_values import AnchorValues, measured_anchors
+from mergekit_map.results.choosing import wished
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,

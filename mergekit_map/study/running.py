@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.choosing import measured_anchors, wished
+from mergekit_map.results.anchor_values import measured_anchors
+from mergekit_map.results.choosing import wished
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,

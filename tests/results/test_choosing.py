@@ -10,7 +10,8 @@ import pytest
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.measurement import Metric
-from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.anchor_values import AnchorValues, measured_anchors
+from mergekit_map.results.choosing import choose
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
 
@@ -25,7 +26,7 @@ VALUES = np.array(
 )
 UTILITIES = VALUES * [1, -1, 1]
 ANCHORS = {
-    "base": {"math": 0.99, "code": 0.1, "text": 0.99},  # neither is a single model
+    "base": {"math": 0.22, "code": 4.9, "text": 0.4},  # neither is a single model
     "mathematician": {"math": 0.72, "code": 3.0},
     "coder": {"math": 0.30, "code": 1.9},
     "soup": {"math": 0.99, "code": 0.1, "text": 0.99},
@@ -61,35 +62,101 @@ def test_a_limit_is_kept_by_the_point_that_lies_on_it() -> None:
     assert chosen(require={"math": 0.65, "code": 2.4}) == 1
 
 
-def test_a_share_is_of_the_best_single_model() -> None:
-    select = SelectSpec(require={"math": "75%", "code": "95%"})
-
-    limits = find_limits(select, TASKS, ANCHORS)
-
-    # Smaller is better for code, so a share allows more than the best model's 1.9.
-    assert limits == pytest.approx({"math": 0.75 * 0.72, "code": 1.9 / 0.95})
-    assert chosen(require={"math": "90%"}, prefer={"code": 1}) == 1
+def limits_of(anchors: AnchorValues = ANCHORS, **select: Any) -> dict[str, float]:
+    found = find_limits(SelectSpec(**select), TASKS, anchors)
+    return {task: limit.value for task, limit in found.items()}
 
 
-def test_the_whole_of_a_score_is_the_score() -> None:
-    select = SelectSpec(require={"math": "100%", "code": "100%"})
+def test_a_share_is_of_the_best_single_models_gain_over_the_base() -> None:
+    limits = limits_of(require={"math": "80%", "code": "90%"})
 
-    assert find_limits(select, TASKS, ANCHORS) == {"math": 0.72, "code": 1.9}
+    assert limits == pytest.approx(
+        {"math": 0.22 + 0.8 * (0.72 - 0.22), "code": 4.9 - 0.9 * (4.9 - 1.9)}
+    )
+    assert chosen(require={"math": "75%"}, prefer={"code": 1}) == 2
+    assert chosen(require={"math": "80%"}, prefer={"code": 1}) == 1
 
 
-@pytest.mark.parametrize("value", [0.0, -0.2])
-def test_a_share_of_a_score_that_is_not_positive_is_refused(value: float) -> None:
-    anchors = {"one": {"math": value}, "two": {"math": value - 1}}
+def test_the_whole_of_a_gain_is_the_best_score_to_the_last_bit() -> None:
+    anchors = {"base": {"math": 0.1, "code": 0.3}, "one": {"math": 0.7, "code": 0.1}}
 
-    with pytest.raises(ConfigError, match=r"score is -?0.*give the limit as a number"):
-        find_limits(SelectSpec(require={"math": "95%"}), TASKS, anchors)
+    assert limits_of(anchors, require={"math": "100%", "code": "100%"}) == {
+        "math": 0.7,
+        "code": 0.1,
+    }
+
+
+@pytest.mark.parametrize("share", ["20%", "50%", "95%", "120%"])
+def test_the_zero_of_the_units_does_not_matter(share: str) -> None:
+    moved = {
+        label: {task: value - 7 for task, value in readings.items()}
+        for label, readings in ANCHORS.items()
+    }
+    require = {"math": share, "code": share}
+
+    before, after = limits_of(require=require), limits_of(moved, require=require)
+
+    assert after == pytest.approx({task: value - 7 for task, value in before.items()})
+
+
+def test_no_share_keeps_less_of_a_gain_than_it_says() -> None:
+    require = {"math": "95%", "code": "95%"}
+
+    for task, limit in limits_of(require=require).items():
+        base = ANCHORS["base"][task]
+        best = {"math": 0.72, "code": 1.9}[task]
+        assert (limit - base) / (best - base) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(("task", "best"), [("math", 0.2), ("code", 5.0)])
+def test_a_share_of_no_gain_is_refused(task: str, best: float) -> None:
+    anchors = {**ANCHORS, "mathematician": {task: best}, "coder": {}}
+
+    with pytest.raises(ConfigError, match=r"no single model is better .*or not-wo"):
+        limits_of(anchors, require={task: "95%"})
 
 
 def test_a_share_of_what_was_not_measured_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"single model on text .*none has been measu"
+        ConfigError, match=r"single model's gain on text .*none has been measu"
     ):
         chosen(require={"text": "95%"})
+
+
+def test_a_share_without_a_base_is_refused() -> None:
+    anchors = {label: ANCHORS[label] for label in ("coder", "soup")}
+
+    with pytest.raises(ConfigError, match="no base was measured on it; give the limit"):
+        limits_of(anchors, require={"math": "95%"})
+
+
+def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
+    assert limits_of(not_worse_than="base") == ANCHORS["base"]
+    # The last point has 0.4 of text, as the base has: that is not worse.
+    assert chosen(not_worse_than="base", prefer={"code": 1}) == 3
+    assert chosen(not_worse_than=["base"], prefer={"math": 1}) == 1
+
+
+def test_of_several_limits_the_strictest_counts() -> None:
+    others = {"one": {"math": 0.6, "code": 2.9, "text": 0.1}}
+
+    limits = limits_of(
+        {**ANCHORS, **others},
+        not_worse_than=["base", "one"],
+        require={"math": 0.3, "code": 2.5},
+    )
+
+    assert limits == {"math": 0.6, "code": 2.5, "text": 0.4}
+
+
+def test_a_rival_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"there is no 'bas' .*did you mean 'base'"):
+        chosen(not_worse_than="bas")
+
+
+def test_a_rival_that_was_not_measured_is_refused() -> None:
+    with pytest.raises(ConfigError, match="coder was not measured on text; give"):
+        chosen(not_worse_than="coder")
 
 
 def test_limits_out_of_reach_say_by_how_much() -> None:

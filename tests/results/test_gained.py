@@ -123,7 +123,8 @@ def test_the_gain_is_said_in_two_sentences() -> None:
 def test_the_first_thing_said_is_where_the_base_is_better() -> None:
     bad: Row = [(0.30, 0.04), (2.51, 0.05)]
     assert gains_in_words(front(bad))[:2] == [
-        "Worse than the base on math: 0.3 ± 0.04 against 0.5 ± 0.04.",
-        "Worse than the base on code: 2.51 ± 0.05 against 2.5 ± 0.05 nats/token, "
-        "within noise.",
+        "Worse than the base on math: 0.3 ± 0.04 against 0.5 ± 0.04 "
+        "(3.5 standard errors).",
+        "Worse than the base on code: 2.51 ± 0.05 against 2.5 ± 0.05 nats/token "
+        "(1.0 standard errors), within noise.",
     ]

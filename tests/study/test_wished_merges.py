@@ -11,8 +11,8 @@ from fakes import LOSS, Recorder, run
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement
-from mergekit_map.results.choosing import unmet_limits
 from mergekit_map.results.front import Front
+from mergekit_map.results.reason_words import unmet_limits
 from mergekit_map.results.records import read_record
 from mergekit_map.study.study import Study
 
