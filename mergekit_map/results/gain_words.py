@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mergekit_map.measurement import BASE, SOUP
+from mergekit_map.measurement import BASE, NATS, SOUP, perplexity
 from mergekit_map.results.front import Front, Reading
 from mergekit_map.results.gained import Gains, Verdict, ahead_of, gains, labelled
 from mergekit_map.words import listed
@@ -33,7 +33,29 @@ def gains_in_words(front: Front) -> list[str]:
     ]
     if against:
         sentences.append(f"It is {listed(against)}.")
+    return [*sentences, *_perplexities(front, found)]
+
+
+def _perplexities(front: Front, found: Gains) -> list[str]:
+    """Say losses as people compare them, with those of all rivals."""
+    sentences = []
+    for task, reading in found.readings.items():
+        if front.tasks[task].unit != NATS or reading.value is None:
+            continue
+        others = [
+            f"{perplexity(there.reading.value)} of {_named(rival.label, there.other)}"
+            for rival in found.rivals
+            if (there := rival.tasks.get(task)) and there.reading.value is not None
+        ]
+        besides = f", against {listed(others)}" if others else ""
+        sentences.append(
+            f"As a perplexity, {task} is {perplexity(reading.value)}{besides}."
+        )
     return sentences
+
+
+def _named(row: str, label: str) -> str:
+    return f"the {row}" if row == label else label
 
 
 def margins_in_words(front: Front, label: str) -> str:

@@ -63,10 +63,11 @@ def required_limits(
 
 
 def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
-    """Say a limit: ``math at least 0.65``, ``code at most 2.1 nats/token``."""
+    """Say a limit: ``math at least 0.65``, ``length at most 120 tokens``."""
     word = "least" if metric.higher_is_better else "most"
-    source = f", {limit.source}" if limit.source else ""
-    return f"{task} at {word} {limit.value:.4g} {metric.unit}".rstrip() + source
+    value = f"{limit.value:.4g} {metric.unit}".rstrip()
+    more = filter(None, (metric.in_other_words(limit.value), limit.source))
+    return f"{task} at {word} {', '.join([value, *more])}"
 
 
 def lower_limits(

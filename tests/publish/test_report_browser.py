@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, TimeoutError
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
-from mergekit_map.measurement import Metric
+from mergekit_map.measurement import NATS, Metric
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
@@ -373,6 +373,45 @@ def test_the_copy_buttons_copy(
             copied = page.evaluate("navigator.clipboard.readText()")
             assert copied == page.text_content(f"#{source}")
             assert copied.strip()
+
+
+def test_what_is_ticked_is_what_a_point_must_not_be_worse_than(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path]
+) -> None:
+    run, page = reported("two"), open_report("two").page
+    front = RunFolder(run).read_front()
+    boxes = page.locator("#rivals input")
+    labels = [boxes.nth(i).input_value() for i in range(boxes.count())]
+    assert labels == [anchor.label for anchor in front.anchors]
+    weights = dict(zip(front.tasks, (10, 0.1), strict=True))
+    slide(page, dict(enumerate(weights.values())))
+    free = shown_point(page)
+
+    page.check("#rivals input[value=base]")
+
+    bound = chosen_of_points(run, {"prefer": weights, "not_worse_than": ["base"]})
+    assert_shows(page, run, bound)
+    assert bound != free
+    assert ", not worse than base." in (page.text_content("#reason") or "")
+    assert "points keep the limits" in (page.text_content("#verdict-on-limits") or "")
+    page.click("#reset")
+    assert page.locator("#rivals input:checked").count() == 0
+
+
+def test_a_loss_in_nats_is_said_as_a_perplexity_too(
+    open_report: Callable[..., Watched],
+) -> None:
+    task = Metric(False, 0, None, NATS)
+    values = [0.0, 0.1, 1.5, 4.332, 10.0, 40.0, 1e9]
+
+    found = open_report("two").page.evaluate(
+        "(values) => values.map((v) => drawing.otherWords({unit: 'nats/token'}, v))",
+        values,
+    )
+
+    words = [text.removeprefix("perplexity ") for text in found]
+    said = [task.in_other_words(value).removeprefix("perplexity ") for value in values]
+    assert list(map(float, words)) == list(map(float, said))
 
 
 # --- looking -------------------------------------------------------------------------

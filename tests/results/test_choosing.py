@@ -171,8 +171,9 @@ def test_limits_out_of_reach_say_by_how_much() -> None:
 def test_limits_that_cannot_be_kept_together_say_what_can() -> None:
     with pytest.raises(
         DesignError,
-        match=r"math at least 0\.65 and code at most 2\.2 nats/token; at point 2, the "
-        r"nearest, math is 0\.6, 0\.05 short \(the best math of the front is 0\.7\)",
+        match=r"math at least 0\.65 and code at most 2\.2 nats/token, perplexity 9\.03"
+        r"; at point 2, the nearest, math is 0\.6, 0\.05 short \(the best math of the "
+        r"front is 0\.7\)",
     ):
         chosen(require={"math": 0.65, "code": 2.2})
 

@@ -84,7 +84,7 @@ def select(run: Path, *options: str) -> click.testing.Result:
         (
             "--require code=2.5 --prefer math=1",
             "Point 1 of 4, chosen by the preference math=1 with code at most 2.5 "
-            "nats/token (predicted 2.4 ± 0.02).",
+            "nats/token, perplexity 12.2 (predicted 2.4 ± 0.02).",
         ),
         (
             "--require math=83%",
@@ -95,9 +95,10 @@ def select(run: Path, *options: str) -> click.testing.Result:
         (
             "--require math=0.6,code=97%",
             "Point 2 of 4, the best math and code alike with math at least 0.6 "
-            "(predicted 0.61 ± 0.01) and code at most 2.21 nats/token, 97% of the "
-            "best single model's gain over the base, from 9 to 2 (predicted 2.2 ± "
-            "0.02). code keeps its limit by less than one standard error.",
+            "(predicted 0.61 ± 0.01) and code at most 2.21 nats/token, perplexity "
+            "9.12, 97% of the best single model's gain over the base, from 9 to 2 "
+            "(predicted 2.2 ± 0.02). code keeps its limit by less than one standard "
+            "error.",
         ),
         (  # standard errors of a prediction and of two measurements, put together
             "--not-worse-than base",

@@ -32,6 +32,12 @@ const drawing = (() => {
     return number(pair[0]) + plusMinus(pair[1]) + (words && ` (${words})`);
   }
 
+  // A mean token loss as a perplexity, with three digits as Python's :.3g; else nothing.
+  function otherWords(task, value) {
+    if (task.unit !== "nats/token" || value === null) return "";
+    return `perplexity ${Number(Math.exp(Math.min(value, 700)).toPrecision(3))}`;
+  }
+
   function onSome(pair) {
     return pair[2] ? `${pair[2]} documents` : "";
   }
@@ -143,7 +149,7 @@ const drawing = (() => {
   }
 
   return {
-    element, fill, number, reading, onSome, plusMinus, label, shortLabel, taskTitle, better,
-    isNarrow, colours, layout, axis, titled, chart,
+    element, fill, number, reading, otherWords, onSome, plusMinus, label, shortLabel,
+    taskTitle, better, isNarrow, colours, layout, axis, titled, chart,
   };
 })();

@@ -2,7 +2,8 @@
 "use strict";
 
 const panels = (() => {
-  const { element, fill, number, reading, onSome, plusMinus, better } = drawing;
+  const { element, fill, number, reading, otherWords, onSome, plusMinus, better } =
+    drawing;
 
   // The facts that stay: title, verdicts, fits, evaluations, versions.
   function showFacts(content) {
@@ -46,13 +47,16 @@ const panels = (() => {
   function readingsTable(content, point) {
     const rows = content.tasks.map((task, t) => {
       const single = choosing.bestSingleModel(content, t);
+      const known = point.measured[t] ?? point.estimated[t];
+      const words = (pair) => otherWords(task, pair && pair[0]) || null;
       return element("tr", {},
         taskCell(task),
-        readingCell(point.predicted[t], "predicted"),
-        readingCell(point.measured[t] ?? point.estimated[t], "measured", "not yet"),
+        readingCell(point.predicted[t], "predicted", "–", words(point.predicted[t])),
+        readingCell(known, "measured", "not yet", words(known)),
         single === null
           ? element("td", { class: "number" }, "–")
-          : readingCell([single.value, single.stderr], "anchor", "–", single.label),
+          : readingCell([single.value, single.stderr], "anchor", "–",
+            [single.label, words([single.value])].filter(Boolean).join(", ")),
       );
     });
     return [head("task", "predicted", "measured", "best single model"),
