@@ -188,6 +188,13 @@ _SELECTION_OPTIONS = {
         help="Only what is predicted to be at least as good on every task as the base, "
         "the soup or a model measured.",
     ),
+    "margin": click.option(
+        "--margin",
+        type=float,
+        metavar="N",
+        help="With --not-worse-than: by so many standard errors at least; -1 lets it "
+        "be worse by one.",
+    ),
     "index": click.option(
         "--index",
         type=click.IntRange(min=0),

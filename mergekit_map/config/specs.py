@@ -172,6 +172,8 @@ class SelectSpec(Strict):
     base, such as `95%`."""
     not_worse_than: str | Annotated[list[str], Field(min_length=1)] | None = None
     """On no task worse than `base`, `soup`, a model by its name, or a list of these."""
+    margin: Float = 0.0
+    """By how many standard errors at least; less than 0 lets it be worse by as many."""
     index: Annotated[Int, Field(ge=0)] | None = None
     """The point of this number."""
 
@@ -180,12 +182,23 @@ class SelectSpec(Strict):
         off = {name for name, value in self if value is None or value is False}
         given = self.model_fields_set - off
         for way, others in {
-            "index": ("prefer", "scalarization", "knee", "require", "not_worse_than"),
+            "index": (
+                "prefer",
+                "scalarization",
+                "knee",
+                "require",
+                "not_worse_than",
+                "margin",
+            ),
             "knee": ("prefer", "scalarization"),
         }.items():
             for other in others:
                 if {way, other} <= given:
                     raise ValueError(f"give {other!r} or {way!r}, not both")
+        if self.margin and self.not_worse_than is None:
+            raise ValueError("a margin is over something; add 'not_worse_than'")
+        if not math.isfinite(self.margin):
+            raise ValueError(f"a margin is a finite number, got {self.margin}")
         weights = list((self.prefer or {"": 1.0}).values())
         if any(not w >= 0 or math.isinf(w) for w in weights) or not any(weights):
             raise ValueError(

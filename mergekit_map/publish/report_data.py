@@ -18,12 +18,14 @@ from mergekit_map.files import plain
 from mergekit_map.measurement import NO_SINGLE_MODEL
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.surfaces import Surfaces
+from mergekit_map.results.anchor_values import anchor_values
 from mergekit_map.results.choosing import judged
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.promise_words import confirmed_in_words
 from mergekit_map.results.verdict_words import foretellings_in_words
+from mergekit_map.search.arrays import finite
 from mergekit_map.version import __version__
 
 
@@ -54,7 +56,7 @@ def report_content(
             }
             for index, point in enumerate(front.points)
         ],
-        "anchors": [_anchor(front, anchor) for anchor in front.anchors],
+        "anchors": _anchors(front),
         "selected": front.selected,
         "reason": front.reason,
         "confirmed": confirmed_in_words(front),
@@ -99,10 +101,21 @@ def _task(name: str, task: Task) -> dict[str, object]:
     }
 
 
-def _anchor(front: Front, anchor: Merge) -> dict[str, object]:
-    label = anchor.label
-    kind = label if label in NO_SINGLE_MODEL else "model"
-    return {"label": label, "kind": kind, **_readings(front, anchor)}
+def _anchors(front: Front) -> list[dict[str, object]]:
+    """Give the anchors, with the errors that margins count."""
+    errors = anchor_values(front).errors
+    return [
+        {
+            "label": anchor.label,
+            "kind": anchor.label if anchor.label in NO_SINGLE_MODEL else "model",
+            "errors": [
+                [finite(end) for end in errors[anchor.label or ""].get(task, ())]
+                for task in front.tasks
+            ],
+            **_readings(front, anchor),
+        }
+        for anchor in front.anchors
+    ]
 
 
 def _readings(front: Front, merge: Merge) -> dict[str, object]:
@@ -139,6 +152,7 @@ def _start(front: Front) -> dict[str, object] | None:
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
         "limits": [str(limits.get(task, "")) for task in front.tasks],
         "not_worse_than": select.rivals,
+        "margin": select.margin,
         "scalarization": select.scalarization,
     }
 

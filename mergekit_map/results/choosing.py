@@ -10,7 +10,7 @@ import numpy as np
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import Metric
-from mergekit_map.results.anchor_values import AnchorValues, anchor_values
+from mergekit_map.results.anchor_values import Anchors, anchor_values
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
 from mergekit_map.results.limits import find_limits, lower_limits, out_of_reach
 from mergekit_map.results.promises import with_gains
@@ -67,7 +67,7 @@ def choose_point(
 
 
 def _with_wished(
-    front: Front, select: SelectSpec, surrogates: Surrogates, anchors: AnchorValues
+    front: Front, select: SelectSpec, surrogates: Surrogates, anchors: Anchors
 ) -> Front | None:
     """Add what is better than all points, if there is such a merge."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
@@ -113,7 +113,7 @@ def choose(
     select: SelectSpec,
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    anchors: AnchorValues,
+    anchors: Anchors,
     *,
     strict: bool = True,
 ) -> int:
@@ -151,7 +151,7 @@ def choose_merge(
     predict_utilities: Predict,
     bounds: FloatArray,
     X: FloatArray,
-    anchors: AnchorValues,
+    anchors: Anchors,
 ) -> tuple[FloatArray, int]:
     """Choose a merge as asked: a front point of X (k, d), or one between them.
 
@@ -173,9 +173,7 @@ def choose_merge(
     return X, chosen
 
 
-def wished(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
-) -> Wish:
+def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:
     """Say what is asked as numbers, in the order of the tasks.
 
     Raises:

@@ -169,14 +169,17 @@ def _difference(front: Front, rival: Merge, task: str) -> _Difference | None:
             error, items = _hypot(reading.stderr, other.stderr), math.inf
     else:
         # What its items would say is unknown: no less than those of any other merge.
-        error = _hypot(reading.stderr, _largest(front, rival, task))
+        error = _hypot(reading.stderr, most_apart(front, rival, task))
         items = math.inf
     sign = front.tasks[task].metric.sign
     return _Difference(reading.value, other.value, sign, finite(error), items)
 
 
-def _largest(front: Front, rival: Merge, task: str) -> float:
-    """Give the largest standard error of a measured merge less a rival."""
+def most_apart(front: Front, rival: Merge, task: str) -> float:
+    """Give the largest standard error of a measured merge less a rival.
+
+    As if both erred apart where no items were compared; NaN where nothing is known.
+    """
     if (known := front.differences.get(task)) is not None:
         there = len(front.points) + front.anchors.index(rival)
         row = known.array(len(front.known))[there]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from mergekit_map.config.specs import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, Metric
-from mergekit_map.results.anchor_values import AnchorValues
+from mergekit_map.results.anchor_values import Anchors
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import nearest_to_limits
 
@@ -24,7 +25,7 @@ class Limit:
 
 
 def find_limits(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
 ) -> dict[str, Limit]:
     """Turn what is required into limits; of several on a task, the strictest.
 
@@ -44,7 +45,7 @@ def find_limits(
 
 
 def required_limits(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
 ) -> dict[str, Limit]:
     """Give the limits that single tasks have; errors as for ``find_limits``."""
     limits = {}
@@ -124,37 +125,52 @@ def shortfalls(
 
 
 def _limits_of_rivals(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
 ) -> Iterator[tuple[str, Limit]]:
     for rival in select.rivals:
-        if rival not in anchors:
+        if rival not in anchors.values:
             raise ConfigError(
                 f"not_worse_than: there is no {rival!r} to compare with; "
-                + nearest(rival, anchors)
+                + nearest(rival, anchors.values)
             )
-        for task in tasks:
-            if task not in anchors[rival]:
+        for task, metric in tasks.items():
+            if task not in anchors.values[rival]:
                 raise ConfigError(
                     f"not_worse_than: {rival} was not measured on {task}; give limits "
                     "as numbers"
                 )
-            yield task, Limit(anchors[rival][task], f"what {rival} has")
+            value, source = anchors.values[rival][task], f"what {rival} has"
+            if margin := select.margin:
+                value += metric.sign * margin * _error(rival, task, anchors, margin)
+                source += f", {margin:+g} standard errors"
+            yield task, Limit(value, source)
 
 
-def _gain(task: str, metric: Metric, anchors: AnchorValues) -> tuple[float, float]:
+def _error(rival: str, task: str, anchors: Anchors, margin: float) -> float:
+    """Give the standard error that a margin counts."""
+    measured, predicted = anchors.errors[rival][task]
+    if math.isnan(measured):
+        raise ConfigError(
+            f"margin: the standard error on {task} is not known, so that nothing can "
+            "be counted in it; leave the margin out"
+        )
+    return predicted if margin > 0 else measured
+
+
+def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:
     """Give the values of the base and of the best single model, which is better."""
     start = f"require: a share of the best single model's gain on {task} was asked for"
     instead = "give the limit as a number, or not-worse-than"
     values = [
         readings[task]
-        for label, readings in anchors.items()
+        for label, readings in anchors.values.items()
         if label not in NO_SINGLE_MODEL and task in readings
     ]
     if not values:
         raise ConfigError(f"{start}, but none has been measured on it; {instead}")
-    if task not in anchors.get(BASE, {}):
+    if task not in anchors.values.get(BASE, {}):
         raise ConfigError(f"{start}, but no base was measured on it; {instead}")
-    base, best = anchors[BASE][task], max(values, key=metric.utility)
+    base, best = anchors.values[BASE][task], max(values, key=metric.utility)
     if metric.utility(best) <= metric.utility(base):
         raise ConfigError(
             f"{start}, but no single model is better than the base there (base "

@@ -69,6 +69,7 @@ def select_point(
     knee: bool = False,
     require: Mapping[str, float | str] | None = None,
     not_worse_than: str | Sequence[str] | None = None,
+    margin: float | None = None,
     index: int | None = None,
 ) -> Selection:
     """Choose a point of a front and write ``recipe.yml``.
@@ -88,6 +89,8 @@ def select_point(
             such as ``"95%"``.
         not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
             on no task may the point be predicted to be worse than they measured.
+        margin: By how many standard errors at least it must be better than these;
+            less than 0 lets it be worse by as many.
         index: The number of the point.
 
     Where the surrogates predict a better merge than all points of the front, that one
@@ -108,6 +111,7 @@ def select_point(
             if not_worse_than is None or isinstance(not_worse_than, str)
             else list(not_worse_than)
         ),
+        "margin": margin,
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})

@@ -18,7 +18,7 @@ from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
-from mergekit_map.results.anchor_values import AnchorValues, measured_anchors
+from mergekit_map.results.anchor_values import Anchors, measured_anchors
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation, merge_key
@@ -68,7 +68,7 @@ def read_singles(study: Study, evaluations: Iterable[Evaluation]) -> FloatArray:
     Returns (N, m), larger is better, NaN where a measurement failed.
     """
     readings = measured_anchors(single_models(study), evaluations)
-    return np.array([_row(study, readings[name]) for name in study.bounds])
+    return np.array([_row(study, readings.values[name]) for name in study.bounds])
 
 
 def first_groups(study: Study, singles: FloatArray) -> list[Group]:
@@ -132,7 +132,7 @@ def task_shares(study: Study) -> dict[str, float]:
 def pair_choices(
     study: Study,
     singles: FloatArray,
-    readings: AnchorValues,
+    readings: Anchors,
     groups: Sequence[Group],
     pair: Pair,
 ) -> list[SelectSpec]:

@@ -317,6 +317,7 @@ def test_the_sliders_start_where_the_point_was_chosen(
         "weights": [2.0, 1.0],
         "limits": ["", ""],
         "not_worse_than": [],
+        "margin": 0.0,
         "scalarization": "sum",
     }
     assert three["start"]["weights"] == [0.0, 1.0, 1.0]
@@ -329,11 +330,13 @@ def test_the_sliders_start_where_the_point_was_chosen(
         "weights": [1.0, 3.0],
         "limits": ["", ""],
         "not_worse_than": [],
+        "margin": 0.0,
         "scalarization": "achievement",
     }
 
-    select_point(run, not_worse_than="base")
-    assert content_of(run)["start"]["not_worse_than"] == ["base"]
+    select_point(run, not_worse_than="base", margin=-1)
+    start = content_of(run)["start"]
+    assert (start["not_worse_than"], start["margin"]) == (["base"], -1)
 
     select_point(run, index=0)
     content = content_of(run)

@@ -26,6 +26,7 @@ from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
+from mergekit_map.results.anchor_values import Anchors
 from mergekit_map.results.choosing import choose, choose_point
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.limits import required_limits
@@ -159,6 +160,8 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
         "rivals": rng.permutation(["base", "single 0", "single 1"])[
             : rng.choice([0, 1, 2], p=[0.7, 0.2, 0.1])
         ].tolist(),
+        "margin": float(rng.choice([0, 0, 0.5, -1])),
+        "errors": np.sort(rng.random((m, 2)), axis=1).tolist(),
         "scalarization": str(rng.choice(["sum", "achievement"])),
     }
 
@@ -180,11 +183,16 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
         scalarization=case["scalarization"],
         require=require or None,
         not_worse_than=case["rivals"] or None,
+        margin=case["margin"] if case["rivals"] else 0.0,
     )
-    anchors = {
-        label: dict(zip(names, row, strict=True))
-        for label, row in case["anchors"].items()
-    }
+    errors = dict(zip(names, map(tuple, case["errors"]), strict=True))
+    anchors = Anchors(
+        {
+            label: dict(zip(names, row, strict=True))
+            for label, row in case["anchors"].items()
+        },
+        dict.fromkeys(case["anchors"], errors),
+    )
     signs = np.where(case["higher"], 1.0, -1.0)
     utilities = np.array(case["values"]) * signs
     try:
@@ -208,14 +216,15 @@ CHOOSE_ALL = """(cases) => cases.map((c) => {
     tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
     points: c.values.map((row) => ({predicted: row.map((v) => [v, null])})),
     anchors: Object.entries(c.anchors).map(([label, row]) => ({
-      label, kind: label === "base" ? "base" : "model",
+      label, kind: label === "base" ? "base" : "model", errors: c.errors,
       measured: row.map((v) => [v, null])})),
   };
   const read = c.limits.map((text, t) => choosing.readLimit(text, content, t));
   if (read.some(({wrong}) => wrong !== undefined)) return {wrong: true};
   const limits = read.map(({limit}) => limit);
   const found = choosing.choose(content,
-    {weights: c.weights, limits, rivals: c.rivals, scalarization: c.scalarization});
+    {weights: c.weights, limits, rivals: c.rivals, margin: c.margin,
+     scalarization: c.scalarization});
   return {index: found.index, limits, out: found.missing !== null, wrong: false};
 })"""
 
@@ -394,8 +403,12 @@ def test_what_is_ticked_is_what_a_point_must_not_be_worse_than(
     assert bound != free
     assert ", not worse than base." in (page.text_content("#reason") or "")
     assert "points keep the limits" in (page.text_content("#verdict-on-limits") or "")
+    page.fill("#margin", "1.5")
+    choice = {"prefer": weights, "not_worse_than": ["base"], "margin": 1.5}
+    assert_shows(page, run, chosen_of_points(run, choice))
     page.click("#reset")
     assert page.locator("#rivals input:checked").count() == 0
+    assert page.input_value("#margin") == "0"
 
 
 def test_a_loss_in_nats_is_said_as_a_perplexity_too(

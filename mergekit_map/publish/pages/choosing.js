@@ -13,14 +13,14 @@ const choosing = (() => {
 
   // Choose a point. `content` is the report's, a request has `weights` and `limits`
   // (number or null) by task, `rivals` (labels of anchors) that it must be as good as,
-  // and a `scalarization`. Gives the `index` of the point,
+  // by a `margin` in standard errors, and a `scalarization`. Gives the `index` of the point,
   // which points are `allowed` and, where none is, what the nearest one, which `index`
   // is then, is `missing` by task.
   function choose(content, request) {
     const utilities = utilitiesOf(content);
     const rivals = content.anchors.filter(({ label }) => request.rivals.includes(label));
     const lower = content.tasks.map((task, t) => {
-      const limits = [request.limits[t], ...rivals.map((r) => r.measured[t]?.[0] ?? null)];
+      const limits = [request.limits[t], ...rivals.map((r) => bar(r, task, t, request))];
       const known = limits.filter((limit) => limit !== null);
       return Math.max(-Infinity, ...known.map((limit) => sign(task) * limit));
     });
@@ -70,6 +70,14 @@ const choosing = (() => {
     }
     const share = Number(typed.slice(0, -1)) / 100;
     return { limit: (1 - share) * base[0] + share * single.value };
+  }
+
+  // What a rival demands on a task. Margins below 0 count the
+  // error of a measurement, others that of a prediction.
+  function bar({ measured, errors }, task, t, { margin }) {
+    if (!measured[t]) return null;
+    const error = margin === 0 ? 0 : errors[t][margin > 0 ? 1 : 0];
+    return measured[t][0] + sign(task) * margin * error;
   }
 
   // The anchors that a choice may be asked not to be worse than: measured on all tasks.

@@ -18,6 +18,8 @@
     place("wishes").append(...wishes.map((wish) => wish.row));
     place("rivals").append(...rivals.map((rival) => rival.row));
     place("rivals").hidden = rivals.length === 0;
+    const errors = content.anchors.flatMap((anchor) => anchor.errors.flat());
+    place("margin").disabled = errors.some((error) => error === null);
     place("surrogates-hint").textContent = surrogateCharts.hint(content);
     makeViews();
     makeCharts("surrogate-charts");
@@ -89,6 +91,7 @@
     });
     return {
       limits,
+      margin: Number(place("margin").value) || 0,
       rivals: rivals.filter(({ box }) => box.checked).map(({ label }) => label),
       weights: wishes.map(({ slider }) => Number(slider.value)),
       scalarization: place("choose").elements.scalarization.value,
@@ -135,6 +138,7 @@
     for (const { label, box } of rivals) {
       box.checked = asked !== null && asked.not_worse_than.includes(label);
     }
+    place("margin").value = asked ? asked.margin : 0;
     place("choose").elements.scalarization.value = asked ? asked.scalarization : "sum";
     choose("search");
   }
