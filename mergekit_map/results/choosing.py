@@ -94,7 +94,10 @@ def _with_wished(
         measured=dict.fromkeys(metrics, UNKNOWN),
         recipe=recipe_name(len(front.points)),
     )
-    return front.model_copy(update={"points": (*front.points, point)})
+    place = len(front.points)
+    moved = {task: known.with_room(place) for task, known in front.differences.items()}
+    points = (*front.points, point)
+    return front.model_copy(update={"points": points, "differences": moved})
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:

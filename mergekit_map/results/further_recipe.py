@@ -50,9 +50,9 @@ def recipe_comments(front: Front, index: int) -> list[str]:
     point = front.points[index]
     lines = [f"mergekit-map {__version__}, point {index} of {len(front.points)}."]
     for task, predicted in point.readings("predicted").items():
-        metric = front.tasks[task].metric
-        value = metric.with_unit(f"{predicted.value:.6g}", predicted.value)
-        text = f"{task}: predicted {value}"
+        text = (
+            f"{task}: predicted {predicted.value:.6g} {front.tasks[task].unit}".rstrip()
+        )
         measured = point.measured[task].value
         lines.append(text if measured is None else f"{text}, measured {measured:.6g}")
     return lines

@@ -14,6 +14,9 @@ from mergekit_map.results.limits import (
 )
 from mergekit_map.words import listed
 
+# What a margin counts moves a little with the point that joins a front.
+_SLACK = 0.99
+
 
 def reason(front: Front) -> str:
     """Say in a sentence how the chosen point was chosen."""
@@ -35,7 +38,10 @@ def unmet_limits(front: Front) -> str:
     """Say by how much the chosen point misses its limits, as predicted; or nothing."""
     if not front.select.limited:
         return ""
-    limits = find_limits(front.select, front.metrics, anchor_values(front))
+    select = front.select
+    if select.margin > 0:
+        select = select.model_copy(update={"margin": _SLACK * select.margin})
+    limits = find_limits(select, front.metrics, anchor_values(front))
     utilities = front.utilities([front.chosen], "predicted")
     lower = lower_limits(front.metrics, limits)
     if (utilities >= lower).all():
