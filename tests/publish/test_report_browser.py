@@ -389,7 +389,7 @@ def test_what_is_ticked_is_what_a_point_must_not_be_worse_than(
 ) -> None:
     run, page = reported("two"), open_report("two").page
     front = RunFolder(run).read_front()
-    boxes = page.locator("#rivals input")
+    boxes = page.locator("#rivals input[type=checkbox]")
     labels = [boxes.nth(i).input_value() for i in range(boxes.count())]
     assert labels == [anchor.label for anchor in front.anchors]
     weights = dict(zip(front.tasks, (10, 0.1), strict=True))

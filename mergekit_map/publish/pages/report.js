@@ -16,7 +16,7 @@
   function start() {
     panels.showFacts(content);
     place("wishes").append(...wishes.map((wish) => wish.row));
-    place("rivals").append(...rivals.map((rival) => rival.row));
+    place("rivals").lastElementChild.before(...rivals.map((rival) => rival.row));
     place("rivals").hidden = rivals.length === 0;
     const errors = content.anchors.flatMap((anchor) => anchor.errors.flat());
     place("margin").disabled = errors.some((error) => error === null);
