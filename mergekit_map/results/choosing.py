@@ -12,7 +12,12 @@ from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import Metric
 from mergekit_map.results.anchor_values import Anchors, anchor_values
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
-from mergekit_map.results.limits import find_limits, lower_limits, out_of_reach
+from mergekit_map.results.limits import (
+    find_limits,
+    how_to_relax,
+    lower_limits,
+    out_of_reach,
+)
 from mergekit_map.results.promises import with_gains
 from mergekit_map.results.reason_words import reason, unmet_limits
 from mergekit_map.results.verdict_words import verdicts_in_words
@@ -57,8 +62,8 @@ def choose_point(
             if missed := unmet_limits(chosen):
                 raise DesignError(
                     "no merge in the searched box is predicted to keep its limits; the "
-                    f"nearest ({chosen.chosen.weights}) misses {missed}; relax a "
-                    "limit, nothing is measured again"
+                    f"nearest ({chosen.chosen.weights}) misses {missed}; "
+                    f"{how_to_relax(select)}, nothing is measured again"
                 )
             return chosen
     predicted = front.utilities(front.points, "predicted")
@@ -140,7 +145,9 @@ def choose(
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
         if strict:
-            raise DesignError(out_of_reach(tasks, utilities, limits, lower))
+            raise DesignError(
+                out_of_reach(tasks, utilities, limits, lower, how_to_relax(select))
+            )
         return nearest_to_limits(utilities, lower)
     if select.knee:
         return select_knee(utilities, allowed)

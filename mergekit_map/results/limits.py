@@ -88,6 +88,7 @@ def out_of_reach(
     utilities: FloatArray,
     limits: Mapping[str, Limit],
     lower: FloatArray,
+    way_out: str,
 ) -> str:
     """Say that no point of a front keeps the limits, and how near they come."""
     point = nearest_to_limits(utilities, lower)
@@ -104,8 +105,15 @@ def out_of_reach(
             )
     return (
         f"no point of the front has {' and '.join(wanted)}; at point {point}, the "
-        f"nearest, {' and '.join(missed)}; relax a limit, nothing is measured again"
+        f"nearest, {' and '.join(missed)}; {way_out}, nothing is measured again"
     )
+
+
+def how_to_relax(select: SelectSpec) -> str:
+    """Say what to do about limits that nothing keeps."""
+    if select.rivals and select.margin >= 0:
+        return "relax a limit, or allow for noise with a margin of -1"
+    return "relax a limit"
 
 
 def shortfalls(

@@ -7,6 +7,7 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.gain_words import margins_in_words
 from mergekit_map.results.limits import (
     find_limits,
+    how_to_relax,
     limit_in_words,
     lower_limits,
     required_limits,
@@ -26,7 +27,7 @@ def reason(front: Front) -> str:
     if unmet := unmet_limits(front):
         return (
             f"{start}, the nearest to its limits that was found: it does not keep "
-            f"{unmet}; relax a limit, or allow more evaluations."
+            f"{unmet}; {how_to_relax(select)}, or allow more evaluations."
         )
     how = "the knee of the front" if select.knee else _preferred(front)
     kept = "" if select.require is None else f" with {_kept_limits(front)}"

@@ -224,6 +224,10 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         ("--margin 1", "a margin is over something; add 'not_worse_than'"),
         ("--not-worse-than base --margin nan", "a margin is a finite number, got nan"),
         ("--not-worse-than baseline --margin 1", "the standard error on math is not"),
+        (
+            "--not-worse-than coder",
+            "relax a limit, or allow for noise with a margin of",
+        ),
         ("--not-worse-than base --margin 50", "what base has, +50 standard errors"),
         ("--index 0 --not-worse-than base", "give 'not_worse_than' or 'index', not bo"),
         ("--index 0 --scalarization sum", "give 'scalarization' or 'index', not both"),
