@@ -45,7 +45,7 @@ def choose_point(
     points, that one becomes its last point.
 
     Raises:
-        ConfigError: there is no such task, or a limit is a share that there is not.
+        ConfigError: there is no such task, or a limit cannot be told.
         DesignError: there is no such point, or no merge within the limits.
     """
     for key, names in (("prefer", select.prefer), ("require", select.require)):
@@ -130,7 +130,7 @@ def choose(
     Of rows that all miss a limit the nearest is chosen, unless this is ``strict``.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
         DesignError: there is no such row, or none within the limits.
     """
     if select.index is not None:
@@ -170,7 +170,7 @@ def choose_merge(
     and which is chosen.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
         DesignError: there is no such row.
     """
     better = None
@@ -187,7 +187,7 @@ def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) ->
     """Say what is asked as numbers, in the order of the tasks.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
     """
     weights = np.ones(len(tasks)) if select.knee else _weights(select, tasks)
     shares = weights / weights.max()

@@ -142,7 +142,7 @@ def pair_choices(
     their own tasks, within limits.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
     """
     if len(groups) == 2:
         return [study.select]

@@ -50,7 +50,7 @@ def run_study(
     """Measure what the log does not have yet, fit, find the front, measure of it.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
         DesignError: too few merges can be, or could be, measured for a quadratic.
         EvaluationError: the first merge cannot be measured.
     """
