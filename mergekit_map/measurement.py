@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias
 BASE = "base"
 SOUP = "soup"
 NO_SINGLE_MODEL = frozenset({BASE, SOUP})
+_HUGE = 700.0  # nats; more overflow as a perplexity
+NATS = "nats/token"  # the unit of mean token losses
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,25 @@ class Metric:
         """Say which values are better: higher or lower."""
         return "higher" if self.higher_is_better else "lower"
 
+    def with_unit(self, text: str, value: float | None) -> str:
+        """Add the unit to the text of a value: ``4.3 nats/token (perplexity 73.7)``."""
+        said, other = f"{text} {self.unit}".rstrip(), self.in_other_words(value)
+        return f"{said} ({other})" if other else said
+
+    def in_other_words(self, value: float | None) -> str:
+        """Say a mean token loss as a perplexity; nothing of other metrics."""
+        if self.unit != NATS or value is None:
+            return ""
+        return f"perplexity {perplexity(value)}"
+
     def utility(self, value: float) -> float:
         """Turn a value so that larger is better."""
         return self.sign * value
+
+
+def perplexity(nats: float) -> str:
+    """Write the exponential of a mean token loss, as a perplexity."""
+    return f"{math.exp(min(nats, _HUGE)):.3g}"
 
 
 class Measure(Protocol):

@@ -682,7 +682,7 @@ def test_a_limit_out_of_reach_keeps_what_was_measured(good: dict[str, Any]) -> N
 
     assert result.exit_code == 0, result.output
     message = " ".join(result.output.split())
-    assert "it does not keep text at most 0.01 nats/token (predicted 5.58" in message
+    assert "it does not keep text at most 0.01 nats/token, perplexity 1.01 (" in message
     lines = Path("run/evaluations.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert json.loads(Path("run/front.json").read_text())["reason"] in message

@@ -141,6 +141,19 @@ def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
     return read
 
 
+def _names(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> list[str] | None:
+    """Read names with commas between them."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        message = f"write it as base or base,soup; got {text!r}"
+        raise click.BadParameter(message, ctx, param)
+    return names
+
+
 _SELECTION_OPTIONS = {
     "prefer": click.option(
         "--prefer",
@@ -165,8 +178,22 @@ _SELECTION_OPTIONS = {
         metavar="TASK=LIMIT,...",
         callback=_pairs("math=0.65,code=95%"),
         help="Limits: a number is the least (the most, where lower is better) in the "
-        "task's units, 95% a share of the best single model. Goes with --prefer or "
-        "--knee; alone, the best of the other tasks.",
+        "task's units, 95% a share of the best single model's gain over the base. Goes "
+        "with --prefer or --knee; alone, the best of the other tasks.",
+    ),
+    "not_worse_than": click.option(
+        "--not-worse-than",
+        metavar="base|soup|NAME,...",
+        callback=_names,
+        help="Only what is predicted to be at least as good on every task as the base, "
+        "the soup or a model measured.",
+    ),
+    "margin": click.option(
+        "--margin",
+        type=float,
+        metavar="N",
+        help="With --not-worse-than: by so many standard errors at least; -1 lets it "
+        "be worse by one.",
     ),
     "index": click.option(
         "--index",

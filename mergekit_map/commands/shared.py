@@ -34,7 +34,7 @@ def search_and_show(
     with starting():
         from mergekit_map.commands.progress import TerminalReporter
         from mergekit_map.commands.terminal import show_front
-        from mergekit_map.results.choosing import unmet_limits
+        from mergekit_map.results.reason_words import unmet_limits
         from mergekit_map.steps.project import load_project
         from mergekit_map.steps.search import search_front
         from mergekit_map.study.import_csv import read_imported

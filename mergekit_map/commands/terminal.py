@@ -146,12 +146,10 @@ def show_point(front: Front, point: Merge) -> None:
     """Print what was confirmed, predicted and measured of the chosen point."""
     _show_confirmed(front, Console())
     for task, about in front.tasks.items():
-        unit = f" {about.unit}" if about.unit else ""
-        predicted = _reading(point.readings("predicted")[task])
-        measured = _reading(point.measured[task])
-        Console().print(
-            Text(f"  {task}: predicted {predicted}, measured {measured}{unit}")
-        )
+        predicted, measured = point.readings("predicted")[task], point.measured[task]
+        best = measured if measured.value is not None else predicted
+        said = about.metric.with_unit(f"measured {_reading(measured)}", best.value)
+        Console().print(Text(f"  {task}: predicted {_reading(predicted)}, {said}"))
 
 
 def _in_two_lines(reading: Reading) -> str:

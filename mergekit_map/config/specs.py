@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -134,7 +135,7 @@ class SearchSpec(Strict):
 
 
 def share_of(limit: float | str) -> float | None:
-    """Read ``95%``, a share of the best single model, as 0.95; None for a number."""
+    """Read ``95%``, a share of a gain, as 0.95; None for a number."""
     return float(limit.rstrip("%")) / 100 if isinstance(limit, str) else None
 
 
@@ -148,7 +149,7 @@ def _number_or_share(limit: Any) -> Any:
         return limit
     raise ValueError(
         "a limit is a finite number in the task's own units, or a share above 0% of "
-        f"the best single model, such as 95%; got {limit!r}"
+        f"the best single model's gain over the base, such as 95%; got {limit!r}"
     )
 
 
@@ -167,7 +168,12 @@ class SelectSpec(Strict):
     knee: Annotated[bool, Field(strict=True)] = False
     """The point from which any other loses more than it gains."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
-    """Limits per task: a number, or a share of the best single model such as `95%`."""
+    """Limits per task: a number, or a share of the best single model's gain over the
+    base, such as `95%`."""
+    not_worse_than: str | Annotated[list[str], Field(min_length=1)] | None = None
+    """On no task worse than `base`, `soup`, a model by its name, or a list of these."""
+    margin: Float = 0.0
+    """By how many standard errors at least; less than 0 lets it be worse by as many."""
     index: Annotated[Int, Field(ge=0)] | None = None
     """The point of this number."""
 
@@ -176,12 +182,23 @@ class SelectSpec(Strict):
         off = {name for name, value in self if value is None or value is False}
         given = self.model_fields_set - off
         for way, others in {
-            "index": ("prefer", "scalarization", "knee", "require"),
+            "index": (
+                "prefer",
+                "scalarization",
+                "knee",
+                "require",
+                "not_worse_than",
+                "margin",
+            ),
             "knee": ("prefer", "scalarization"),
         }.items():
             for other in others:
                 if {way, other} <= given:
                     raise ValueError(f"give {other!r} or {way!r}, not both")
+        if self.margin and self.not_worse_than is None:
+            raise ValueError("a margin is over something; add 'not_worse_than'")
+        if not math.isfinite(self.margin):
+            raise ValueError(f"a margin is a finite number, got {self.margin}")
         weights = list((self.prefer or {"": 1.0}).values())
         if any(not w >= 0 or math.isinf(w) for w in weights) or not any(weights):
             raise ValueError(
@@ -189,6 +206,23 @@ class SelectSpec(Strict):
                 f"{self.prefer}"
             )
         return self
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """List what a choice must not be worse than."""
+        asked = self.not_worse_than or ()
+        return (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
+
+    @property
+    def limited(self) -> bool:
+        """Whether there are limits that a choice must keep."""
+        return self.require is not None or self.not_worse_than is not None
+
+    def preference(self, tasks: Iterable[str]) -> Mapping[str, float]:
+        """Weigh the tasks; by default alike those without a limit, or else all."""
+        names = list(tasks)
+        free = [task for task in names if task not in (self.require or {})]
+        return self.prefer or dict.fromkeys(free or names, 1.0)
 
 
 class BackendSpec(Strict):

@@ -100,11 +100,14 @@ class LmEvalTask(Strict):
     lm_eval: str
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
     metric: str
-    """Which metric of the task, such as `acc` or `exact_match`."""
+    """Which metric of the task, such as `acc` or `exact_match`; or `answer_tokens`, how
+    many tokens an answer of a task that generates has, fewer being better."""
     filter: str | None = None
     """Which filter of the task, where it has several."""
     limit: Int | Float | None = None
     """Documents to use: a whole number, or a share between 0 and 1; all by default."""
+    direction: Literal["maximize", "minimize"] | None = None
+    """Whether higher or lower is better; by default as lm-eval says."""
     num_fewshot: Annotated[Int, Field(ge=0)] | None = None
     """Examples in the prompt; by default what the task says."""
     apply_chat_template: bool = False

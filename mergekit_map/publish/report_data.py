@@ -20,12 +20,13 @@ from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.report_history import history_content
 from mergekit_map.publish.report_points import points_content
 from mergekit_map.publish.surfaces import Surfaces
-from mergekit_map.results.choosing import preference
+from mergekit_map.results.anchor_values import anchor_values
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.promise_words import confirmed_in_words
 from mergekit_map.results.verdict_words import foretellings_in_words
+from mergekit_map.search.arrays import finite
 from mergekit_map.version import __version__
 
 
@@ -56,7 +57,7 @@ def report_content(
             }
             for index, point in enumerate(front.points)
         ],
-        "anchors": [_anchor(front, anchor) for anchor in front.anchors],
+        "anchors": _anchors(front),
         "selected": front.selected,
         "reason": front.reason,
         "confirmed": confirmed_in_words(front),
@@ -102,10 +103,21 @@ def _task(name: str, task: Task) -> dict[str, object]:
     }
 
 
-def _anchor(front: Front, anchor: Merge) -> dict[str, object]:
-    label = anchor.label
-    kind = label if label in NO_SINGLE_MODEL else "model"
-    return {"label": label, "kind": kind, **_readings(front, anchor)}
+def _anchors(front: Front) -> list[dict[str, object]]:
+    """Give the anchors, with the errors that margins count."""
+    errors = anchor_values(front).errors
+    return [
+        {
+            "label": anchor.label,
+            "kind": anchor.label if anchor.label in NO_SINGLE_MODEL else "model",
+            "errors": [
+                [finite(end) for end in errors[anchor.label or ""].get(task, ())]
+                for task in front.tasks
+            ],
+            **_readings(front, anchor),
+        }
+        for anchor in front.anchors
+    ]
 
 
 def _readings(front: Front, merge: Merge) -> dict[str, object]:
@@ -136,11 +148,13 @@ def _start(front: Front) -> dict[str, object] | None:
     select = front.select
     if select.index is not None:
         return None
-    prefer = preference(SelectSpec() if select.knee else select, front.tasks)
+    prefer = (SelectSpec() if select.knee else select).preference(front.tasks)
     limits = select.require or {}
     return {
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
         "limits": [str(limits.get(task, "")) for task in front.tasks],
+        "not_worse_than": select.rivals,
+        "margin": select.margin,
         "scalarization": select.scalarization,
     }
 

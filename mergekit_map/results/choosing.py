@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mergekit_map.config.specs import SelectSpec, share_of
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.measurement import Metric
+from mergekit_map.results.anchor_values import Anchors, anchor_values
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
 from mergekit_map.results.limits import (
     find_limits,
-    limit_in_words,
+    how_to_relax,
     lower_limits,
     out_of_reach,
-    shortfalls,
 )
-from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.promises import with_gains
+from mergekit_map.results.reason_words import reason, unmet_limits
 from mergekit_map.results.verdict_words import verdicts_in_words
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import (
@@ -29,13 +29,9 @@ from mergekit_map.search.selection import (
     select_knee,
 )
 from mergekit_map.search.wishes import Predict, Wish, best_merge
-from mergekit_map.words import listed
 
 if TYPE_CHECKING:
     from mergekit_map.results.surrogates import Surrogates
-
-# Label of an anchor to task to what was measured there, in the task's own units.
-AnchorValues = Mapping[str, Mapping[str, float]]
 
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
 
@@ -49,7 +45,7 @@ def choose_point(
     points, that one becomes its last point.
 
     Raises:
-        ConfigError: there is no such task, or a limit is a share that there is not.
+        ConfigError: there is no such task, or a limit cannot be told.
         DesignError: there is no such point, or no merge within the limits.
     """
     for key, names in (("prefer", select.prefer), ("require", select.require)):
@@ -58,7 +54,7 @@ def choose_point(
                 raise ConfigError(
                     f"{key}: there is no task {name!r}; {nearest(name, front.tasks)}"
                 )
-    anchors = _anchor_values(front)
+    anchors = anchor_values(front)
     if surrogates is not None and select.index is None:
         longer = _with_wished(front, select, surrogates, anchors)
         if longer is not None:
@@ -66,8 +62,8 @@ def choose_point(
             if missed := unmet_limits(chosen):
                 raise DesignError(
                     "no merge in the searched box is predicted to keep its limits; the "
-                    f"nearest ({chosen.chosen.weights}) misses {missed}; relax a "
-                    "limit, nothing is measured again"
+                    f"nearest ({chosen.chosen.weights}) misses {missed}; "
+                    f"{how_to_relax(select)}, nothing is measured again"
                 )
             return chosen
     predicted = front.utilities(front.points, "predicted")
@@ -76,7 +72,7 @@ def choose_point(
 
 
 def _with_wished(
-    front: Front, select: SelectSpec, surrogates: Surrogates, anchors: AnchorValues
+    front: Front, select: SelectSpec, surrogates: Surrogates, anchors: Anchors
 ) -> Front | None:
     """Add what is better than all points, if there is such a merge."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
@@ -103,13 +99,16 @@ def _with_wished(
         measured=dict.fromkeys(metrics, UNKNOWN),
         recipe=recipe_name(len(front.points)),
     )
-    return front.model_copy(update={"points": (*front.points, point)})
+    place = len(front.points)
+    moved = {task: known.with_room(place) for task, known in front.differences.items()}
+    points = (*front.points, point)
+    return front.model_copy(update={"points": points, "differences": moved})
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
     """Make a point the chosen one, with the reason, and judge the front anew."""
     chosen = front.model_copy(update={"selected": index, "select": select})
-    return judged(chosen.model_copy(update={"reason": _reason(chosen)}))
+    return judged(chosen.model_copy(update={"reason": reason(chosen)}))
 
 
 def judged(front: Front) -> Front:
@@ -122,7 +121,7 @@ def choose(
     select: SelectSpec,
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    anchors: AnchorValues,
+    anchors: Anchors,
     *,
     strict: bool = True,
 ) -> int:
@@ -131,7 +130,7 @@ def choose(
     Of rows that all miss a limit the nearest is chosen, unless this is ``strict``.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
         DesignError: there is no such row, or none within the limits.
     """
     if select.index is not None:
@@ -146,7 +145,9 @@ def choose(
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
         if strict:
-            raise DesignError(out_of_reach(tasks, utilities, limits, lower))
+            raise DesignError(
+                out_of_reach(tasks, utilities, limits, lower, how_to_relax(select))
+            )
         return nearest_to_limits(utilities, lower)
     if select.knee:
         return select_knee(utilities, allowed)
@@ -160,7 +161,7 @@ def choose_merge(
     predict_utilities: Predict,
     bounds: FloatArray,
     X: FloatArray,
-    anchors: AnchorValues,
+    anchors: Anchors,
 ) -> tuple[FloatArray, int]:
     """Choose a merge as asked: a front point of X (k, d), or one between them.
 
@@ -169,7 +170,7 @@ def choose_merge(
     and which is chosen.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
         DesignError: there is no such row.
     """
     better = None
@@ -182,13 +183,11 @@ def choose_merge(
     return X, chosen
 
 
-def wished(
-    select: SelectSpec, tasks: Mapping[str, Metric], anchors: AnchorValues
-) -> Wish:
+def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:
     """Say what is asked as numbers, in the order of the tasks.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
     """
     weights = np.ones(len(tasks)) if select.knee else _weights(select, tasks)
     shares = weights / weights.max()
@@ -200,90 +199,5 @@ def wished(
 
 
 def _weights(select: SelectSpec, tasks: Iterable[str]) -> FloatArray:
-    prefer = preference(select, tasks)
+    prefer = select.preference(tasks)
     return np.array([prefer.get(task, 0.0) for task in tasks])
-
-
-def unmet_limits(front: Front) -> str:
-    """Say by how much the chosen point misses its limits, as predicted; or nothing."""
-    if not front.select.require:
-        return ""
-    limits = find_limits(front.select, front.metrics, _anchor_values(front))
-    utilities = front.utilities([front.chosen], "predicted")
-    lower = lower_limits(front.metrics, limits)
-    if (utilities >= lower).all():
-        return ""
-    return listed(shortfalls(front.metrics, utilities[0], limits, lower))
-
-
-def preference(select: SelectSpec, tasks: Iterable[str]) -> Mapping[str, float]:
-    """Weigh the tasks as asked; by default alike those without a limit, or else all."""
-    names = list(tasks)
-    free = [task for task in names if task not in (select.require or {})]
-    return select.prefer or dict.fromkeys(free or names, 1.0)
-
-
-def measured_anchors(
-    anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
-) -> AnchorValues:
-    """Read what was measured at the anchors (label to coefficients)."""
-    seen = by_merge(e for e in evaluations if not e.failed)
-    return {
-        label: {task: e.value for task, e in seen.get(merge_key(c), {}).items()}
-        for label, c in anchors.items()
-    }
-
-
-def _anchor_values(front: Front) -> AnchorValues:
-    return {
-        anchor.label or "": {
-            task: reading.value
-            for task, reading in anchor.measured.items()
-            if reading.value is not None
-        }
-        for anchor in front.anchors
-    }
-
-
-def _reason(front: Front) -> str:
-    start, select = f"Point {front.selected} of {len(front.points)}", front.select
-    if select.index is not None:
-        return f"{start}, chosen by its index."
-    if unmet := unmet_limits(front):
-        return (
-            f"{start}, the nearest to its limits that was found: it does not keep "
-            f"{unmet}; relax a limit, or allow more evaluations."
-        )
-    how = "the knee of the front" if select.knee else _preferred(front)
-    if select.require is None:
-        return f"{start}, {how}."
-    return f"{start}, {how} with {_kept_limits(front)}"
-
-
-def _preferred(front: Front) -> str:
-    select = front.select
-    weights = preference(select, front.tasks)
-    how = " (achievement)" if select.scalarization == "achievement" else ""
-    if select.require and not select.prefer:
-        alike = " alike" if len(weights) > 1 else ""
-        return f"the best {listed(weights)}{alike}{how}"
-    listing = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
-    return f"chosen by the preference {listing}{how}"
-
-
-def _kept_limits(front: Front) -> str:
-    metrics, predicted = front.metrics, front.chosen.readings("predicted")
-    kept, unsure = [], []
-    limits = find_limits(front.select, metrics, _anchor_values(front))
-    for task, limit in limits.items():
-        share = share_of((front.select.require or {})[task])
-        of = "" if share is None else f", {100 * share:g}% of the best single model"
-        words, reading = limit_in_words(task, metrics[task], limit), predicted[task]
-        kept.append(f"{words}{of} (predicted {reading})")
-        if abs((reading.value or 0.0) - limit) < (reading.stderr or 0.0):
-            unsure.append(task)
-    text = f"{listed(kept)}."
-    if unsure:
-        verb = "keeps its limit" if len(unsure) == 1 else "keep their limits"
-        text += f" {listed(unsure)} {verb} by less than one standard error."
-    return text

@@ -48,6 +48,11 @@ class Differences(Frozen):
         short = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
         return cls(items=items, answers=answers, merges=tuple(merges), stderr=short)
 
+    def with_room(self, place: int) -> Differences:
+        """Count the merges as they are when another one is put in at this place."""
+        moved = (merge + (merge >= place) for merge in self.merges)
+        return self.model_copy(update={"merges": tuple(moved)})
+
     def array(self, k: int) -> FloatArray:
         """Give all of them, (k, k); NaN between merges that are not compared here."""
         found = np.full((k, k), np.nan)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mergekit_map.measurement import BASE, SOUP
-from mergekit_map.results.front import Front
-from mergekit_map.results.gained import Gains, Verdict, gains
+from mergekit_map.measurement import BASE, NATS, SOUP, perplexity
+from mergekit_map.results.front import Front, Reading
+from mergekit_map.results.gained import Gains, Verdict, ahead_of, gains, labelled
 from mergekit_map.words import listed
 
 _SOUP: dict[Verdict, str] = {
@@ -33,7 +33,48 @@ def gains_in_words(front: Front) -> list[str]:
     ]
     if against:
         sentences.append(f"It is {listed(against)}.")
+    return [*sentences, *_perplexities(front, found)]
+
+
+def _perplexities(front: Front, found: Gains) -> list[str]:
+    """Say losses as people compare them, with those of all rivals."""
+    sentences = []
+    for task, reading in found.readings.items():
+        if front.tasks[task].unit != NATS or reading.value is None:
+            continue
+        others = [
+            f"{perplexity(there.reading.value)} of {_named(rival.label, there.other)}"
+            for rival in found.rivals
+            if (there := rival.tasks.get(task)) and there.reading.value is not None
+        ]
+        besides = f", against {listed(others)}" if others else ""
+        sentences.append(
+            f"As a perplexity, {task} is {perplexity(reading.value)}{besides}."
+        )
     return sentences
+
+
+def _named(row: str, label: str) -> str:
+    return f"the {row}" if row == label else label
+
+
+def margins_in_words(front: Front, label: str) -> str:
+    """Say by how much the chosen merge is not worse than an anchor, task by task."""
+    rival = labelled(front, label)
+    if rival is None:
+        return f"not worse than {label}"
+    margins = (
+        f"on {task} by {_margin(ahead_of(front, rival, task))}" for task in front.tasks
+    )
+    return f"not worse than {label} ({listed(margins)})"
+
+
+def _margin(ahead: Reading) -> str:
+    if ahead.value is None:
+        return "an unknown margin"
+    if not ahead.stderr:
+        return f"{ahead.value:.2g}"
+    return f"{ahead.value / ahead.stderr:.1f} standard errors"
 
 
 def _worse_than_base(front: Front, found: Gains) -> list[str]:
@@ -45,6 +86,7 @@ def _worse_than_base(front: Front, found: Gains) -> list[str]:
         source, unit = found.sources[task], front.tasks[task].unit
         how = "" if source == "measured" else f", as {source}"
         values = f"{found.readings[task]} against {gained.reading} {unit}".rstrip()
+        by = f" ({-ahead:.1f} standard errors)" if (ahead := gained.errors) else ""
         noise = ", within noise" if gained.verdict == "noise" else ""
-        sentences.append(f"Worse than the base on {task}{how}: {values}{noise}.")
+        sentences.append(f"Worse than the base on {task}{how}: {values}{by}{noise}.")
     return sentences

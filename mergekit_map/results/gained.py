@@ -34,6 +34,11 @@ class Gained:
     stderr: float | None  # of the amount: item by item where both answered the same
     verdict: Verdict  # of all comparisons of the table together
 
+    @property
+    def errors(self) -> float | None:
+        """Count the amount in standard errors, where these are known."""
+        return self.amount / self.stderr if self.stderr else None
+
 
 @dataclass(frozen=True)
 class Rival:
@@ -115,6 +120,12 @@ def labelled(front: Front, label: str) -> Merge | None:
     return next((a for a in front.anchors if a.label == label), None)
 
 
+def ahead_of(front: Front, rival: Merge, task: str) -> Reading:
+    """Say how far the chosen merge is ahead of a rival on a task; larger is better."""
+    found = _difference(front, rival, task)
+    return UNKNOWN if found is None else Reading.of(found.amount, found.stderr)
+
+
 def apart(front: Front, rival: Merge, task: str) -> float:
     """Give the standard error of chosen less rival, item by item; NaN where unknown."""
     known = front.differences.get(task)
@@ -158,14 +169,17 @@ def _difference(front: Front, rival: Merge, task: str) -> _Difference | None:
             error, items = _hypot(reading.stderr, other.stderr), math.inf
     else:
         # What its items would say is unknown: no less than those of any other merge.
-        error = _hypot(reading.stderr, _largest(front, rival, task))
+        error = _hypot(reading.stderr, most_apart(front, rival, task))
         items = math.inf
     sign = front.tasks[task].metric.sign
     return _Difference(reading.value, other.value, sign, finite(error), items)
 
 
-def _largest(front: Front, rival: Merge, task: str) -> float:
-    """Give the largest standard error of a measured merge less a rival."""
+def most_apart(front: Front, rival: Merge, task: str) -> float:
+    """Give the largest standard error of a measured merge less a rival.
+
+    As if both erred apart where no items were compared; NaN where nothing is known.
+    """
     if (known := front.differences.get(task)) is not None:
         there = len(front.points) + front.anchors.index(rival)
         row = known.array(len(front.known))[there]

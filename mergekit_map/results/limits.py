@@ -2,62 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from mergekit_map.config.specs import SelectSpec, share_of
-from mergekit_map.errors import ConfigError
-from mergekit_map.measurement import NO_SINGLE_MODEL, Metric
+from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, Metric
+from mergekit_map.results.anchor_values import Anchors
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import nearest_to_limits
 
 
-def find_limits(
-    select: SelectSpec,
-    tasks: Mapping[str, Metric],
-    anchors: Mapping[str, Mapping[str, float]],
-) -> dict[str, float]:
-    """Turn what is required into limits in the tasks' own units.
+@dataclass(frozen=True)
+class Limit:
+    """The worst value of a task that is still allowed, in the task's own units."""
 
-    A share s of the best single model's measured score v is s * v where larger is
-    better, and v / s where smaller is.
+    value: float
+    source: str = ""  # where it is from, if it was not given as a number
+
+
+def find_limits(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
+) -> dict[str, Limit]:
+    """Turn what is required into limits; of several on a task, the strictest.
+
+    A share s is of the gain of the best single model over the base, as measured: the
+    limit is (1 - s) * base + s * best, whatever direction and sign values have.
 
     Raises:
-        ConfigError: a share is asked for of what is not above 0, or was not measured.
+        ConfigError: a share is asked for where no single model is better than the
+            base, or what a limit is told from was not measured.
     """
+    limits = required_limits(select, tasks, anchors)
+    for task, limit in _limits_of_rivals(select, tasks, anchors):
+        utility = tasks[task].utility
+        if task not in limits or utility(limits[task].value) < utility(limit.value):
+            limits[task] = limit
+    return limits
+
+
+def required_limits(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
+) -> dict[str, Limit]:
+    """Give the limits that single tasks have; errors as for ``find_limits``."""
     limits = {}
     for task, required in (select.require or {}).items():
         share = share_of(required)
         if share is None:
-            limits[task] = float(required)
-        elif tasks[task].higher_is_better:
-            limits[task] = share * _best_single_model(task, tasks[task], anchors)
+            limits[task] = Limit(float(required))
         else:
-            limits[task] = _best_single_model(task, tasks[task], anchors) / share
+            base, best = _gain(task, tasks[task], anchors)
+            source = (
+                f"{100 * share:g}% of the best single model's gain over the base, from "
+                f"{base:.4g} to {best:.4g}"
+            )
+            limits[task] = Limit((1 - share) * base + share * best, source)
     return limits
 
 
-def limit_in_words(task: str, metric: Metric, limit: float) -> str:
-    """Say a limit: ``math at least 0.65``, ``code at most 2.1 nats/token``."""
+def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
+    """Say a limit: ``math at least 0.65``, ``length at most 120 tokens``."""
     word = "least" if metric.higher_is_better else "most"
-    return f"{task} at {word} {limit:.4g} {metric.unit}".rstrip()
+    value = f"{limit.value:.4g} {metric.unit}".rstrip()
+    more = filter(None, (metric.in_other_words(limit.value), limit.source))
+    return f"{task} at {word} {', '.join([value, *more])}"
 
 
 def lower_limits(
-    tasks: Mapping[str, Metric], limits: Mapping[str, float]
+    tasks: Mapping[str, Metric], limits: Mapping[str, Limit]
 ) -> FloatArray:
     """Give the least utility of each task (m,), -inf where it has no limit."""
     return np.array(
-        [m.utility(limits[t]) if t in limits else -np.inf for t, m in tasks.items()]
+        [
+            m.utility(limits[t].value) if t in limits else -np.inf
+            for t, m in tasks.items()
+        ]
     )
 
 
 def out_of_reach(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    limits: Mapping[str, float],
+    limits: Mapping[str, Limit],
     lower: FloatArray,
+    way_out: str,
 ) -> str:
     """Say that no point of a front keeps the limits, and how near they come."""
     point = nearest_to_limits(utilities, lower)
@@ -74,14 +105,21 @@ def out_of_reach(
             )
     return (
         f"no point of the front has {' and '.join(wanted)}; at point {point}, the "
-        f"nearest, {' and '.join(missed)}; relax a limit, nothing is measured again"
+        f"nearest, {' and '.join(missed)}; {way_out}, nothing is measured again"
     )
+
+
+def how_to_relax(select: SelectSpec) -> str:
+    """Say what to do about limits that nothing keeps."""
+    if select.rivals and select.margin >= 0:
+        return "relax a limit, or allow for noise with a margin of -1"
+    return "relax a limit"
 
 
 def shortfalls(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
-    limits: Mapping[str, float],
+    limits: Mapping[str, Limit],
     lower: FloatArray,
 ) -> list[str]:
     """Say which limits a point with these utilities (m,) misses, and by how much."""
@@ -94,24 +132,57 @@ def shortfalls(
     ]
 
 
-def _best_single_model(
-    task: str, metric: Metric, anchors: Mapping[str, Mapping[str, float]]
-) -> float:
+def _limits_of_rivals(
+    select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
+) -> Iterator[tuple[str, Limit]]:
+    for rival in select.rivals:
+        if rival not in anchors.values:
+            raise ConfigError(
+                f"not_worse_than: there is no {rival!r} to compare with; "
+                + nearest(rival, anchors.values)
+            )
+        for task, metric in tasks.items():
+            if task not in anchors.values[rival]:
+                raise ConfigError(
+                    f"not_worse_than: {rival} was not measured on {task}; give limits "
+                    "as numbers"
+                )
+            value, source = anchors.values[rival][task], f"what {rival} has"
+            if margin := select.margin:
+                value += metric.sign * margin * _error(rival, task, anchors, margin)
+                source += f", {margin:+g} standard errors"
+            yield task, Limit(value, source)
+
+
+def _error(rival: str, task: str, anchors: Anchors, margin: float) -> float:
+    """Give the standard error that a margin counts."""
+    measured, predicted = anchors.errors[rival][task]
+    if math.isnan(measured):
+        raise ConfigError(
+            f"margin: the standard error on {task} is not known, so that nothing can "
+            "be counted in it; leave the margin out"
+        )
+    return predicted if margin > 0 else measured
+
+
+def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:
+    """Give the values of the base and of the best single model, which is better."""
+    start = f"require: a share of the best single model's gain on {task} was asked for"
+    instead = "give the limit as a number, or not-worse-than"
     values = [
         readings[task]
-        for label, readings in anchors.items()
+        for label, readings in anchors.values.items()
         if label not in NO_SINGLE_MODEL and task in readings
     ]
     if not values:
+        raise ConfigError(f"{start}, but none has been measured on it; {instead}")
+    if task not in anchors.values.get(BASE, {}):
+        raise ConfigError(f"{start}, but no base was measured on it; {instead}")
+    base, best = anchors.values[BASE][task], max(values, key=metric.utility)
+    if metric.utility(best) <= metric.utility(base):
         raise ConfigError(
-            f"require: a share of the best single model on {task} was asked for, but "
-            "none has been measured on it; give the limit as a number"
+            f"{start}, but no single model is better than the base there (base "
+            f"{base:.4g}, best single model {best:.4g}): there is no gain to keep a "
+            f"share of; {instead}"
         )
-    best = max(values, key=metric.utility)
-    if best <= 0:
-        raise ConfigError(
-            f"require: a share of the best single model on {task} was asked for, but "
-            f"its score is {best:.4g}, and only scores above 0 have shares; give the "
-            "limit as a number"
-        )
-    return best
+    return base, best

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -17,6 +17,7 @@ from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.results.answers import KeptAnswers, complete
 from mergekit_map.steps.project import Project
+from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.held_out import Divided
 from mergekit_map.tasks.preparing import prepare_tasks
 
@@ -150,9 +151,11 @@ class InMemory:
 
     merge: ResidentMerge
     measures: Mapping[str, Measure]
+    generations: Generations = field(default_factory=Generations)
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
+        self.generations.forget()
         self.merge.write(coefficients)
         return self.measures
 
@@ -160,7 +163,7 @@ class InMemory:
 @contextmanager
 def merges_in_memory(project: Project) -> Iterator[InMemory]:
     """Open the models, and make every task ready to measure their merges."""
-    spec, differentiate = project.spec, None
+    spec, differentiate, generations = project.spec, None, Generations()
     with resident_merge(project.space, project.options) as merge:
         if spec.search.gradients:
             differentiate = differentiation(
@@ -174,8 +177,9 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
             merge.tokenizer,
             batch_size=spec.batch_size,
             differentiate=differentiate,
+            generations=generations,
         )
-        yield InMemory(merge, _as_searched(project, measures))
+        yield InMemory(merge, _as_searched(project, measures), generations)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +214,7 @@ class OneCheckpoint:
             tokenizer,
             batch_size=spec.batch_size,
             backend=spec.backend,
+            generations=Generations(),
         )
         return _as_searched(self.project, measures)
 

@@ -18,7 +18,7 @@ from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.notebook_html import folded, front_html
 from mergekit_map.publish.plots import front_figure, save_front
-from mergekit_map.results.choosing import chosen_as
+from mergekit_map.results.choosing import judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
@@ -126,7 +126,7 @@ def _merge(
         evaluations = list(read_log(place.log))
         front = with_differences(front, project.tasks, records, evaluations)
         front = with_confirmation(project, front, place, evaluations)
-        front = chosen_as(front, selection.index, selection.front.select)
+        front = _chosen_by(front, selection)
         shown = front.with_point(selection.index, written)
         if difference := _difference(searched, written):
             reporter.notice(difference)
@@ -138,6 +138,13 @@ def _merge(
     save_front(front, RunFolder(run))
     command = recipes.command(RunFolder(run).chosen_recipe, "OUT")
     return Merged(out, written, command, shown)
+
+
+def _chosen_by(front: Front, selection: Selection) -> Front:
+    """Keep what was chosen, and why, whatever the front was told since."""
+    kept = ("selected", "select", "reason")
+    update = {key: getattr(selection.front, key) for key in kept}
+    return judged(front.model_copy(update=update))
 
 
 def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> None:

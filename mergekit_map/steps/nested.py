@@ -23,15 +23,12 @@ from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import by_stage_name, pair_merge
-from mergekit_map.results.choosing import (
-    AnchorValues,
-    chosen_as,
-    measured_anchors,
-    unmet_limits,
-)
+from mergekit_map.results.anchor_values import Anchors, measured_anchors
+from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
+from mergekit_map.results.reason_words import unmet_limits
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
@@ -149,12 +146,16 @@ def _search_pair(
 
 
 def _small_study(
-    study: Study, pair: Pair, select: SelectSpec, readings: AnchorValues, *, last: bool
+    study: Study, pair: Pair, select: SelectSpec, readings: Anchors, *, last: bool
 ) -> Study:
-    """Reduce a study to a pair; shares of single models become limits in numbers."""
-    if select.require is not None:
+    """Reduce a study to a pair; what was measured before gives limits in numbers."""
+    if select.limited:
         limits = find_limits(select, study.tasks, readings)
-        select = select.model_copy(update={"require": limits})
+        require = {task: limit.value for task, limit in limits.items()}
+        select = SelectSpec.model_validate(
+            select.model_dump(exclude_unset=True, exclude={"not_worse_than", "margin"})
+            | {"require": require}
+        )
     return pair_study(study, pair, select, last=last)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from mergekit_map.config.parsing import raise_problems
 from mergekit_map.errors import ConfigError
 from mergekit_map.files import StrPath, digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
@@ -27,6 +28,7 @@ from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, changes_in_words, load_project
 from mergekit_map.steps.reading import Run
 from mergekit_map.steps.telling import reporting
+from mergekit_map.study.checking import select_problems
 from mergekit_map.study.forecast import warn_of_budget
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
@@ -70,6 +72,7 @@ def _search(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
             "apart; leave out one of them"
         )
+    raise_problems(project.file, select_problems(project.outline()))
     if project.nests_checkpoints:
         return _search_nested(project, run, reporter, imported)
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):

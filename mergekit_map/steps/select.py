@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +68,8 @@ def select_point(
     scalarization: str | None = None,
     knee: bool = False,
     require: Mapping[str, float | str] | None = None,
+    not_worse_than: str | Sequence[str] | None = None,
+    margin: float | None = None,
     index: int | None = None,
 ) -> Selection:
     """Choose a point of a front and write ``recipe.yml``.
@@ -83,7 +85,12 @@ def select_point(
             distance to the best, on the task where it is largest.
         knee: Take the point that every other one loses more against than it gains.
         require: Limits that the predictions of the point must keep: a number in the
-            task's own units, or a share of the best single model such as ``"95%"``.
+            task's own units, or a share of the best single model's gain over the base,
+            such as ``"95%"``.
+        not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
+            on no task may the point be predicted to be worse than they measured.
+        margin: By how many standard errors at least it must be better than these;
+            less than 0 lets it be worse by as many.
         index: The number of the point.
 
     Where the surrogates predict a better merge than all points of the front, that one
@@ -99,6 +106,12 @@ def select_point(
         "scalarization": scalarization,
         "knee": knee or None,
         "require": require,
+        "not_worse_than": (
+            not_worse_than
+            if not_worse_than is None or isinstance(not_worse_than, str)
+            else list(not_worse_than)
+        ),
+        "margin": margin,
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Container, Mapping
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import MapBlock, SearchSpec
+from mergekit_map.config.specs import MapBlock, SearchSpec, share_of
 from mergekit_map.config.task_specs import LmEvalTask, TaskSpec
-from mergekit_map.errors import DesignError
-from mergekit_map.measurement import Metric
+from mergekit_map.errors import DesignError, nearest
+from mergekit_map.measurement import BASE, Metric
 from mergekit_map.study.bayesian import bayesian_problems
 from mergekit_map.study.grouping import Group, order_problems
 from mergekit_map.study.nested import pair_study
@@ -30,6 +30,25 @@ def search_problems(study: Study) -> list[Problem]:
     except DesignError as error:
         return [Problem(("map", "search", "evaluations"), str(error))]
     return []
+
+
+def select_problems(study: Study) -> list[Problem]:
+    """List what of a choice no measurement of this study can answer."""
+    select, known = study.select, study.anchors
+    key = ("map", "select", "not_worse_than")
+    problems = [
+        Problem(key, f"there is no {rival!r} to compare with; {nearest(rival, known)}")
+        for rival in select.rivals
+        if rival not in known
+    ]
+    for task, limit in (select.require or {}).items():
+        if share_of(limit) is not None and BASE not in known:
+            text = (
+                "a share is of a gain over the base, but this merge has no base model; "
+                "give the limit as a number, or not_worse_than"
+            )
+            problems.append(Problem(("map", "select", "require", task), text))
+    return problems
 
 
 def part_problems(

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from mergekit_map.results.choosing import measured_anchors, wished
+from mergekit_map.results.anchor_values import measured_anchors
+from mergekit_map.results.choosing import wished
 from mergekit_map.results.log import Evaluation, Key, by_merge
 from mergekit_map.search.arrays import FloatArray, ranges
 from mergekit_map.search.dense import non_dominated

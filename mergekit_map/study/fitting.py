@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.choosing import AnchorValues, choose_merge
+from mergekit_map.results.anchor_values import Anchors
+from mergekit_map.results.choosing import choose_merge
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.fit import fit_surrogate
@@ -80,7 +81,7 @@ def chosen_of(
     study: Study,
     surrogates: Mapping[str, Surrogate],
     front: FloatArray,
-    anchors: AnchorValues,
+    anchors: Anchors,
 ) -> tuple[FloatArray, int]:
     """Choose of a front (k, d) as the study says, with a further row if one is better.
 

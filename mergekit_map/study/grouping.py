@@ -18,10 +18,7 @@ from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
-from mergekit_map.results.choosing import (
-    AnchorValues,
-    measured_anchors,
-)
+from mergekit_map.results.anchor_values import Anchors, measured_anchors
 from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation, merge_key
@@ -71,7 +68,7 @@ def read_singles(study: Study, evaluations: Iterable[Evaluation]) -> FloatArray:
     Returns (N, m), larger is better, NaN where a measurement failed.
     """
     readings = measured_anchors(single_models(study), evaluations)
-    return np.array([_row(study, readings[name]) for name in study.bounds])
+    return np.array([_row(study, readings.values[name]) for name in study.bounds])
 
 
 def first_groups(study: Study, singles: FloatArray) -> list[Group]:
@@ -135,7 +132,7 @@ def task_shares(study: Study) -> dict[str, float]:
 def pair_choices(
     study: Study,
     singles: FloatArray,
-    readings: AnchorValues,
+    readings: Anchors,
     groups: Sequence[Group],
     pair: Pair,
 ) -> list[SelectSpec]:
@@ -145,7 +142,7 @@ def pair_choices(
     their own tasks, within limits.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
     """
     if len(groups) == 2:
         return [study.select]
@@ -153,7 +150,8 @@ def pair_choices(
     shares = {task: task_shares(study)[task] for task in tasks}
     prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
     choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
-    limits = find_limits(study.select, study.tasks, readings)
+    found = find_limits(study.select, study.tasks, readings)
+    limits = {task: limit.value for task, limit in found.items()}
     return [
         choice.model_copy(update={"require": kept or None})
         for kept in _limits_within(study, singles, limits, tasks, len(groups))

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import SOUP
-from mergekit_map.results.choosing import AnchorValues, measured_anchors, wished
+from mergekit_map.results.anchor_values import Anchors, measured_anchors
+from mergekit_map.results.choosing import wished
 from mergekit_map.results.log import (
     Evaluation,
     EvaluationLog,
@@ -187,7 +188,7 @@ class _Plane:
 def _search_pair(
     plane: _Plane,
     choices: Sequence[SelectSpec],
-    readings: AnchorValues,
+    readings: Anchors,
     measure_on: MeasureOn,
 ) -> tuple[StudyResult, SelectSpec]:
     study = plane.study

@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mergekit_map.errors import DesignError
-from mergekit_map.results.choosing import measured_anchors, wished
+from mergekit_map.results.anchor_values import measured_anchors
+from mergekit_map.results.choosing import wished
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
@@ -49,7 +50,7 @@ def run_study(
     """Measure what the log does not have yet, fit, find the front, measure of it.
 
     Raises:
-        ConfigError: a limit is a share of a score that has no shares.
+        ConfigError: a limit cannot be told from what was measured.
         DesignError: too few merges can be, or could be, measured for a quadratic.
         EvaluationError: the first merge cannot be measured.
     """

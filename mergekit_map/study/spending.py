@@ -62,7 +62,7 @@ def can_remeasure(study: Study, evaluations: Sequence[Evaluation]) -> bool:
 
 def more_choices(study: Study) -> int:
     """Keep measurements of the front for limits, which are met closely."""
-    return min(2, study.search.remeasure) if study.select.require is not None else 0
+    return min(2, study.search.remeasure) if study.select.limited else 0
 
 
 def _can_pay(study: Study, evaluations: Sequence[Evaluation], merges: int) -> bool:

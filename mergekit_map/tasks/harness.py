@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lm_eval.models.dummy import DummyLM
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.measurement import Metric
+from mergekit_map.tasks.answer_tokens import ANSWER_TOKENS, METRIC, check_generation
 from mergekit_map.tasks.averages import aggregation_of, are_averages
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.harness_files import find_tasks, setting_up
@@ -77,12 +78,18 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
             results: Mapping[str, Any] = lm_eval.evaluate(
                 lm=DummyLM(), task_dict=loaded, limit=2, bootstrap_iters=0
             )
-        reading = _choose_reading(results, subject, loaded, spec)
-        metric = _describe_metric(results, loaded, spec)
+        if spec.metric == ANSWER_TOKENS:
+            reading, metric = _answer_tokens(loaded, spec)
+        else:
+            reading = _choose_reading(results, subject, loaded, spec)
+            metric = _describe_metric(results, loaded, spec)
         with setting_up():
             build_requests(loaded, spec.limit)
     tasks = loaded["tasks"]
-    parts = [leaf for leaf in tasks if reading in results["results"][leaf]]
+    known = results["results"]
+    parts = [
+        leaf for leaf in tasks if spec.metric == ANSWER_TOKENS or reading in known[leaf]
+    ]
     return HarnessTask(
         name=name,
         metric=metric,
@@ -95,6 +102,19 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
         partial=are_averages([aggregation_of(tasks[p], spec.metric) for p in parts]),
     )
+
+
+def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Metric]:
+    check_generation(loaded)
+    if spec.filter is not None:
+        raise InvalidTask(
+            ("filter",),
+            f"{ANSWER_TOKENS!r} counts answers before any filter; remove the filter",
+        )
+    lower, upper = spec.range or (METRIC.lower, METRIC.upper)
+    higher = spec.direction == "maximize"
+    metric = replace(METRIC, higher_is_better=higher, lower=lower, upper=upper)
+    return f"{ANSWER_TOKENS},none", metric
 
 
 def _choose_subject(loaded: Mapping[str, Any], spec: LmEvalTask) -> str:
@@ -171,11 +191,13 @@ def _describe_metric(
         for name in loaded["tasks"]
         if any(key.startswith(f"{spec.metric},") for key in results["results"][name])
     }
+    if spec.direction is not None:
+        directions = {spec.lm_eval: spec.direction == "maximize"}
     if set(directions.values()) not in ({True}, {False}):
         raise InvalidTask(
             ("metric",),
             f"one direction of {spec.metric!r} is required, but higher_is_better is "
-            f"{directions}; state it in a task YAML of your own",
+            f"{directions}; state it with 'direction: maximize' or 'minimize'",
         )
     lower, upper = spec.range or _known_range(loaded, spec.metric)
     return Metric(set(directions.values()) == {True}, lower, upper)

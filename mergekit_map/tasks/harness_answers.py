@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mergekit_map.measurement import Answers
+from mergekit_map.tasks.answer_tokens import ANSWER_TOKENS
 from mergekit_map.tasks.averages import Average, aggregation_of, average
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.margins import choice_margins
@@ -74,13 +75,18 @@ def of_answers(answers: Answers) -> Average:
 
 def shares(task: HarnessTask, sizes: Sequence[int]) -> list[float]:
     """Weigh the parts of a group as its value does; a task by itself has one."""
-    group = task.loaded["groups"].get(task.subject)
-    if group is None:
+    if task.subject not in task.loaded["groups"]:
         return [1.0]
-    # The last entry of a metric is the one whose value lm-eval keeps.
-    entries = [c for c in group.aggregate_metric_list if c.metric == task.metric_name]
-    counts = sizes if entries[-1].weight_by_size else [1] * len(sizes)
+    counts = sizes if counts_by_size(task) else [1] * len(sizes)
     return [count / sum(counts) for count in counts]
+
+
+def counts_by_size(task: HarnessTask) -> bool:
+    """Tell whether all documents of a group count alike, and not all of its tasks."""
+    group = task.loaded["groups"][task.subject]
+    entries = [c for c in group.aggregate_metric_list if c.metric == task.metric_name]
+    # The last entry of a metric is the one whose value lm-eval keeps.
+    return task.metric_name == ANSWER_TOKENS or bool(entries[-1].weight_by_size)
 
 
 def _values(samples: Sequence[Mapping[str, Any]], metric: str) -> list[Any]:

@@ -15,11 +15,13 @@ from lm_eval.api import metrics
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement
+from mergekit_map.tasks.answer_tokens import ANSWER_TOKENS, with_lengths
 from mergekit_map.tasks.averages import aggregation_of
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_answers import (
     Asked,
     Samples,
+    counts_by_size,
     divide,
     of_answers,
     read_answers,
@@ -42,9 +44,9 @@ def measure_harness(
     asked = divide(task, documents)
     results = _evaluate(task, lm, None if documents is None else asked)
     readings = results["results"][task.subject]
-    samples = _samples_read(task, results)
+    samples = _samples_read(task, results, lm)
     measured = Measurement(
-        value=float(readings[task.reading]),
+        value=_value(task, readings, samples),
         stderr=None,
         n=sum(len(found) for found in samples.values()),
         details={
@@ -82,8 +84,19 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
     return results
 
 
-def _samples_read(task: HarnessTask, results: Mapping[str, Any]) -> Samples:
+def _value(task: HarnessTask, readings: Mapping[str, Any], samples: Samples) -> float:
+    """Read the value; that of lengths is the mean over all documents."""
+    if task.metric_name != ANSWER_TOKENS:
+        return float(readings[task.reading])
+    lengths = [s[ANSWER_TOKENS] for found in samples.values() for s in found]
+    return math.fsum(lengths) / len(lengths)
+
+
+def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
     metric, _, filter_name = task.reading.partition(",")
+    if metric == ANSWER_TOKENS:
+        found = results["samples"]
+        return {leaf: with_lengths(found[leaf], lm.tokenizer) for leaf in found}
     return {
         leaf: [s for s in found if s["filter"] == filter_name and metric in s]
         for leaf, found in results["samples"].items()
@@ -138,12 +151,9 @@ def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
                 return None
             sizes.append(len(found))
             known.append(error)
-    group = task.loaded["groups"].get(task.subject)
-    if group is None:
+    if task.subject not in task.loaded["groups"]:
         return known[0]
-    # The last entry of a metric is the one whose value lm-eval keeps.
-    chosen = [c for c in group.aggregate_metric_list if c.metric == metric][-1]
-    if chosen.weight_by_size:
+    if counts_by_size(task):
         return float(metrics.pooled_sample_stderr(known, sizes))
     return float(metrics.unweighted_mean_stderr(known))
 

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import (
+    NATS,
     Answers,
     Differentiate,
     Measure,
@@ -42,7 +43,7 @@ _METRIC = Metric(
     higher_is_better=False,
     lower=0.0,
     upper=None,
-    unit="nats/token",
+    unit=NATS,
     differentiable=True,
 )
 

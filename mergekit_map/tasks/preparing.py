@@ -17,6 +17,7 @@ from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measure, Measurement
 from mergekit_map.tasks.function import PythonFunction, prepare_function
+from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (
     make_harness_model,
@@ -41,13 +42,16 @@ def prepare_tasks(
     batch_size: int,
     backend: BackendSpec | None = None,
     differentiate: Differentiate | None = None,
+    generations: Generations | None = None,
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
-    With ``differentiate``, tasks whose metric is differentiable give a gradient too.
+    With ``generations``, tasks that have the model generate the same share it; they
+    must be forgotten when its weights change. With ``differentiate``, tasks whose
+    metric is differentiable give a gradient too.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
@@ -58,10 +62,15 @@ def prepare_tasks(
     @functools.cache  # shared by all lm-eval tasks
     def harness_model(max_length: int | None) -> Any:
         if backend is None:
-            return make_harness_model(model, tokenizer, batch_size, max_length)
-        if max_length is not None:  # which is the backend's own matter
+            lm: Any = make_harness_model(model, tokenizer, batch_size, max_length)
+        elif max_length is not None:  # which is the backend's own matter
             return harness_model(None)
-        return open_backend(Path(str(model.name_or_path)), backend, batch_size)
+        else:
+            lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
+        if generations is not None:
+            answer = generations.remembered(lm.generate_until, str(max_length))
+            lm.generate_until = answer
+        return lm
 
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():

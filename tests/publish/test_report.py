@@ -316,6 +316,8 @@ def test_the_sliders_start_where_the_point_was_chosen(
     assert two["start"] == {
         "weights": [2.0, 1.0],
         "limits": ["", ""],
+        "not_worse_than": [],
+        "margin": 0.0,
         "scalarization": "sum",
     }
     assert three["start"]["weights"] == [0.0, 1.0, 1.0]
@@ -327,8 +329,14 @@ def test_the_sliders_start_where_the_point_was_chosen(
     assert content_of(run)["start"] == {
         "weights": [1.0, 3.0],
         "limits": ["", ""],
+        "not_worse_than": [],
+        "margin": 0.0,
         "scalarization": "achievement",
     }
+
+    select_point(run, not_worse_than="base", margin=-1)
+    start = content_of(run)["start"]
+    assert (start["not_worse_than"], start["margin"]) == (["base"], -1)
 
     select_point(run, index=0)
     content = content_of(run)

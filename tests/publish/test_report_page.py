@@ -387,7 +387,7 @@ def test_losses_are_perplexities_too(open_report: Open) -> None:
     page = open_report("two").page
     task = '{unit: "nats/token"}'
     words = f"drawing.perplexity({task}, [1.5, 0.1])"
-    assert page.evaluate(words) == "perplexity 4.482"
+    assert page.evaluate(words) == "perplexity 4.48"
     assert page.evaluate("drawing.perplexity({unit: ''}, [1.5, 0.1])") == ""
 
 

@@ -10,7 +10,8 @@ import pytest
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.measurement import Metric
-from mergekit_map.results.choosing import choose, measured_anchors
+from mergekit_map.results.anchor_values import Anchors, measured_anchors
+from mergekit_map.results.choosing import choose
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
 
@@ -24,12 +25,13 @@ VALUES = np.array(
     [[0.70, 2.8, 0.3], [0.65, 2.4, 0.5], [0.60, 2.2, 0.6], [0.50, 2.1, 0.4]]
 )
 UTILITIES = VALUES * [1, -1, 1]
-ANCHORS = {
-    "base": {"math": 0.99, "code": 0.1, "text": 0.99},  # neither is a single model
+VALUES_OF = {
+    "base": {"math": 0.22, "code": 4.9, "text": 0.4},  # neither is a single model
     "mathematician": {"math": 0.72, "code": 3.0},
     "coder": {"math": 0.30, "code": 1.9},
     "soup": {"math": 0.99, "code": 0.1, "text": 0.99},
 }
+ANCHORS = Anchors(VALUES_OF)
 
 
 def chosen(**options: Any) -> int:
@@ -61,35 +63,132 @@ def test_a_limit_is_kept_by_the_point_that_lies_on_it() -> None:
     assert chosen(require={"math": 0.65, "code": 2.4}) == 1
 
 
-def test_a_share_is_of_the_best_single_model() -> None:
-    select = SelectSpec(require={"math": "75%", "code": "95%"})
-
-    limits = find_limits(select, TASKS, ANCHORS)
-
-    # Smaller is better for code, so a share allows more than the best model's 1.9.
-    assert limits == pytest.approx({"math": 0.75 * 0.72, "code": 1.9 / 0.95})
-    assert chosen(require={"math": "90%"}, prefer={"code": 1}) == 1
+def limits_of(anchors: Anchors = ANCHORS, **select: Any) -> dict[str, float]:
+    found = find_limits(SelectSpec(**select), TASKS, anchors)
+    return {task: limit.value for task, limit in found.items()}
 
 
-def test_the_whole_of_a_score_is_the_score() -> None:
-    select = SelectSpec(require={"math": "100%", "code": "100%"})
+def test_a_share_is_of_the_best_single_models_gain_over_the_base() -> None:
+    limits = limits_of(require={"math": "80%", "code": "90%"})
 
-    assert find_limits(select, TASKS, ANCHORS) == {"math": 0.72, "code": 1.9}
+    assert limits == pytest.approx(
+        {"math": 0.22 + 0.8 * (0.72 - 0.22), "code": 4.9 - 0.9 * (4.9 - 1.9)}
+    )
+    assert chosen(require={"math": "75%"}, prefer={"code": 1}) == 2
+    assert chosen(require={"math": "80%"}, prefer={"code": 1}) == 1
 
 
-@pytest.mark.parametrize("value", [0.0, -0.2])
-def test_a_share_of_a_score_that_is_not_positive_is_refused(value: float) -> None:
-    anchors = {"one": {"math": value}, "two": {"math": value - 1}}
+def test_the_whole_of_a_gain_is_the_best_score_to_the_last_bit() -> None:
+    anchors = Anchors(
+        {"base": {"math": 0.1, "code": 0.3}, "one": {"math": 0.7, "code": 0.1}}
+    )
 
-    with pytest.raises(ConfigError, match=r"score is -?0.*give the limit as a number"):
-        find_limits(SelectSpec(require={"math": "95%"}), TASKS, anchors)
+    assert limits_of(anchors, require={"math": "100%", "code": "100%"}) == {
+        "math": 0.7,
+        "code": 0.1,
+    }
+
+
+@pytest.mark.parametrize("share", ["20%", "50%", "95%", "120%"])
+def test_the_zero_of_the_units_does_not_matter(share: str) -> None:
+    moved = Anchors(
+        {
+            label: {task: value - 7 for task, value in readings.items()}
+            for label, readings in VALUES_OF.items()
+        }
+    )
+    require = {"math": share, "code": share}
+
+    before, after = limits_of(require=require), limits_of(moved, require=require)
+
+    assert after == pytest.approx({task: value - 7 for task, value in before.items()})
+
+
+def test_no_share_keeps_less_of_a_gain_than_it_says() -> None:
+    require = {"math": "95%", "code": "95%"}
+
+    for task, limit in limits_of(require=require).items():
+        base = VALUES_OF["base"][task]
+        best = {"math": 0.72, "code": 1.9}[task]
+        assert (limit - base) / (best - base) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(("task", "best"), [("math", 0.2), ("code", 5.0)])
+def test_a_share_of_no_gain_is_refused(task: str, best: float) -> None:
+    anchors = Anchors({**VALUES_OF, "mathematician": {task: best}, "coder": {}})
+
+    with pytest.raises(ConfigError, match=r"no single model is better .*or not-wo"):
+        limits_of(anchors, require={task: "95%"})
 
 
 def test_a_share_of_what_was_not_measured_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"single model on text .*none has been measu"
+        ConfigError, match=r"single model's gain on text .*none has been measu"
     ):
         chosen(require={"text": "95%"})
+
+
+def test_a_share_without_a_base_is_refused() -> None:
+    anchors = Anchors({label: VALUES_OF[label] for label in ("coder", "soup")})
+
+    with pytest.raises(ConfigError, match="no base was measured on it; give the limit"):
+        limits_of(anchors, require={"math": "95%"})
+
+
+def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
+    assert limits_of(not_worse_than="base") == VALUES_OF["base"]
+    # The last point has 0.4 of text, as the base has: that is not worse.
+    assert chosen(not_worse_than="base", prefer={"code": 1}) == 3
+    assert chosen(not_worse_than=["base"], prefer={"math": 1}) == 1
+
+
+def test_of_several_limits_the_strictest_counts() -> None:
+    others = {"one": {"math": 0.6, "code": 2.9, "text": 0.1}}
+
+    limits = limits_of(
+        Anchors({**VALUES_OF, **others}),
+        not_worse_than=["base", "one"],
+        require={"math": 0.3, "code": 2.5},
+    )
+
+    assert limits == {"math": 0.6, "code": 2.5, "text": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("margin", "limits"),
+    [
+        (2.0, {"math": 0.22 + 2 * 0.05, "code": 4.9 - 2 * 0.5, "text": 0.4 + 2 * 0.05}),
+        (-1.0, {"math": 0.22 - 0.01, "code": 4.9 + 0.1, "text": 0.4 - 0.01}),
+    ],
+)
+def test_a_margin_counts_the_errors_that_allow_the_least(
+    margin: float, limits: dict[str, float]
+) -> None:
+    errors = {"math": (0.01, 0.05), "code": (0.1, 0.5), "text": (0.01, 0.05)}
+    anchors = Anchors(VALUES_OF, {"base": errors})
+
+    found = limits_of(anchors, not_worse_than="base", margin=margin)
+
+    assert found == pytest.approx(limits)
+
+
+def test_a_margin_in_errors_that_nobody_knows_is_refused() -> None:
+    unknown = dict.fromkeys(TASKS, (np.nan, np.nan))
+
+    with pytest.raises(ConfigError, match="standard error on math is not known"):
+        limits_of(
+            Anchors(VALUES_OF, {"base": unknown}), not_worse_than="base", margin=1
+        )
+
+
+def test_a_rival_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"there is no 'bas' .*did you mean 'base'"):
+        chosen(not_worse_than="bas")
+
+
+def test_a_rival_that_was_not_measured_is_refused() -> None:
+    with pytest.raises(ConfigError, match="coder was not measured on text; give"):
+        chosen(not_worse_than="coder")
 
 
 def test_limits_out_of_reach_say_by_how_much() -> None:
@@ -104,8 +203,9 @@ def test_limits_out_of_reach_say_by_how_much() -> None:
 def test_limits_that_cannot_be_kept_together_say_what_can() -> None:
     with pytest.raises(
         DesignError,
-        match=r"math at least 0\.65 and code at most 2\.2 nats/token; at point 2, the "
-        r"nearest, math is 0\.6, 0\.05 short \(the best math of the front is 0\.7\)",
+        match=r"math at least 0\.65 and code at most 2\.2 nats/token, perplexity 9\.03"
+        r"; at point 2, the nearest, math is 0\.6, 0\.05 short \(the best math of the "
+        r"front is 0\.7\)",
     ):
         chosen(require={"math": 0.65, "code": 2.2})
 
@@ -146,4 +246,4 @@ def test_reads_what_was_measured_at_the_anchors() -> None:
         ],
     )
 
-    assert readings == {"base": {"math": 0.1}, "a": {"math": 0.5}}
+    assert readings.values == {"base": {"math": 0.1}, "a": {"math": 0.5}}

@@ -108,22 +108,27 @@ def test_a_front_without_anchors_has_no_rows() -> None:
 
     assert found.rivals == ()
     assert found.kept == {"math": None, "code": None}
-    assert gains_in_words(make_front([(CHOSEN, CHOSEN)])) == []
+    assert gains_in_words(make_front([(CHOSEN, CHOSEN)])) == [
+        "As a perplexity, code is 7.39."
+    ]
 
 
-def test_the_gain_is_said_in_two_sentences() -> None:
+def test_the_gain_is_said_in_a_few_sentences() -> None:
     assert gains_in_words(front()) == [
         "The chosen merge keeps 80 % of the best parent's gain over the base on math "
         "and 83 % of it on code.",
         "It is better than the soup on code and as good as the soup, within noise, on "
         "math.",
+        "As a perplexity, code is 7.39, against 12.2 of the base, 9.03 of the soup and "
+        "6.69 of other.",
     ]
 
 
 def test_the_first_thing_said_is_where_the_base_is_better() -> None:
     bad: Row = [(0.30, 0.04), (2.51, 0.05)]
     assert gains_in_words(front(bad))[:2] == [
-        "Worse than the base on math: 0.3 ± 0.04 against 0.5 ± 0.04.",
-        "Worse than the base on code: 2.51 ± 0.05 against 2.5 ± 0.05 nats/token, "
-        "within noise.",
+        "Worse than the base on math: 0.3 ± 0.04 against 0.5 ± 0.04 "
+        "(3.5 standard errors).",
+        "Worse than the base on code: 2.51 ± 0.05 against 2.5 ± 0.05 nats/token "
+        "(1.0 standard errors), within noise.",
     ]

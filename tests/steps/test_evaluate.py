@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lm_eval.models.huggingface import HFLM
 
 from mergekit_map.measurement import Measurement
 from mergekit_map.steps.evaluate import merges_in_memory
@@ -75,3 +77,48 @@ def test_a_gradient_is_of_the_merge_that_was_written_last(
 
     assert gradients[0] == gradients[2]
     assert gradients[0] != gradients[1]
+
+
+def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("a b", "c", "d e f"))
+    Path("ask.jsonl").write_text(rows)
+    task = {
+        "task": "ask",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(Path("ask.jsonl").absolute())}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{text}}",
+        "doc_to_target": "a",
+        "generation_kwargs": {"until": ["e"], "max_gen_toks": 8},
+        "metric_list": [
+            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
+        ],
+    }
+    Path("ask.yaml").write_text(yaml.safe_dump(task))
+    config["map"]["tasks"] = {
+        name: {"lm_eval": "ask.yaml", "metric": metric}
+        for name, metric in (("right", "exact_match"), ("length", "answer_tokens"))
+    }
+    coefficients = [{"a": x, "b": 1 - x} for x in (0.0, 1.0, 0.0)]
+    alone = [measured(config, c)["length"] for c in coefficients[:2]]
+    generated = []
+    real = HFLM.generate_until
+
+    def generate(*args: Any, **options: Any) -> list[str]:
+        generated.append(real(*args, **options))
+        return generated[-1]
+
+    monkeypatch.setattr(HFLM, "generate_until", generate)
+    with merges_in_memory(load_project(Path("config.yml"))) as merges:
+        found = []
+        for c in coefficients:
+            measures = merges.at(c)
+            measures["right"]()
+            found.append(measures["length"]())
+
+    assert len(generated) == 3
+    assert generated[0] == generated[2] != generated[1]
+    assert found == [*alone, alone[0]]

@@ -194,7 +194,10 @@ def test_a_share_of_a_single_model_can_be_required(
 ) -> None:
     monkeypatch.chdir(ties_run)
     config = copy.deepcopy(dare_ties)
-    config["map"]["select"] = {"require": {"like_cd": "95%"}}
+    config["map"]["select"] = {
+        "require": {"like_cd": "95%"},
+        "not_worse_than": "base",
+    }
     write(config, "share.yml")
 
     invoke("search", "share.yml", "out.run")
@@ -209,14 +212,20 @@ def test_a_share_of_a_single_model_can_be_required(
         for a in front["anchors"]
         if a["label"] in NAMES
     ]
-    limit = min(singles) / 0.95
+    (base,) = (
+        a["measured"]["like_cd"]["value"]
+        for a in front["anchors"]
+        if a["label"] == "base"
+    )
+    limit = (1 - 0.95) * base + 0.95 * min(singles)
     assert chosen["predicted"]["like_cd"]["value"] <= limit
     assert chosen["measured"]["like_cd"]["value"] <= limit
     # All that was measured is known now, so that a point between the others may be
     # better; but the share and the number that it stands for choose the same.
-    invoke("select", "out.run", "--require", "like_cd=95%")
+    level = ("--not-worse-than", "base")
+    invoke("select", "out.run", "--require", "like_cd=95%", *level)
     by_share = read("out.run/front.json")
-    invoke("select", "out.run", "--require", f"like_cd={limit}")
+    invoke("select", "out.run", "--require", f"like_cd={limit}", *level)
     by_number = read("out.run/front.json")
     assert (
         by_number["selected"]

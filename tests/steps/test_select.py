@@ -30,6 +30,7 @@ ANCHORS = {
     "base": [(0.10, 0.01), (9.0, 0.01)],
     "mathematician": [(0.72, 0.01), (3.0, 0.01)],
     "coder": [(0.30, 0.01), (2.0, 0.01)],
+    "baseline": [(0.46, None), (2.4, None)],  # errs nobody knows how much
 }
 
 
@@ -83,18 +84,34 @@ def select(run: Path, *options: str) -> click.testing.Result:
         (
             "--require code=2.5 --prefer math=1",
             "Point 1 of 4, chosen by the preference math=1 with code at most 2.5 "
-            "nats/token (predicted 2.4 ± 0.02).",
+            "nats/token, perplexity 12.2 (predicted 2.4 ± 0.02).",
         ),
         (
             "--require math=83%",
-            "Point 2 of 4, the best code with math at least 0.5976, 83% of the best "
-            "single model (predicted 0.61 ± 0.01).",
+            "Point 1 of 4, the best code with math at least 0.6146, 83% of the best "
+            "single model's gain over the base, from 0.1 to 0.72 (predicted 0.66 ± "
+            "0.01).",
         ),
         (
-            "--require math=0.6,code=90%",
+            "--require math=0.6,code=97%",
             "Point 2 of 4, the best math and code alike with math at least 0.6 "
-            "(predicted 0.61 ± 0.01) and code at most 2.222 nats/token, 90% of the "
-            "best single model (predicted 2.2 ± 0.02).",
+            "(predicted 0.61 ± 0.01) and code at most 2.21 nats/token, perplexity "
+            "9.12, 97% of the best single model's gain over the base, from 9 to 2 "
+            "(predicted 2.2 ± 0.02). code keeps its limit by less than one standard "
+            "error.",
+        ),
+        (  # standard errors of a prediction and of two measurements, put together
+            "--not-worse-than base",
+            "Point 2 of 4, chosen by the preference math=1, code=1, not worse than "
+            "base (on math by 29.4 standard errors and on code by 277.6 standard "
+            "errors).",
+        ),
+        (
+            "--not-worse-than base,baseline --require math=0.6",
+            "Point 2 of 4, the best code with math at least 0.6 (predicted 0.61 ± "
+            "0.01), not worse than base (on math by 29.4 standard errors and on code "
+            "by 277.6 standard errors), not worse than baseline (on math by 0.15 and "
+            "on code by 0.2).",
         ),
         (
             "--require math=0.655",
@@ -193,14 +210,26 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         ("--prefer math=nan", "preferences must be 0 or more, finite, and not all 0"),
         ("--prefer math=65%", "prefer.math input should be a valid number, got '65%'"),
         ("--require math=x%", "require.math a limit is a finite number in the task's"),
-        ("--require math=0%", "a share above 0% of the best single model, such as 95%"),
+        ("--require math=0%", "a share above 0% of the best single model's gain over"),
         ("--require math=inf", "a limit is a finite number"),
-        ("--require math=101%", "no point of the front has math at least 0.7272; at"),
+        ("--require math=101%", "no point of the front has math at least 0.7262, 101%"),
         ("--index 4", "the front has the points 0 to 3, not 4"),
         ("--index -1", "-1 is not in the range"),
         ("--index 0 --prefer math=1", "give 'prefer' or 'index', not both"),
         ("--index 0 --knee", "give 'knee' or 'index', not both"),
         ("--index 0 --require math=1", "give 'require' or 'index', not both"),
+        ("--not-worse-than bas", "there is no 'bas' to compare with; did you mean 'ba"),
+        ("--not-worse-than base,", "write it as base or base,soup; got 'base,'"),
+        ("--not-worse-than coder", "no point of the front has math at least 0.3, what"),
+        ("--margin 1", "a margin is over something; add 'not_worse_than'"),
+        ("--not-worse-than base --margin nan", "a margin is a finite number, got nan"),
+        ("--not-worse-than baseline --margin 1", "the standard error on math is not"),
+        (
+            "--not-worse-than coder",
+            "relax a limit, or allow for noise with a margin of",
+        ),
+        ("--not-worse-than base --margin 50", "what base has, +50 standard errors"),
+        ("--index 0 --not-worse-than base", "give 'not_worse_than' or 'index', not bo"),
         ("--index 0 --scalarization sum", "give 'scalarization' or 'index', not both"),
         ("--knee --prefer math=1", "give 'prefer' or 'knee', not both"),
         ("--knee --scalarization sum", "give 'scalarization' or 'knee', not both"),
@@ -219,7 +248,21 @@ def test_bad_choices_are_explained_and_change_nothing(
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
-def test_a_share_of_a_score_below_zero_is_refused(run: Path) -> None:
+def test_scores_below_zero_have_shares_too(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    for merge in (*front["anchors"], *front["points"]):
+        for kind in ("measured", "predicted"):
+            if merge[kind]["math"]["value"] is not None:
+                merge[kind]["math"]["value"] -= 5
+    write(run, front)
+
+    result = select(run, "--require", "math=83%")
+
+    # 0.6146 less 5, as in the test above.
+    assert "math at least -4.385, 83% of the best single model's" in result.stdout
+
+
+def test_a_share_of_no_gain_is_refused(run: Path) -> None:
     front = json.loads((run / "front.json").read_text())
     for anchor in front["anchors"]:
         anchor["measured"]["math"]["value"] *= -1
@@ -228,7 +271,21 @@ def test_a_share_of_a_score_below_zero_is_refused(run: Path) -> None:
     result = select(run, "--require", "math=95%")
 
     assert result.exit_code == 2
-    assert "its score is -0.3, and only scores above 0 have shares" in result.stderr
+    assert "(base -0.1, best single model -0.3): there is no gain" in result.stderr
+    assert "give the limit as a number, or not-worse-than" in result.stderr
+
+
+def test_what_was_chosen_by_the_old_meaning_of_a_share_is_read(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    front["select"] = {"require": {"math": "83%"}}
+    front["reason"] = "Point 3 of 4, the best code with 83% of the best single model."
+    for anchor in front["anchors"]:  # a share that cannot be had any more
+        anchor["measured"]["math"]["value"] = 0.1
+    write(run, front)
+
+    assert select(run).stdout.startswith(f"# {front['reason']}")
+    assert select(run, "--require", "math=83%").exit_code == 2
+    assert select(run, "--prefer", "math=1").exit_code == 0
 
 
 def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> None:
@@ -237,7 +294,7 @@ def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> 
 
     chosen = chosen_as(from_json(front), 1, SelectSpec(require={"math": "100%"}))
 
-    assert "math at least 0.3, 100% of the best single model" in chosen.reason
+    assert "math at least 0.46, 100% of the best single model" in chosen.reason
 
 
 def test_merge_takes_the_same_options() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from fakes import LOSS, Recorder, run
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement
-from mergekit_map.results.choosing import unmet_limits
 from mergekit_map.results.front import Front
+from mergekit_map.results.reason_words import unmet_limits
 from mergekit_map.results.records import read_record
 from mergekit_map.study.study import Study
 
@@ -84,3 +85,47 @@ def test_the_points_before_are_those_of_any_other_choice(tmp_path: Path) -> None
     # Their ranges are alike, so the best is the weighted centre.
     weights = list(wished.chosen.coefficients.values())
     assert weights == pytest.approx([3 / 6, 2 / 6, 1 / 6], abs=1e-2)
+
+
+def with_base(select: SelectSpec) -> Study:
+    study = make_study("abc", select)
+    base = {"base": dict.fromkeys("abc", 0.0)}
+    return replace(study, anchors={**base, **study.anchors})
+
+
+def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
+    # The base has a loss of 1 everywhere; a alone one of 2 on the tasks of the others.
+    free = with_base(SelectSpec(prefer={"a": 1}))
+    bound = with_base(SelectSpec(prefer={"a": 1}, not_worse_than="base"))
+
+    run(free, tmp_path / "free", Recorder(own_corner))
+    run(bound, tmp_path / "bound", Recorder(own_corner))
+
+    fronts = [
+        read_record(tmp_path / name / "front.json", Front, "front")
+        for name in ("free", "bound")
+    ]
+    assert fronts[0].chosen.measured["b"].value == pytest.approx(2, abs=0.02)
+    losses = {t: r.value or 0 for t, r in fronts[1].chosen.measured.items()}
+    assert losses["b"] <= 1 + 1e-6
+    assert losses["c"] <= 1 + 1e-6
+    # With b and c at w, a may be as large as (2 w - 2 w^2)^(1/2): at most at w = 1/2.
+    assert losses["a"] == pytest.approx(min_loss_of_a(), abs=0.002)
+    ahead = f"{1 - min_loss_of_a():.2g}"
+    assert f", not worse than base (on a by {ahead}, on b by " in fronts[1].reason
+    assert unmet_limits(fronts[1]) == ""
+
+
+def min_loss_of_a() -> float:
+    w = np.linspace(0, 0.5, 100_001)
+    a = np.sqrt(2 * w - 2 * w**2)
+    return float(((1 - a) ** 2 + 2 * w**2).min())
+
+
+def test_a_search_keeps_a_share_of_the_gain(tmp_path: Path) -> None:
+    run(with_base(SelectSpec(require={"a": "95%"})), tmp_path, Recorder(own_corner))
+
+    front = read_record(tmp_path / "front.json", Front, "front")
+    # From 1 of the base to 0 of a.
+    assert front.chosen.measured["a"].value == pytest.approx(0.05, abs=1e-3)
+    assert "a at most 0.05, 95% of the best single model's gain over" in front.reason

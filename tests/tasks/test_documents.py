@@ -51,6 +51,7 @@ KINDS: dict[str, TaskSpec] = {
     "generation": LmEvalTask(
         lm_eval="generation.yaml", metric="exact_match", filter="letter"
     ),
+    "length": LmEvalTask(lm_eval="generation.yaml", metric="answer_tokens"),
     "by_size": LmEvalTask(lm_eval="by_size.yaml", metric="acc_norm"),
     "by_part": LmEvalTask(lm_eval="by_part.yaml", metric="acc_norm"),
     "own": PythonTask(python="own_lengths:lengths", direction="maximize"),

@@ -12,14 +12,17 @@ const choosing = (() => {
   const SHARE = /^(?=.*[1-9])\d*\.?\d+%$/;
 
   // Choose a point. `content` is the report's, a request has `weights` and `limits`
-  // (number or null) by task and a `scalarization`. Gives the `index` of the point,
+  // (number or null) by task, `rivals` (labels of anchors) that it must be as good as,
+  // by a `margin` in standard errors, and a `scalarization`. Gives the `index` of the point,
   // which points are `allowed` and, where none is, what the nearest one, which `index`
   // is then, is `missing` by task.
   function choose(content, request) {
     const utilities = utilitiesOf(content);
+    const rivals = content.anchors.filter(({ label }) => request.rivals.includes(label));
     const lower = content.tasks.map((task, t) => {
-      const limit = request.limits[t];
-      return limit === null ? -Infinity : sign(task) * limit;
+      const limits = [request.limits[t], ...rivals.map((r) => bar(r, task, t, request))];
+      const known = limits.filter((limit) => limit !== null);
+      return Math.max(-Infinity, ...known.map((limit) => sign(task) * limit));
     });
     const allowed = utilities.map((row) => row.every((value, t) => value >= lower[t]));
     if (!allowed.includes(true)) {
@@ -43,8 +46,8 @@ const choosing = (() => {
   };
 
   // Read a limit as it is typed: a number in the task's own units, or a share such as
-  // 95% of the best single model. Gives a `limit`, null where there is none, or says
-  // what is `wrong`.
+  // 95% of the best single model's gain over the base. Gives a `limit`, null where there
+  // is none, or says what is `wrong`.
   function readLimit(text, content, t) {
     const typed = text.trim();
     if (typed === "") return { limit: null };
@@ -56,15 +59,30 @@ const choosing = (() => {
       return { limit: null, wrong: "write a number, or a share such as 95%" };
     }
     const single = bestSingleModel(content, t);
-    if (single === null) {
-      return { limit: null, wrong: "no single model was measured: write a number" };
+    const base = content.anchors.find(({ label }) => label === "base")?.measured[t];
+    if (single === null || !base) {
+      const what = single === null ? "no single model" : "no base";
+      return { limit: null, wrong: `${what} was measured: write a number` };
     }
-    if (single.value <= 0) {
-      return { limit: null, wrong: "only scores above 0 have shares: write a number" };
+    if (sign(content.tasks[t]) * (single.value - base[0]) <= 0) {
+      const wrong = "no single model gains on the base here: write a number";
+      return { limit: null, wrong };
     }
     const share = Number(typed.slice(0, -1)) / 100;
-    const limit = content.tasks[t].higher ? share * single.value : single.value / share;
-    return { limit };
+    return { limit: (1 - share) * base[0] + share * single.value };
+  }
+
+  // What a rival demands on a task. Margins below 0 count the
+  // error of a measurement, others that of a prediction.
+  function bar({ measured, errors }, task, t, { margin }) {
+    if (!measured[t]) return null;
+    const error = margin === 0 ? 0 : errors[t][margin > 0 ? 1 : 0];
+    return measured[t][0] + sign(task) * margin * error;
+  }
+
+  // The anchors that a choice may be asked not to be worse than: measured on all tasks.
+  function rivalsOf(content) {
+    return content.anchors.filter(({ measured }) => measured.every((pair) => pair));
   }
 
   // The single model that measured best on a task, or null.
@@ -149,5 +167,5 @@ const choosing = (() => {
     return values.reduce((total, value) => total + value, 0);
   }
 
-  return { choose, readLimit, bestSingleModel, sharesOf };
+  return { choose, readLimit, rivalsOf, bestSingleModel, sharesOf };
 })();

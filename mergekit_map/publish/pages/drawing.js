@@ -32,6 +32,13 @@ const drawing = (() => {
     return number(pair[0]) + plusMinus(pair[1]) + (words && ` (${words})`);
   }
 
+  // A mean token loss as a perplexity, with three digits as Python's :.3g; else nothing.
+  function perplexity(task, pair) {
+    const value = pair && pair[0];
+    if (task.unit !== "nats/token" || value === null) return "";
+    return `perplexity ${Number(Math.exp(Math.min(value, 700)).toPrecision(3))}`;
+  }
+
   function onSome(pair) {
     return pair[2] ? `${pair[2]} documents` : "";
   }
@@ -66,12 +73,6 @@ const drawing = (() => {
 
   function better(task) {
     return task.higher ? "higher is better" : "lower is better";
-  }
-
-  // What a loss in nats is to those who think in perplexities; nothing for others.
-  function perplexity(task, pair) {
-    if (task.unit !== "nats/token" || pair === null || pair[0] === null) return "";
-    return `perplexity ${number(Math.exp(pair[0]))}`;
   }
 
   function isNarrow() {

@@ -54,7 +54,8 @@ const panels = (() => {
         readingCell(known, "measured", "not yet", perplexity(task, known)),
         single === null
           ? element("td", { class: "number" }, "–")
-          : readingCell([single.value, single.stderr], "anchor", "–", single.label),
+          : readingCell([single.value, single.stderr], "anchor", "–",
+            [single.label, perplexity(task, [single.value])].filter(Boolean).join(", ")),
       );
     });
     return [head("task", "predicted", "measured", "best single model"),

@@ -12,11 +12,16 @@
   const state = { by: "search", index: content.selected, beside: null, x: 0, y: 1 };
   state.view = views.of(content)[0];
   const wishes = content.tasks.map(makeWish);
+  const rivals = choosing.rivalsOf(content).map(makeRival);
   const waiting = new Map(); // what is drawn later, to its timer
 
   function start() {
     panels.showFacts(content);
     place("wishes").append(...wishes.map((wish) => wish.row));
+    place("rivals").lastElementChild.before(...rivals.map((rival) => rival.row));
+    place("rivals").hidden = rivals.length === 0;
+    const errors = content.anchors.flatMap((anchor) => anchor.errors.flat());
+    place("margin").disabled = errors.some((error) => error === null);
     place("surrogates-hint").textContent = surrogateCharts.hint(content);
     place("views").append(...views.choosers(content, state, drawFront));
     place("front-hint").textContent = views.hint(content);
@@ -86,6 +91,11 @@
     return { row, slider, share, limit, wrong };
   }
 
+  function makeRival({ label }) {
+    const box = element("input", { type: "checkbox", name: "rival", value: label });
+    return { label, box, row: element("label", {}, box, ` ${label}`) };
+  }
+
   // What is asked for, as choosing.choose takes it.
   function request() {
     const limits = wishes.map(({ limit, wrong }, t) => {
@@ -96,6 +106,8 @@
     });
     return {
       limits,
+      margin: Number(place("margin").value) || 0,
+      rivals: rivals.filter(({ box }) => box.checked).map(({ label }) => label),
       weights: wishes.map(({ slider }) => Number(slider.value)),
       scalarization: place("choose").elements.scalarization.value,
     };
@@ -153,6 +165,10 @@
       slider.value = asked ? (NEUTRAL * asked.weights[t]) / largest : NEUTRAL;
       limit.value = asked ? asked.limits[t] : "";
     });
+    for (const { label, box } of rivals) {
+      box.checked = asked !== null && asked.not_worse_than.includes(label);
+    }
+    place("margin").value = asked ? asked.margin : 0;
     place("choose").elements.scalarization.value = asked ? asked.scalarization : "sum";
     choose("search");
   }
@@ -195,7 +211,9 @@
       return [`${task.name} ${word} ${number(asked.limits[t])} ${task.unit}`.trimEnd()];
     });
     const kept = limits.length ? ` with ${limits.join(" and ")}` : "";
-    return `${start}, chosen by the preference ${weights.join(", ")}${how}${kept}.`;
+    const level = asked.rivals.map((label) => `, not worse than ${label}`).join("");
+    const wish = `the preference ${weights.join(", ")}${how}`;
+    return `${start}, chosen by ${wish}${kept}${level}.`;
   }
 
   function onLimits() {
@@ -206,7 +224,8 @@
         `${found.index}: ${missed.join("; ")}.`;
     }
     if (idle) return "No task counts: move a slider to choose.";
-    if (asked.limits.every((limit) => limit === null)) return "";
+    const free = asked.limits.every((limit) => limit === null);
+    if (free && asked.rivals.length === 0) return "";
     const kept = found.allowed.filter(Boolean).length;
     const here = found.allowed[state.index] ? "" : " The point shown is not one of them.";
     return `${kept} of ${content.points.length} points keep the limits.${here}`;
