@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.new_merge import config_or_options
 from mergekit_map.commands.options import FOLDER, points_option, trust_option
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("config", type=FOLDER)
-@click.argument("out", type=FOLDER)
+@config_or_options("out", "OUT")
 @click.option(
     "--run-folder",
     "run_folder",
@@ -34,7 +34,11 @@ def run(
 ) -> None:
     """Search, select as CONFIG says, and merge into OUT: as mergekit-yaml, searched.
 
-    Example: mergekit-map run merge.yml my-model
+    Without CONFIG, options say what it would; it is written to OUT.yml.
+
+    Examples: mergekit-map run merge.yml my-model
+
+    mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k my-model
     """
     from mergekit_map.steps.select import select_point
 

@@ -22,6 +22,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 from pydantic import ValidationError
 
+from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import MergeError
 from mergekit_map.files import sha256
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
@@ -128,10 +129,8 @@ def damaged(path: Path, error: ValidationError) -> MergeError:
     """Say what is wrong first in a file of JSON that is not as it must be."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-    wrong = first["msg"].removeprefix("Value error, ")
     return MergeError(
-        f"{path} is damaged at {place!r}: {wrong}, got {first['input']!r:.80}; "
-        "download it again"
+        f"{path} is damaged at {place!r}: {in_words(first)}; download it again"
     )
 
 

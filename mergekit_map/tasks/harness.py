@@ -18,7 +18,8 @@ from typing import Any
 import lm_eval
 from lm_eval.models.dummy import DummyLM
 
-from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.config.presets import PRESETS
+from mergekit_map.config.task_specs import NO_METRIC, LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.measurement import Metric
 from mergekit_map.tasks.averages import aggregation_of, are_averages
@@ -140,6 +141,8 @@ def _choose_reading(
             f"group {subject!r} has no aggregate_metric_list and thus no value of its "
             f"own; name one of its tasks: {', '.join(sorted(loaded['tasks']))}",
         )
+    if spec.metric == NO_METRIC:
+        raise InvalidTask((), _missing_metric(subject, filters))
     if spec.metric not in filters:
         raise InvalidTask(
             ("metric",),
@@ -147,6 +150,17 @@ def _choose_reading(
             + nearest(spec.metric, filters),
         )
     return f"{spec.metric},{_choose_filter(filters[spec.metric], spec)}"
+
+
+def _missing_metric(subject: str, filters: Mapping[str, list[str]]) -> str:
+    known = ", ".join(
+        name + (f" (filter: {' or '.join(kept)})" if len(kept) > 1 else "")
+        for name, kept in filters.items()
+    )
+    text = f"the key 'metric' is required and missing; {subject!r} has: {known}"
+    if subject in PRESETS:
+        text += f"; or write {{preset: {subject}}}, which knows it"
+    return text
 
 
 def _choose_filter(filters: list[str], spec: LmEvalTask) -> str:
