@@ -52,8 +52,8 @@ def init(given: dict[str, Any], paths: tuple[Path, ...]) -> None:
         click.echo(
             "put texts and benchmarks of your own under 'tasks:', then", err=True
         )
-    for words in (["inspect", str(config)], ["run", str(config), "OUT"]):
-        click.echo(f"  {shlex.join(['mergekit-map', *words])}", err=True)
+    for command in (["inspect", str(config)], ["run", str(config), "OUT"]):
+        click.echo(f"  {shlex.join(['mergekit-map', *command])}", err=True)
 
 
 def _extended(plain: Path, given: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ def config_or_options(
             if config is not None:
                 command(config=config, **named, **rest)
                 return
-            with _written(given, named.get(str(target)), rest["quiet"]) as config:
+            with _written(given, named.get(str(target)), quiet=rest["quiet"]) as config:
                 command(config=config, **named, **rest)
 
         decorated = new_merge_options(begin)
@@ -130,7 +130,9 @@ def _config_of(
 
 
 @contextmanager
-def _written(given: dict[str, Any], target: Path | None, quiet: bool) -> Iterator[Path]:
+def _written(
+    given: dict[str, Any], target: Path | None, *, quiet: bool
+) -> Iterator[Path]:
     text = text_of(given, measured=True)
     if target is None:
         with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,6 @@ import yaml
 
 from mergekit_map.config.task_specs import TASK_NAME
 
-
 _BENCHMARK = "    # gsm8k: {preset: gsm8k}  # a benchmark by name"
 _TO_FILL_IN = (
     "    # a text of each kind the merge is for, which no model was trained on"

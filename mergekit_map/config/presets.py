@@ -66,7 +66,8 @@ class PresetTask(Strict):
     """Name of a task of lm-evaluation-harness whose metric, filter, examples and limit
     are known here."""
     limit: Int | Float | None = None
-    """As with `lm_eval`; `null` for all documents. Of a group, for each of its tasks."""
+    """As with `lm_eval`; `null` for all documents. Of a group, for each of its
+    tasks."""
     num_fewshot: Annotated[Int, Field(ge=0)] | None = None
     """As with `lm_eval`."""
     apply_chat_template: bool = False

@@ -159,6 +159,18 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     return files
 
 
+def find_description(reference: str) -> ModelFiles:
+    """Find what a model or adapter says of itself; no weights are looked for.
+
+    Raises:
+        MergeError: there is no such folder or Hub repository, or it holds no model.
+    """
+    part = ModelPart.parse(reference)
+    if part.is_folder:
+        return _open_folder(Path(part.path), reference)
+    return _open_folder(_download(part, _DESCRIPTIONS), reference)
+
+
 def _open_folder(folder: Path, reference: str) -> ModelFiles:
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
         if (folder / name).is_file():

@@ -53,7 +53,8 @@ def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
 
 def _with_names(file: YamlFile, labels: Mapping[str, str]) -> tuple[str, list[str]]:
     """Put names in the place of weights that are numbers, and say which."""
-    text, was = file.text, []
+    text = file.text
+    was: list[str] = []
     for node, name in sorted(_weights(file, labels), key=lambda found: -found[0][0]):
         start, stop, value = node
         text = text[:start] + scalar(name) + text[stop:]
