@@ -19,6 +19,7 @@ from mergekit_map.commands.options import FOLDER
 from mergekit_map.config.presets import PRESETS
 
 _METHOD = "task_arithmetic"
+_TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
 _NAMES = {  # option -> parameter
     "--base": "base",
     "--model": "models",
@@ -88,20 +89,21 @@ def text_of(given: dict[str, Any], *, measured: bool) -> str:
         raise click.UsageError(
             "Missing option '--model': what is merged; once for each."
         )
-    if given["base"] is None and given["method"] in {None, _METHOD}:
-        raise click.UsageError(
-            "Missing option '--base': the model that the others were fine-tuned from."
-        )
     if measured and not given["texts"] and not given["benchmarks"]:
         raise click.UsageError(
             "Missing option '--text' or '--task': what the merge is to be good at."
         )
-    from mergekit_map.config.new_file import NewMerge, new_config, new_tasks
+    from mergekit_map.config import new_file
 
-    tasks = new_tasks(given["texts"], given["benchmarks"])
+    base = given["base"] or new_file.base_of_adapters(given["models"])
+    if base is None and given["method"] in {None, _METHOD}:
+        raise click.UsageError(
+            "Missing option '--base': the model that the others were fine-tuned from."
+        )
+    tasks = new_file.new_tasks(given["texts"], given["benchmarks"])
     method = given["method"] or _METHOD
-    merge = NewMerge(given["models"], given["base"], method, given["dtype"])
-    return new_config(merge, tasks, [f"What this stands for: {_in_words(given)}"])
+    merge = new_file.NewMerge(given["models"], base, method, given["dtype"])
+    return new_file.new_config(merge, tasks, [_TITLE])
 
 
 def _config_of(
@@ -166,14 +168,6 @@ def _write(config: Path, text: str, target: Path) -> None:
                 "remove it"
             )
     write_atomically(config, text)
-
-
-def _in_words(given: dict[str, Any]) -> str:
-    words = []
-    for option, name in _NAMES.items():
-        values = given[name] if isinstance(given[name], tuple) else [given[name]]
-        words += [word for value in values if value for word in (option, value)]
-    return shlex.join(words)
 
 
 _OPTIONS = [

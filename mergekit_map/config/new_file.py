@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mergekit_map.config.map_lines import map_block, scalar, task_names
 from mergekit_map.config.presets import PRESETS
@@ -19,6 +20,7 @@ from mergekit_map.words import printable
 _SPARSE = {"ties", "dare_ties", "dare_linear", "della", "della_linear"}
 _SIGNATURE = re.compile(r"^# \(as written: \w+\)\n", re.M)
 _USUAL_DTYPE = "bfloat16"
+_BASE_KEY = "base_model_name_or_path"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,13 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> dict[str, str]
     named = [*map(_text_task, texts), *map(_benchmark, benchmarks)]
     names = task_names(name for name, _ in named)
     return dict(zip(names, (task for _, task in named), strict=True))
+
+
+def base_of_adapters(models: Iterable[str]) -> str | None:
+    """Name the model that all of these were trained on, if they are adapters here."""
+    named = {_read(Path(m, "adapter_config.json")).get(_BASE_KEY) for m in models}
+    base = named.pop() if len(named) == 1 else None
+    return base if isinstance(base, str) and base else None
 
 
 def signed(text: str) -> str:
@@ -106,9 +115,14 @@ def _benchmark(given: str) -> tuple[str, str]:
 
 def _dtype_of(model: Path) -> str:
     """Name the dtype that a folder's model was saved in, or what most are."""
-    try:
-        content = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        saved = content.get("dtype") or content.get("torch_dtype")
-    except (OSError, ValueError, AttributeError):
-        return _USUAL_DTYPE
+    content = _read(model / "config.json")
+    saved = content.get("dtype") or content.get("torch_dtype")
     return str(saved or _USUAL_DTYPE).removeprefix("torch.")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -47,8 +47,8 @@ def with_adapter_bases(
 
 def _said(adapter: str, base: str) -> Finding:
     cause = (
-        f"{last_part(adapter)} is a LoRA adapter, so it is merged as BASE+ADAPTER, with "
-        f"the base that its adapter_config.json names: {base}"
+        f"{last_part(adapter)} is a LoRA adapter, so it is merged as BASE+ADAPTER, and "
+        f"BASE is what its adapter_config.json names: {base}"
     )
     return Finding("adapter-filled-in", "note", cause)
 
