@@ -490,6 +490,29 @@ CASES: dict[str, tuple[Change, str]] = {
         harness_task({"metric_list": [{"metric": "akk", "aggregation": "mean"}]}),
         r"tasks\.other",
     ),
+    "no metric": (
+        harness_task({}, metric=None),
+        r"tasks\.other\.metric: text was expected, got nothing",
+    ),
+    "metric that is not named": (
+        lambda config, folder: (
+            harness_task({"metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}]})(
+                config, folder
+            ),
+            config["map"]["tasks"]["other"].pop("metric"),
+        ),
+        r"tasks\.other: the key 'metric' is required and missing; 'questions' has: "
+        r"acc, acc_norm$",
+    ),
+    "preset": (task(preset="gsm9k"), r"there is no preset 'gsm9k'; did you .*gsm8k"),
+    "task that is a word": (
+        put("map", "tasks", "other", "gsm8k"),
+        r"tasks\.other: a mapping was expected, such as \{perplexity: text\.txt\}",
+    ),
+    "no map block, with names to fill in": (
+        put("map", DELETE),
+        r"init config\.yml config-map\.yml map: .* a: \{perplexity: a\.txt\}",
+    ),
     "filter": (harness_task({}, filter="strict"), r"no filter 'strict'; known: none"),
     "limit of 1.0": (harness_task({}, limit=1.0), r"limit must be a whole number"),
     "split": (harness_task({"test_split": "tset"}), r"tasks\.other.*tset"),

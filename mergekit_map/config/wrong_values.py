@@ -97,6 +97,8 @@ def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
     wishes = list(dict.fromkeys(map(_wish, found)))
+    if "a number" in wishes:
+        wishes = [wish for wish in wishes if wish != "a whole number"]
     *others, last = (wish for wish in wishes if wish) if any(wishes) else ("",)
     wanted = f"{', '.join(others)} or {last}" if others else last
     got = shown(first["input"])

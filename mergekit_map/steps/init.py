@@ -77,13 +77,21 @@ def _weights(file: YamlFile, labels: Mapping[str, str]) -> Iterator[tuple[_Place
     for key, entry, _ in walk_entries(file.merge):
         setting = weight_setting(entry, key)
         label = labels.get(str(entry["model"]))
-        if setting is None or label is None or type(setting[1]) not in {int, float}:
+        if setting is None or label is None or not _is_number(setting[1]):
             continue
         node = _node(root, setting[0])
         place = (node.start_mark.index, node.end_mark.index, str(setting[1]))
         if place not in seen:  # of an alias, which stands once
             yield place, label
         seen.add(place)
+
+
+def _is_number(weight: Any) -> bool:
+    try:
+        float(weight)  # what YAML reads as text, such as 3e-1, is a number to mergekit
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _node(root: Any, key: KeyPath) -> yaml.Node:
