@@ -26,11 +26,9 @@ def init(given: dict[str, Any], paths: tuple[Path, ...]) -> None:
     From options alone it is what they stand for in run, search and inspect. From PLAIN,
     a configuration of mergekit, it is that with its comments and a map: block added,
     and the weights that are numbers made names, which are searched; --text and --task
-    fill that block in.
+    fill that block in: mergekit-map init mergekit.yml merge.yml --task gsm8k
 
-    Examples: mergekit-map init mergekit.yml merge.yml
-
-    mergekit-map init merge.yml --base A --model B --model C --text fr.txt --task gsm8k
+    Example: mergekit-map init merge.yml --base A --model B --model C --text fr.txt
     """
     if not 1 <= len(paths) <= 2:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")

@@ -34,11 +34,10 @@ def run(
 ) -> None:
     """Search, select as CONFIG says, and merge into OUT: as mergekit-yaml, searched.
 
-    Without CONFIG, options say what it would; it is written to OUT.yml.
+    Without CONFIG, options say what it would; it is written to OUT.yml:
+    mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k OUT
 
-    Examples: mergekit-map run merge.yml my-model
-
-    mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k my-model
+    Example: mergekit-map run merge.yml my-model
     """
     from mergekit_map.steps.select import select_point
 

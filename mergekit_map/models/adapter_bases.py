@@ -18,7 +18,7 @@ from mergekit_map.models.lora import same_model
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_description
 
-_REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_REPOSITORY = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
 def with_adapter_bases(
