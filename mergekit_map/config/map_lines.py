@@ -12,9 +12,7 @@ import yaml
 from mergekit_map.config.task_specs import TASK_NAME
 
 _BENCHMARK = "    # gsm8k: {preset: gsm8k}  # a benchmark by name"
-_TO_FILL_IN = (
-    "    # a text of each kind the merge is for, which no model was trained on"
-)
+_TO_FILL_IN = "    # a text of each kind, which no model was trained on"
 
 
 def map_block(models: Sequence[str], tasks: Mapping[str, str]) -> list[str]:
@@ -30,7 +28,7 @@ def map_block(models: Sequence[str], tasks: Mapping[str, str]) -> list[str]:
         *([] if tasks else [_TO_FILL_IN]),
         *(f"    {scalar(name)}: {task}" for name, task in known.items()),
         *([] if tasks else [_BENCHMARK]),
-        "  # search: {evaluations: 12}  # merges to measure at most; or {hours: 2}",
+        "  # search: {evaluations: 12}  # at most; or {hours: 2}",
         f"  # select: {{prefer: {{{prefer}}}}}  # how much each task counts",
     ]
 

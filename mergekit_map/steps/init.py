@@ -43,7 +43,7 @@ def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
     text, comments = _with_names(file, short_names(tuned))
     lines = [*comments, *map_block(tuned, tasks)]
     extended = text.rstrip("\n") + "\n\n" + "".join(f"{line}\n" for line in lines)
-    if not _is_extended(extended, file):
+    if not _is_extended(extended, text):
         raise ConfigError(
             f"{path}: lines cannot be added below this; write it as a block of "
             "'key: value' lines first, or add these yourself:\n\n" + "\n".join(lines)
@@ -105,9 +105,10 @@ def _node(root: Any, key: KeyPath) -> yaml.Node:
     return found
 
 
-def _is_extended(text: str, file: YamlFile) -> bool:
+def _is_extended(extended: str, text: str) -> bool:
     try:
-        content = yaml.safe_load(text)
+        content = yaml.safe_load(extended)
     except yaml.YAMLError:
         return False
-    return isinstance(content, dict) and list(content) == [*file.content, "map"]
+    block = content.pop("map", None) if isinstance(content, dict) else None
+    return isinstance(block, dict) and content == yaml.safe_load(text)

@@ -116,6 +116,7 @@ def test_a_weight_of_all_models_is_told(tmp_path: Path) -> None:
         ("base_model: a\nmodels: [{model: a}]", "'models:' with a 'model:' each"),
         ("{merge_method: ties, models: [{model: a}]}", r"cannot be added .*\n\nmap:\n"),
         ("merge_method: ties\nmodels: [{model: a}]\n...\n", "cannot be added below"),
+        ("models: [{model: a}]\nchat_template: |+\n  x\n\n\n", "cannot be added below"),
     ],
 )
 def test_what_cannot_be_extended_is_told(
