@@ -505,6 +505,10 @@ CASES: dict[str, tuple[Change, str]] = {
         r"acc, acc_norm$",
     ),
     "preset": (task(preset="gsm9k"), r"there is no preset 'gsm9k'; did you .*gsm8k"),
+    "preset that runs code": (
+        task(preset="mbpp"),
+        r"'mbpp'; it runs code that a model",
+    ),
     "task that is a word": (
         put("map", "tasks", "other", "gsm8k"),
         r"tasks\.other: a mapping was expected, such as \{perplexity: text\.txt\}",

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mergekit_map.config.map_lines import map_block, scalar, task_names
-from mergekit_map.config.presets import PRESETS
+from mergekit_map.config.presets import PRESETS, hint_on
 from mergekit_map.config.task_specs import TASK_NAME
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.errors import ConfigError
 from mergekit_map.files import sha256
 from mergekit_map.words import printable
 
@@ -105,7 +105,7 @@ def _benchmark(given: str) -> tuple[str, str]:
     if not colon or not metric:
         raise ConfigError(
             f"--task {given}: no benchmark is known by that name; "
-            f"{nearest(given, PRESETS)} Any other task of lm-eval is written as "
+            f"{hint_on(given)} Any other task of lm-eval is written as "
             "TASK:METRIC or TASK:METRIC,FILTER"
         )
     filtered = f", filter: {scalar(kept)}" if kept else ""

@@ -22,6 +22,7 @@ from mergekit_map.config.task_specs import (
 )
 from mergekit_map.errors import nearest
 
+_RUN_CODE = ("humaneval", "mbpp")
 _CHOICE = {"limit": 400}
 PRESETS: dict[str, dict[str, Any]] = {
     "gsm8k": {
@@ -57,6 +58,17 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def hint_on(name: str) -> str:
+    """Say what may be meant by a name that is no preset."""
+    if name.startswith(_RUN_CODE):
+        return (
+            "it runs code that a model wrote, which lm-eval refuses unless somebody "
+            "confirms it; measure it after the search, with lm-eval's own command."
+        )
+    hint = nearest(name, PRESETS)
+    return hint if hint.endswith("?") else f"{hint}."
+
+
 class PresetTask(Strict):
     """A common benchmark, its settings chosen; what is given beside it goes first."""
 
@@ -82,8 +94,8 @@ class PresetTask(Strict):
         if name in PRESETS:
             return name
         raise ValueError(
-            f"there is no preset {name!r}; {nearest(name, PRESETS)}; any other task of "
-            f"lm-eval is written as {{lm_eval: {name}, metric: ...}}"
+            f"there is no preset {name!r}; {hint_on(name)} Any other task of lm-eval "
+            "is written as {lm_eval: TASK, metric: METRIC}"
         )
 
     def in_full(self) -> LmEvalTask:

@@ -176,6 +176,7 @@ USAGE = {
     "run --base a --model b --text b.csv out": "a .txt or .jsonl file was expected",
     "run --base a --model b --task gsm9k out": "did you mean 'gsm8k'?",
     "run --base a --model b --task zzz out": f"known: {sorted(PRESETS)[0]}",
+    "run --base a --model b --task humaneval out": "it runs code that a model wrote",
     "init": "[PLAIN] CONFIG was expected",
     "init plain.yml new.yml --base a": "--base: plain.yml says this already",
     "init fr.txt --base a --model b": "fr.txt exists already and is left as it is",
