@@ -142,7 +142,8 @@ def _written(
             config.write_text(text, encoding="utf-8")
             yield config
         return
-    config = target.with_name(f"{target.name}.yml")
+    place = target.resolve() if target.name in {"", ".."} else target
+    config = place.with_name(f"{place.name}.yml")
     _write(config, text, target)
     if not quiet:
         click.echo(f"what these options stand for is in {config}", err=True)

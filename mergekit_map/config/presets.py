@@ -62,8 +62,8 @@ def hint_on(name: str) -> str:
     """Say what may be meant by a name that is no preset."""
     if name.startswith(_RUN_CODE):
         return (
-            "it runs code that a model wrote, which lm-eval refuses unless somebody "
-            "confirms it; measure it after the search, with lm-eval's own command."
+            "it runs code that a model wrote: with {lm_eval: ..., metric: ..., "
+            "confirm_run_unsafe_code: true} you allow that."
         )
     hint = nearest(name, PRESETS)
     return hint if hint.endswith("?") else f"{hint}."

@@ -145,6 +145,9 @@ class LmEvalTask(Strict):
     """Examples in the prompt; by default what the task says."""
     apply_chat_template: bool = False
     """Whether prompts go through the chat template of the tokenizer."""
+    confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
+    """Whether code that a merge writes may run on this machine, as the tasks want that
+    test it (`humaneval`, `mbpp`)."""
     documents: Documents = "all"
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""

@@ -55,6 +55,7 @@ class HarnessTask:
     reading: str  # lm-eval's "<metric>,<filter>"
     limit: int | float | None
     chat: bool  # whether prompts get the tokenizer's chat template
+    may_run_code: bool  # that a model wrote
     sizes: Mapping[str, int]  # documents of each task that has the reading
     partial: bool  # whether the value is an average, so that some documents say it
 
@@ -76,7 +77,11 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         _set_shots(loaded, spec)
         with setting_up(), separate_randomness():
             results: Mapping[str, Any] = lm_eval.evaluate(
-                lm=DummyLM(), task_dict=loaded, limit=2, bootstrap_iters=0
+                lm=DummyLM(),
+                task_dict=loaded,
+                limit=2,
+                bootstrap_iters=0,
+                confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
             )
         reading = _choose_reading(results, subject, loaded, spec)
         metric = _describe_metric(results, loaded, spec)
@@ -93,6 +98,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         reading=reading,
         limit=spec.limit,
         chat=spec.apply_chat_template,
+        may_run_code=spec.confirm_run_unsafe_code,
         sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
         partial=are_averages([aggregation_of(tasks[p], spec.metric) for p in parts]),
     )

@@ -113,6 +113,19 @@ def test_a_search_without_a_file_can_be_continued_with_and_without_it(
     assert set(front["tasks"]) == {"fr", "german"}
 
 
+def test_the_folder_itself_has_its_file_beside_it(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("s").mkdir()
+    monkeypatch.chdir("s")
+    options = [str(tmp_path / o) if o == "fr.txt" else o for o in options[:-2]]
+
+    assert invoke("search", *options, "--dtype", "float23", ".").exit_code == 2
+
+    assert Path("../s.yml").is_file()
+    assert list(Path().iterdir()) == []
+
+
 def test_run_needs_no_file(options: list[str]) -> None:
     result = invoke("run", *options, "out")
 
