@@ -17,6 +17,7 @@ from mergekit_map.words import printable
 # name -> its line in the list; commands/NAME.py holds the command
 _COMMANDS = {
     "run": "Search, select and merge: one YAML in, checkpoint out.",
+    "init": "Write a configuration to begin with.",
     "inspect": "Check models and plan: before any money is spent.",
     "search": "Evaluate merges and find the front; continues a stopped run.",
     "select": "Choose a point of the front and write its recipe.",

@@ -165,11 +165,23 @@ CASES: dict[str, tuple[Change, str]] = {
         r"perplexity\.feld.*'field'",
     ),
     # Things of the wrong type or out of range.
-    "evaluations": (put("map", "search", {"evaluations": "many"}), r"valid integer"),
+    "evaluations": (
+        put("map", "search", {"evaluations": "many"}),
+        r"evaluations: a whole number was expected, got 'many'",
+    ),
     "exponent": (put("map", "search", {"evaluations": "1e2"}), r"YAML reads this as"),
-    "boolean": (put("map", "search", {"evaluations": True}), r"evaluations.*got True"),
-    "no tasks": (put("map", "tasks", {}), r"map\.tasks.*at least 1"),
-    "tasks as a list": (put("map", "tasks", [1]), r"map\.tasks.*valid dict"),
+    "boolean": (
+        put("map", "search", {"evaluations": True}),
+        r"evaluations: a whole.*got true",
+    ),
+    "no tasks": (
+        put("map", "tasks", {}),
+        r"map\.tasks: .*at least 1 was expected, got {}",
+    ),
+    "tasks as a list": (
+        put("map", "tasks", [1]),
+        r"map\.tasks: a mapping was expected, got \[1\]",
+    ),
     "no map block": (put("map", DELETE), r"a 'map:' block.*is required"),
     "no merge method": (put("merge_method", DELETE), r"'merge_method' is required"),
     "no base model": (put("base_model", DELETE), r"add 'base_model:'"),
@@ -288,7 +300,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "gradients that are no truth value": (
         put("map", "search", {"gradients": "maybe"}),
-        r"search\.gradients: .*valid boolean, got 'maybe'",
+        r"search\.gradients: true or false was expected, got 'maybe'",
     ),
     "checkpoints without gradients": (
         put("map", "search", {"checkpoint_activations": True}),
@@ -316,11 +328,11 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "knee that is no switch": (
         put("map", "select", {"knee": 3}),
-        r"map\.select\.knee: input should be a valid boolean, got 3",
+        r"map\.select\.knee: true or false was expected, got 3",
     ),
     "scalarization": (
         put("map", "select", {"scalarization": "max"}),
-        r"map\.select\.scalarization: .*'sum' or 'achievement', got 'max'",
+        r"scalarization: 'sum' or 'achievement' was expected, got 'max'",
     ),
     "limit for nobody": (
         put("map", "select", {"require": {"txt": 1}}),
@@ -340,7 +352,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "limits of no task": (
         put("map", "select", {"require": {}}),
-        r"map\.select\.require: .*at least 1 item",
+        r"map\.select\.require: .*at least 1 was expected",
     ),
     # Methods and models.
     "method": (put("merge_method", "tise"), r"no merge method 'tise'.*'ties'"),
@@ -364,7 +376,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "value of a parameter": (
         put("models", 0, "parameters", {"density": "high"}),
-        r"mergekit refuses a parameter: .*valid number.*got 'high'",
+        r"mergekit refuses a parameter: a number was expected, got 'high'",
     ),
     "range that is no number": (
         task(python="os:getcwd", direction="maximize", range=[float("nan"), None]),
@@ -452,7 +464,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "task of no kind": (task(metric="acc"), r"tasks\.other: a task has exactly one of"),
     "task of two kinds": (
         task(python="a:b", lm_eval="x"),
-        r"exactly one of the keys 'perplexity', 'lm_eval' and 'python'",
+        r"exactly one of the keys 'perplexity', 'preset', 'lm_eval' and 'python'",
     ),
     "missing file": (
         task(perplexity={"file": "no.txt"}),
@@ -477,6 +489,33 @@ CASES: dict[str, tuple[Change, str]] = {
     "metric of the task": (
         harness_task({"metric_list": [{"metric": "akk", "aggregation": "mean"}]}),
         r"tasks\.other",
+    ),
+    "no metric": (
+        harness_task({}, metric=None),
+        r"tasks\.other\.metric: text was expected, got nothing",
+    ),
+    "metric that is not named": (
+        lambda config, folder: (
+            harness_task({"metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}]})(
+                config, folder
+            ),
+            config["map"]["tasks"]["other"].pop("metric"),
+        ),
+        r"tasks\.other: the key 'metric' is required and missing; 'questions' has: "
+        r"acc, acc_norm$",
+    ),
+    "preset": (task(preset="gsm9k"), r"there is no preset 'gsm9k'; did you .*gsm8k"),
+    "preset that runs code": (
+        task(preset="mbpp"),
+        r"'mbpp'; it runs code that a model",
+    ),
+    "task that is a word": (
+        put("map", "tasks", "other", "gsm8k"),
+        r"tasks\.other: a mapping was expected, such as \{perplexity: text\.txt\}",
+    ),
+    "no map block, with names to fill in": (
+        put("map", DELETE),
+        r"init config\.yml config-map\.yml map: .* a: \{perplexity: a\.txt\}",
     ),
     "filter": (harness_task({}, filter="strict"), r"no filter 'strict'; known: none"),
     "limit of 1.0": (harness_task({}, limit=1.0), r"limit must be a whole number"),

@@ -99,6 +99,17 @@ def test_the_schema_is_printed_without_mergekit() -> None:
     assert not packages(loaded_by("schema")) & (HEAVY | {"numpy"})
 
 
+def test_a_configuration_is_written_without_anything_heavy(tmp_path: Path) -> None:
+    new, extended = tmp_path / "new.yml", tmp_path / "extended.yml"
+    models = ["--base", "org/base", "--model", "org/a", "--task", "gsm8k"]
+    plain = tmp_path / "plain.yml"
+    plain.write_text("merge_method: ties\nmodels: [{model: org/a}]\n")
+
+    loaded = loaded_by("init", new, *models) | loaded_by("init", plain, extended)
+
+    assert not packages(loaded) & (HEAVY | {"numpy"})
+
+
 def test_choosing_needs_numpy_but_not_scipy(run: Path) -> None:
     loaded = packages(loaded_by("select", run, "--index", "0"))
 

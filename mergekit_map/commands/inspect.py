@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, starting, trust_option
+from mergekit_map.commands.new_merge import config_or_options
+from mergekit_map.commands.options import starting, trust_option
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import bytes_in_words, count_in_words, listed
 
@@ -30,7 +31,7 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("config", type=FOLDER)
+@config_or_options(None)
 @click.option(
     "--probe",
     is_flag=True,

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.new_merge import config_or_options
 from mergekit_map.commands.options import FOLDER, points_option, trust_option
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("config", type=FOLDER)
-@click.argument("out", type=FOLDER)
+@config_or_options("out", "OUT")
 @click.option(
     "--run-folder",
     "run_folder",
@@ -33,6 +33,9 @@ def run(
     trust_run: bool,
 ) -> None:
     """Search, select as CONFIG says, and merge into OUT: as mergekit-yaml, searched.
+
+    Without CONFIG, options say what it would; it is written to OUT.yml:
+    mergekit-map run --base A --model B --model C --text fr.txt --task gsm8k OUT
 
     Example: mergekit-map run merge.yml my-model
     """

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.new_merge import config_or_options
 from mergekit_map.commands.options import FOLDER, points_option, trust_option
 from mergekit_map.commands.shared import search_and_show
 
 
 @click.command(cls=PrettyPrintHelp)
-@click.argument("config", type=FOLDER)
-@click.argument("run", type=FOLDER)
+@config_or_options("run", "RUN")
 @click.option(
     "--import",
     "import_file",
@@ -39,6 +39,8 @@ def search(
 
     A search that was stopped goes on where it was; one that is finished measures only
     what CONFIG asks for anew (more evaluations, another task).
+
+    Without CONFIG, options say what it would; it is written to RUN.yml.
 
     Example: mergekit-map search merge.yml my-search
     """

@@ -40,6 +40,8 @@ def search_and_show(
         from mergekit_map.study.import_csv import read_imported
 
     project = load_project(config, options, trust_run=trust_run)
+    for note in project.notes:
+        click.echo(note, err=True)
     imported = read_imported(import_file, project.study()) if import_file else []
     try:
         with TerminalReporter() as reporter:

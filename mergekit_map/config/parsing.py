@@ -6,20 +6,22 @@ problems of a file are collected and reported together, each with its line and k
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from mergekit_map.config.map_lines import map_block
+from mergekit_map.config.presets import PresetTask
 from mergekit_map.config.specs import MapBlock, SelectSpec
-from mergekit_map.config.task_specs import TASK_KINDS, TaskSpec
-from mergekit_map.config.yaml_file import KeyPath, YamlFile, existing, format_key
+from mergekit_map.config.task_specs import NO_METRIC, TASK_KINDS, TASK_NAME, TaskSpec
+from mergekit_map.config.wrong_values import mistakes, shown
+from mergekit_map.config.yaml_file import KeyPath, YamlFile, format_key
 from mergekit_map.errors import ConfigError, nearest
 
-# A task's name is a file name in the run folder and a word on the command line.
-TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_KINDS = {**TASK_KINDS, PresetTask.kind: PresetTask}
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,7 @@ def parse_map_block(
     raw = file.content.get("map")
     if not isinstance(raw, dict):
         key: KeyPath = ("map",) if "map" in file.content else ()
-        text = "a 'map:' block with at least 'tasks:' is required; see the README"
-        return None, {}, [Problem(key, text)]
+        return None, {}, [Problem(key, _no_block(file, raw))]
     block, problems = validated(MapBlock, raw, ("map",))
     problems += _unknown_in_select(raw)
     tasks: dict[str, TaskSpec] = {}
@@ -61,6 +62,27 @@ def parse_map_block(
     if problems:
         return None, tasks, problems
     return block.model_copy(update={"tasks": tasks}), tasks, []
+
+
+def _no_block(file: YamlFile, raw: Any) -> str:
+    if raw is not None:
+        return f"a mapping was expected, with 'tasks:' at least; got {shown(raw)}"
+    entries = file.content.get("models")
+    listed = entries if isinstance(entries, list) else []
+    models = [str(entry["model"]) for entry in listed if _mapping_with(entry, "model")]
+    tuned = [m for m in models if m != file.content.get("base_model")]
+    block = "\n".join(map_block(tuned or ["my-text"], {}))
+    new = file.path.with_name(f"{file.path.stem}-map.yml")
+    command = shlex.join(["mergekit-map", "init", str(file.path), str(new)])
+    return (
+        "a 'map:' block with at least 'tasks:' is required: it says what to measure. "
+        f"Add these lines, with files of yours, or let this write them:\n\n  {command}"
+        f"\n\n{block}"
+    )
+
+
+def _mapping_with(part: Any, key: str) -> bool:
+    return isinstance(part, dict) and key in part
 
 
 def repeated_keys(file: YamlFile) -> list[Problem]:
@@ -87,17 +109,23 @@ def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
         text = "task names are letters, digits, '.', '_' and '-'; rename the task"
         return None, [Problem(key, text)]
     if not isinstance(raw, dict):
-        text = f"input should be a valid dictionary, got {raw!r}"
+        text = (
+            "a mapping was expected, such as {perplexity: text.txt} or "
+            f"{{preset: gsm8k}}, got {shown(raw)}"
+        )
         return None, [Problem(key, text)]
-    kinds = [kind for kind in TASK_KINDS if kind in raw]
+    kinds = [kind for kind in _KINDS if kind in raw]
     if len(kinds) != 1:
         got = ", ".join(map(repr, raw)) or "nothing"
         text = (
-            "a task has exactly one of the keys 'perplexity', 'lm_eval' and 'python' "
-            f"that says what is measured; got {got}"
+            "a task has exactly one of the keys 'perplexity', 'preset', 'lm_eval' and "
+            f"'python' that says what is measured; got {got}"
         )
         return None, [Problem(key, text)]
-    return validated(TASK_KINDS[kinds[0]], raw, key)
+    if kinds == ["lm_eval"]:  # which metrics there are is known when it is loaded
+        raw = {"metric": NO_METRIC, **raw}
+    task, wrong = validated(_KINDS[kinds[0]], raw, key)
+    return (task.in_full() if isinstance(task, PresetTask) else task), wrong
 
 
 def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
@@ -127,35 +155,5 @@ def validated(
     try:
         return model.model_validate(raw), []
     except ValidationError as error:
-        found: dict[KeyPath, Problem] = {}
-        for detail in error.errors():
-            place = existing(raw, detail["loc"])
-            message = _explain(model, detail)
-            # One report a key: pydantic lists every member of a union that failed.
-            found.setdefault(place, Problem((*key, *place), message))
-        return None, list(found.values())
-
-
-def _explain(model: type[BaseModel], detail: Mapping[str, Any]) -> str:
-    kind, loc, got = detail["type"], detail["loc"], detail["input"]
-    if kind == "extra_forbidden":
-        return f"unknown key {loc[-1]!r}; {nearest(str(loc[-1]), _fields(model, loc))}"
-    if kind == "missing":
-        return f"the key {loc[-1]!r} is required and missing; add it"
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    if kind == "value_error":
-        return message
-    hint = ""
-    if isinstance(got, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", got):
-        hint = "; YAML reads this as text, write the number with a point: 1.0e-3"
-    return f"{message[:1].lower()}{message[1:]}, got {got!r}{hint}"
-
-
-def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
-    for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        if field is None or not isinstance(field.annotation, type):
-            break
-        if issubclass(field.annotation, BaseModel):
-            model = field.annotation
-    return model.model_fields
+        found = mistakes(error.errors(), raw, model)
+        return None, [Problem((*key, *p), text) for p, text in found.items()]

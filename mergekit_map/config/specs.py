@@ -14,12 +14,15 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    GetCoreSchemaHandler,
     SkipValidation,
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 from typing_extensions import Self
 
+from mergekit_map.config.presets import WrittenTask
 from mergekit_map.config.task_specs import Float, Int, Strict, TaskSpec, rising
 
 Bounds = tuple[Float, Float]
@@ -234,10 +237,22 @@ class BackendSpec(Strict):
     """What it is opened with."""
 
 
+class _AsWritten:
+    """Describes tasks as they are written; presets are no kind of their own later."""
+
+    def __get_pydantic_core_schema__(
+        self, _: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler.generate_schema(WrittenTask)
+
+
+_Task = Annotated[TaskSpec, _AsWritten(), SkipValidation()]
+
+
 class MapBlock(Strict):
     """The whole block; its tasks are validated one by one, to name what is wrong."""
 
-    tasks: Annotated[dict[str, SkipValidation[TaskSpec]], Field(min_length=1)]
+    tasks: Annotated[dict[str, _Task], Field(min_length=1)]
     """What is measured: a name of your own for each task."""
     search: SearchSpec = SearchSpec()
     """How the coefficients are searched."""

@@ -7,11 +7,22 @@ docs/configuration.md.
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
+
+# A task's name is a file name in the run folder and a word on the command line.
+TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 # YAML's true is a number to Python, but never to the one who wrote it.
 Int = Annotated[int, Field(strict=True)]
@@ -49,8 +60,9 @@ class TextSource(Strict):
     """Split of the dataset."""
     revision: str | None = None
     """Commit, branch or tag of the dataset."""
-    field: str = "text"
-    """The field that holds the text, of .jsonl files and datasets."""
+    field: str | None = None
+    """The field that holds the text, of .jsonl files and datasets; by default `text`,
+    or else the only one that is text."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -64,13 +76,21 @@ class TextSource(Strict):
         return self
 
 
+def _file_alone(source: Any) -> Any:
+    return {"file": source} if isinstance(source, str) else source
+
+
 class PerplexityTask(Strict):
     """Mean token loss of own text."""
 
     kind: ClassVar = "perplexity"  # the key that tells this kind of task from others
 
-    perplexity: TextSource
-    """The text: `file`, or `dataset` with `name`, `split` and `revision`; `field`."""
+    perplexity: Annotated[
+        TextSource,
+        BeforeValidator(_file_alone, json_schema_input_type=TextSource | str),
+    ]
+    """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
+    `revision`; `field`."""
     max_tokens: Annotated[Int, Field(ge=2)] = 65536
     """How much of the text is used, from its start."""
     block: Annotated[Int, Field(ge=2)] | None = None
@@ -90,6 +110,22 @@ def rising(bounds: Range) -> Range:
     if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
         raise ValueError(f"must rise from low to high, got {list(bounds)}")
     return bounds
+
+
+NO_METRIC = ""  # until the task is loaded, which says what metrics there are
+
+
+def whole_or_share(limit: float | None) -> float | None:
+    """Refuse what is no number of documents."""
+    # lm-eval takes 1.0 for one document and refuses 0 late.
+    if limit is None or (isinstance(limit, int) and limit >= 1):
+        return limit
+    if isinstance(limit, float) and 0 < limit < 1:
+        return limit
+    raise ValueError(
+        f"limit must be a whole number of documents from 1, or a share between "
+        f"0 and 1, got {limit!r}"
+    )
 
 
 class LmEvalTask(Strict):
@@ -112,24 +148,15 @@ class LmEvalTask(Strict):
     """Examples in the prompt; by default what the task says."""
     apply_chat_template: bool = False
     """Whether prompts go through the chat template of the tokenizer."""
+    confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
+    """Whether code that a merge writes may run on this machine, as the tasks want that
+    test it (`humaneval`, `mbpp`)."""
     documents: Documents = "all"
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
     _rising = field_validator("range")(rising)
-
-    @field_validator("limit")
-    @classmethod
-    def _limit(cls, limit: float | None) -> float | None:
-        # lm-eval takes 1.0 for one document and refuses 0 late.
-        if limit is None or (isinstance(limit, int) and limit >= 1):
-            return limit
-        if isinstance(limit, float) and 0 < limit < 1:
-            return limit
-        raise ValueError(
-            f"limit must be a whole number of documents from 1, or a share between "
-            f"0 and 1, got {limit!r}"
-        )
+    _limit = field_validator("limit")(whole_or_share)
 
 
 class PythonTask(Strict):

@@ -55,7 +55,7 @@ def format_key(key: KeyPath) -> str:
 
 
 def existing(content: Any, key: KeyPath) -> KeyPath:
-    """Cut a key path where it leaves the content.
+    """Keep of a key path what is in the content.
 
     pydantic adds names of union members and of missing keys to its locations.
     """
@@ -64,9 +64,11 @@ def existing(content: Any, key: KeyPath) -> KeyPath:
         if isinstance(content, dict) and part in content:
             content = content[part]
         elif isinstance(content, list) and isinstance(part, int):
-            content = content[part] if part < len(content) else None
+            if part >= len(content):
+                break
+            content = content[part]
         else:
-            break
+            continue
         place.append(part)
     return tuple(place)
 

@@ -25,7 +25,8 @@ from mergekit.tokenizer.config import TokenizerConfig
 from pydantic import BaseModel, ValidationError
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.yaml_file import KeyPath, MergeConfig, existing
+from mergekit_map.config.wrong_values import mistakes
+from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
 from mergekit_map.models.references import walk_entries, weight_setting
 
@@ -181,14 +182,8 @@ def _invalid(merge: MergeConfig) -> list[Problem]:
             {k: v for k, v in merge.items() if k != "map"}
         )
     except ValidationError as error:
-        found: dict[KeyPath, Problem] = {}
-        for detail in error.errors():
-            place = existing(merge, detail["loc"])
-            text = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}"
-            if detail["type"] == "missing":
-                text = f"the key {detail['loc'][-1]!r} is required and missing; add it"
-            found.setdefault(place, Problem(place, text))
-        return list(found.values())
+        found = mistakes(error.errors(), merge)
+        return [Problem(place, text) for place, text in found.items()]
     except (RuntimeError, ValueError) as error:
         return [Problem((), f"mergekit refuses this: {error}")]
     return []

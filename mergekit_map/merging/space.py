@@ -21,9 +21,9 @@ from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
-from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
+from mergekit_map.measurement import BASE, SOUP
 from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
-from mergekit_map.models.references import Reference
+from mergekit_map.models.references import short_names
 from mergekit_map.results.records import NO_LINE
 from mergekit_map.search.arrays import FloatArray
 
@@ -138,7 +138,7 @@ def build_space(
 def _coefficients(entries: list[ModelEntry]) -> tuple[Coefficient, ...]:
     places: dict[str, list[KeyPath]] = {}
     models: dict[str, str] = {}  # a name that weighs several models counts as the first
-    labels = _short_names([e.model for e in entries if e.weighted])
+    labels = short_names([e.model for e in entries if e.weighted])
     for entry in entries:
         if not entry.weighted:
             continue
@@ -165,25 +165,6 @@ def _named_leaves(weight: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
-
-
-def _short_names(models: list[str]) -> dict[str, str]:
-    """Name models by the last part of their path, longer where that is not unique.
-
-    No model has the name of an anchor.
-    """
-    names = {}
-    paths = {model: Reference.parse(model).parts[-1].names for model in models}
-    for model, parts in paths.items():
-        others = [path for other, path in paths.items() if other != model]
-        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
-        while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
-            depth += 1
-        name = "/".join(parts[-depth:])
-        names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
-    if len(set(names.values())) < len(names):
-        return {model: model for model in paths}
-    return names
 
 
 def _identifiable(

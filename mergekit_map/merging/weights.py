@@ -23,6 +23,7 @@ from mergekit.plan import MergePlanner
 from pydantic import ValidationError
 
 from mergekit_map.config.parsing import Problem
+from mergekit_map.config.wrong_values import in_words
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.entries import model_entries
 from mergekit_map.merging.space import MergeSpace, put
@@ -102,7 +103,7 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         _planned(space.config(coefficients), model_config, options)
     except ValidationError as error:
         first = error.errors()[0]
-        text = f"mergekit refuses a parameter: {first['msg']}, got {first['input']!r}"
+        text = f"mergekit refuses a parameter: {in_words(first)}"
         return [Problem(("merge_method",), text)]
     except (RuntimeError, ValueError, KeyError, OSError) as error:
         return [Problem(("merge_method",), f"mergekit cannot plan this: {error}")]

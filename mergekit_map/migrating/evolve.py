@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from mergekit_map.config.parsing import TASK_NAME
+from mergekit_map.config.task_specs import TASK_NAME
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ConfigError
 from mergekit_map.files import StrPath

@@ -124,7 +124,7 @@ def check_adapter(
         yield Finding("adapter-kind", "error", cause, "train a LoRA adapter")
         return
     trained_on = str(adapter.settings.get("base_model_name_or_path") or "")
-    if trained_on and not _same_model(trained_on, front):
+    if trained_on and not same_model(trained_on, front):
         cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
         yield Finding("adapter-base", "warning", cause, _ADVICE)
     if adapter.obscure:
@@ -174,7 +174,7 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
     return (a[1], b[0]) if adapter.settings.get("fan_in_fan_out") else (b[0], a[1])
 
 
-def _same_model(one: str, other: str) -> bool:
+def same_model(one: str, other: str) -> bool:
     """Compare folders, or the last parts of two names."""
     if Path(one).is_dir() and Path(other).is_dir():
         return Path(one).resolve() == Path(other).resolve()

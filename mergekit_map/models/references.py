@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
+from mergekit_map.measurement import NO_SINGLE_MODEL
 
 Setting = tuple[KeyPath, Any]
 
@@ -124,3 +125,22 @@ def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
     """Give the weight that a part of a configuration sets, and where it stands."""
     weight = (part.get("parameters") or {}).get("weight")
     return None if weight is None else ((*key, "parameters", "weight"), weight)
+
+
+def short_names(models: list[str]) -> dict[str, str]:
+    """Name models by the last part of their path, longer where that is not unique.
+
+    No model has the name of an anchor.
+    """
+    names = {}
+    paths = {model: Reference.parse(model).parts[-1].names for model in models}
+    for model, parts in paths.items():
+        others = [path for other, path in paths.items() if other != model]
+        depth = 2 if parts[-1] in NO_SINGLE_MODEL else 1
+        while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
+            depth += 1
+        name = "/".join(parts[-depth:])
+        names[model] = f"{name}-model" if name in NO_SINGLE_MODEL else name
+    if len(set(names.values())) < len(names):
+        return {model: model for model in paths}
+    return names

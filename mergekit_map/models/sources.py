@@ -22,6 +22,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 from pydantic import ValidationError
 
+from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import MergeError
 from mergekit_map.files import sha256
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
@@ -128,10 +129,8 @@ def damaged(path: Path, error: ValidationError) -> MergeError:
     """Say what is wrong first in a file of JSON that is not as it must be."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-    wrong = first["msg"].removeprefix("Value error, ")
     return MergeError(
-        f"{path} is damaged at {place!r}: {wrong}, got {first['input']!r:.80}; "
-        "download it again"
+        f"{path} is damaged at {place!r}: {in_words(first)}; download it again"
     )
 
 
@@ -158,6 +157,18 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     except MergeError:
         return replace(files, fetched=_fetch_headers(part))
     return files
+
+
+def find_description(reference: str) -> ModelFiles:
+    """Find what a model or adapter says of itself; no weights are looked for.
+
+    Raises:
+        MergeError: there is no such folder or Hub repository, or it holds no model.
+    """
+    part = ModelPart.parse(reference)
+    if part.is_folder:
+        return _open_folder(Path(part.path), reference)
+    return _open_folder(_download(part, _DESCRIPTIONS), reference)
 
 
 def _open_folder(folder: Path, reference: str) -> ModelFiles:

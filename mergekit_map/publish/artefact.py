@@ -188,6 +188,8 @@ def _public_config(config: Any, names: PublicNames) -> Any:
         text = task.get("perplexity")
         if isinstance(text, dict) and text.get("file"):
             text["file"] = Path(text["file"]).name
+        elif isinstance(text, str):
+            task["perplexity"] = Path(text).name
         if Path(str(task.get("lm_eval", ""))).suffix in {".yaml", ".yml"}:
             task["lm_eval"] = Path(task["lm_eval"]).name
     return public

@@ -57,7 +57,8 @@ def refuse_foreign_code(
 
 def _names_code(task: TaskSpec) -> bool:
     if isinstance(task, LmEvalTask):  # a file of them may hold functions, templates
-        return Path(task.lm_eval).suffix in {".yaml", ".yml"}
+        is_file = Path(task.lm_eval).suffix in {".yaml", ".yml"}
+        return is_file or task.confirm_run_unsafe_code
     return not isinstance(task, PerplexityTask)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import write_atomically
 from mergekit_map.words import printable
@@ -88,11 +89,11 @@ def write_record(path: Path, record: Record) -> None:
 
 def in_one_sentence(error: ValidationError) -> str:
     """Say the first thing that is wrong with a value, and where."""
-    first, *others = error.errors(include_url=False, include_context=False)
+    first, *others = error.errors(include_url=False)
     if first["loc"] == ("version",) and first["type"] == "literal_error":
         return f"it is of version {first['input']!r}, this is version {VERSION}"
     place = ".".join(map(str, first["loc"]))
-    message = first["msg"].removeprefix("Value error, ")
+    message = in_words(first)
     more = f" (and {len(others)} more)" if others else ""
     sentence = f"{place}: {message}{more}" if place else f"{message}{more}"
     return printable(sentence).replace("\n", r"\n")

@@ -154,7 +154,14 @@ def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Mode
         changed=figure.changed if figure else None,
         read=figure.n_read if figure else 0,
         compared=figure.n_parameters if figure else 0,
-        findings=model.findings,
+        findings=[
+            *model.findings,
+            *(
+                draft.adapters[name]
+                for name in [model.reference]
+                if name in draft.adapters
+            ),
+        ],
     )
 
 

@@ -26,6 +26,8 @@ from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import nests_checkpoints, staging_problems
 from mergekit_map.merging.weights import check_plan
+from mergekit_map.models.adapter_bases import with_adapter_bases
+from mergekit_map.models.findings import Finding
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
@@ -46,6 +48,7 @@ class Project:
     space: MergeSpace
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
+    notes: Sequence[str] = ()  # for the user: what was filled in
 
     def __repr__(self) -> str:
         """Say in a line what is searched for what."""
@@ -122,6 +125,7 @@ class Draft:
     tasks: Mapping[str, LoadedTask]
     merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
+    adapters: Mapping[str, Finding]  # models whose base was filled in
 
 
 def load_project(
@@ -162,7 +166,7 @@ def read_draft(
     *,
     trust_run: bool = False,
 ) -> Draft:
-    """Read a configuration and load its tasks; no model is looked at.
+    """Read a configuration and load its tasks; of models only adapters are looked at.
 
     Raises:
         ArtifactError: it is of somebody else's run folder, and names code.
@@ -173,6 +177,9 @@ def read_draft(
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     sound = not _concerns_merge(problems)
     merge = absolute_references(file.merge, directory) if sound else None
+    said: Mapping[str, Finding] = {}
+    if merge is not None:
+        merge, said = with_adapter_bases(merge, directory)
     spec, specs, more = parse_map_block(file)
     if not trust_run:
         refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
@@ -184,7 +191,7 @@ def read_draft(
         unable = {name for name, task in tasks.items() if not task.partial}
         problems += part_problems(spec, metrics, unable)
     options = quietly(options)
-    return Draft(file, directory, options, spec, tasks, merge, problems)
+    return Draft(file, directory, options, spec, tasks, merge, problems, said)
 
 
 def quietly(options: MergeOptions | None) -> MergeOptions:
@@ -211,7 +218,15 @@ def finish_draft(
     problems += check_plan(space, options) if plan else []
     if problems:
         return None, problems
-    project = Project(draft.file, draft.directory, spec, space, draft.tasks, options)
+    project = Project(
+        file=draft.file,
+        directory=draft.directory,
+        spec=spec,
+        space=space,
+        tasks=draft.tasks,
+        options=options,
+        notes=[str(finding) for finding in draft.adapters.values()],
+    )
     if project.nests_checkpoints:
         problems += staging_problems(space)
     problems += held_out_problems(

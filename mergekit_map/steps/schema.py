@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from pydantic.json_schema import models_json_schema
 
-from mergekit_map.config.parsing import TASK_NAME
 from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.task_specs import TASK_NAME
 
 Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

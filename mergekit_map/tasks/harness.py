@@ -18,7 +18,8 @@ from typing import Any
 import lm_eval
 from lm_eval.models.dummy import DummyLM
 
-from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.config.presets import PRESETS
+from mergekit_map.config.task_specs import NO_METRIC, LmEvalTask
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.measurement import Metric
 from mergekit_map.tasks.answer_tokens import ANSWER_TOKENS, METRIC, check_generation
@@ -55,6 +56,7 @@ class HarnessTask:
     reading: str  # lm-eval's "<metric>,<filter>"
     limit: int | float | None
     chat: bool  # whether prompts get the tokenizer's chat template
+    may_run_code: bool  # that a model wrote
     sizes: Mapping[str, int]  # documents of each task that has the reading
     partial: bool  # whether the value is an average, so that some documents say it
 
@@ -76,7 +78,11 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         _set_shots(loaded, spec)
         with setting_up(), separate_randomness():
             results: Mapping[str, Any] = lm_eval.evaluate(
-                lm=DummyLM(), task_dict=loaded, limit=2, bootstrap_iters=0
+                lm=DummyLM(),
+                task_dict=loaded,
+                limit=2,
+                bootstrap_iters=0,
+                confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
             )
         if spec.metric == ANSWER_TOKENS:
             reading, metric = _answer_tokens(loaded, spec)
@@ -99,6 +105,7 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
         reading=reading,
         limit=spec.limit,
         chat=spec.apply_chat_template,
+        may_run_code=spec.confirm_run_unsafe_code,
         sizes={leaf: len(list(tasks[leaf].doc_iterator())) for leaf in parts},
         partial=are_averages([aggregation_of(tasks[p], spec.metric) for p in parts]),
     )
@@ -160,6 +167,8 @@ def _choose_reading(
             f"group {subject!r} has no aggregate_metric_list and thus no value of its "
             f"own; name one of its tasks: {', '.join(sorted(loaded['tasks']))}",
         )
+    if spec.metric == NO_METRIC:
+        raise InvalidTask((), _missing_metric(subject, filters))
     if spec.metric not in filters:
         raise InvalidTask(
             ("metric",),
@@ -167,6 +176,17 @@ def _choose_reading(
             + nearest(spec.metric, filters),
         )
     return f"{spec.metric},{_choose_filter(filters[spec.metric], spec)}"
+
+
+def _missing_metric(subject: str, filters: Mapping[str, list[str]]) -> str:
+    known = ", ".join(
+        name + (f" (filter: {' or '.join(kept)})" if len(kept) > 1 else "")
+        for name, kept in filters.items()
+    )
+    text = f"the key 'metric' is required and missing; {subject!r} has: {known}"
+    if subject in PRESETS:
+        text += f"; or write {{preset: {subject}}}, which knows it"
+    return text
 
 
 def _choose_filter(filters: list[str], spec: LmEvalTask) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Collection, Iterator, Mapping
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,18 @@ def setting_up() -> Iterator[None]:
                 "; relative data_files of a task YAML start at the working directory "
                 f"{Path.cwd()}, not at the YAML's folder: write absolute paths"
             )
+        elif isinstance(error, ModuleNotFoundError):
+            text += f"; install it: {_installing(error.name)}"
         raise InvalidTask(_KEY, text) from error
+
+
+def _installing(module: str | None) -> str:
+    """Name the part of lm-eval that brings a package, where there is one."""
+    for wanted in requires("lm_eval") or ():
+        package, _, extra = wanted.partition("extra == ")
+        if extra and re.split(r"[^\w.-]", package)[0] == module:
+            return f"pip install 'lm-eval[{extra.strip()[1:-1]}]'"
+    return f"pip install {module}"
 
 
 @functools.cache

@@ -80,6 +80,7 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
             limit=task.limit,
             bootstrap_iters=0,
             log_samples=True,
+            confirm_run_unsafe_code=task.may_run_code,
         )
     return results
 

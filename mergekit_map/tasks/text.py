@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from mergekit_map.config.task_specs import TextSource
 from mergekit_map.errors import InvalidTask, nearest
 from mergekit_map.tasks.surroundings import quiet
 
+_USUAL = "text"  # a field
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted
+_SAMPLED = 10  # rows of a dataset
 
 
 def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
@@ -52,8 +54,8 @@ def _read_text(path: Path) -> str:
         raise InvalidTask(key, text) from None
 
 
-def _parse_lines(text: str, field: str) -> list[str]:
-    documents: list[str] = []
+def _parse_lines(text: str, field: str | None) -> list[str]:
+    records: dict[int, Any] = {}  # by line
     problems: list[str] = []
     # Not splitlines(): it also splits at separators that JSON allows inside strings.
     for number, line in enumerate(text.split("\n"), start=1):
@@ -64,17 +66,44 @@ def _parse_lines(text: str, field: str) -> list[str]:
         except json.JSONDecodeError as error:
             problems.append(f"line {number} is not JSON: {error.msg}")
             continue
-        if wrong := _problem(record, field):
-            problems.append(f"line {number}: {wrong}")
+        if isinstance(record, dict):
+            records[number] = record
         else:
-            documents.append(record[field])
+            got = type(record).__name__
+            problems.append(f"line {number}: a JSON object was expected, got {got}")
     _refuse("file", problems)
-    return documents
+    field = field or _find_field(list(records.values()), "file")
+    wrong = {number: _problem(record, field) for number, record in records.items()}
+    _refuse("file", [f"line {n}: {text}" for n, text in wrong.items() if text])
+    return [record[field] for record in records.values()]
 
 
-def _problem(record: Any, field: str) -> str | None:
-    if not isinstance(record, dict):
-        return f"a JSON object was expected, got {type(record).__name__}"
+def _find_field(records: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Name the field ``text``, or else the only one that is text in every record."""
+    if not records or any(_USUAL in record for record in records):
+        return _USUAL
+    known = [
+        name
+        for name in records[0]
+        if all(isinstance(record.get(name), str) for record in records)
+    ]
+    if len(known) == 1:
+        return known[0]
+    if known:
+        problem = f"several fields hold text: {', '.join(known)}"
+    else:
+        problem = f"no field holds text in every record; there are: {_names(records)}"
+    raise InvalidTask(
+        ("perplexity", key),
+        f"{problem}; name one with {{{key}: ..., field: {(known or ['NAME'])[0]}}}",
+    )
+
+
+def _names(records: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(name for record in records for name in record))
+
+
+def _problem(record: Mapping[str, Any], field: str) -> str | None:
     if field not in record:
         return f"there is no field {field!r}; {nearest(field, record)}"
     if isinstance(record[field], str):
@@ -110,11 +139,17 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
         text = f"{source.dataset!r} has no split {source.split!r}; "
         raise InvalidTask(("perplexity", "split"), text + nearest(source.split, splits))
     rows = splits[source.split]
-    if source.field not in rows.column_names:
-        text = f"{source.dataset!r} has no field {source.field!r}; "
-        hint = nearest(source.field, rows.column_names)
+    field = source.field or _find_field(_sample(rows), "dataset")
+    if field not in rows.column_names:
+        text = f"{source.dataset!r} has no field {field!r}; "
+        hint = nearest(field, rows.column_names)
         raise InvalidTask(("perplexity", "field"), text + hint)
-    column: list[str] = list(rows[source.field])
-    wrong = (_problem({source.field: value}, source.field) for value in column)
+    column: list[str] = list(rows[field])
+    wrong = (_problem({field: value}, field) for value in column)
     _refuse("field", [f"row {n}: {text}" for n, text in enumerate(wrong) if text])
     return column
+
+
+def _sample(rows: datasets.Dataset) -> list[Mapping[str, Any]]:
+    """Take the first rows: columns have one type."""
+    return [dict(row) for row in rows.select(range(min(len(rows), _SAMPLED)))]

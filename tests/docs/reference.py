@@ -13,6 +13,7 @@ from figures import FIGURES
 from pages import PAGES
 from pydantic import BaseModel, TypeAdapter
 
+from mergekit_map.config.presets import PRESETS, PresetTask
 from mergekit_map.config.specs import MapBlock, SearchSpec, SelectSpec
 from mergekit_map.config.task_specs import (
     LmEvalTask,
@@ -32,6 +33,7 @@ CONFIGURATION: dict[str, type[BaseModel]] = {
     "map": MapBlock,
     "map.tasks.NAME, own text": PerplexityTask,
     "map.tasks.NAME.perplexity": TextSource,
+    "map.tasks.NAME, benchmark by name": PresetTask,
     "map.tasks.NAME, lm-evaluation-harness": LmEvalTask,
     "map.tasks.NAME, own function": PythonTask,
     "map.search": SearchSpec,
@@ -71,6 +73,19 @@ def reference() -> str:
         head = "| key | value | default | meaning |\n| --- | --- | --- | --- |"
         parts.append(f"**{_title(title)}**\n\n{head}\n{rows}\n")
     return "\n".join(parts)
+
+
+def presets() -> str:
+    """Write a row per benchmark that is known by name."""
+    rows = [
+        "| preset | metric | filter | examples | documents |",
+        "| --- | --- | --- | ---: | ---: |",
+    ]
+    for name, preset in PRESETS.items():
+        kept = f"`{preset['filter']}`" if "filter" in preset else ""
+        cells = (f"`{preset['metric']}`", kept, preset["num_fewshot"], preset["limit"])
+        rows.append(f"| `{name}` | {' | '.join(map(str, cells))} |")
+    return "\n".join(rows) + "\n"
 
 
 def forms() -> str:
@@ -170,6 +185,7 @@ def _type(field: Mapping[str, Any]) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "reference": reference,
     "forms": forms,
+    "presets": presets,
     **FIGURES,
 }
 

@@ -464,7 +464,7 @@ def test_all_problems_of_a_file_are_told_together(tmp_path: Path) -> None:
             r"genome\.smooth: mergekit-evolve has no 'smooth' for slerp",
         ),
         ({"merge_method": "della"}, ["t"], r"genome\.merge_method: .*got 'della'"),
-        ({}, [], r"tasks: .*at least 1 item"),
+        ({}, [], r"tasks: a list of at least 1 was expected, got \[\]"),
         ({}, [{"name": "t", "weight": 0}], r"tasks: every weight is 0"),
         ({}, ["t", {"name": "t", "weight": 2}], r"acc,none of 't' stands twice"),
         ({}, [{"weight": 2}], r"tasks\[0\]: the key 'name' is required and missing"),

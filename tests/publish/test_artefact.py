@@ -21,6 +21,7 @@ map:
   tasks:
     mine: {{perplexity: {{file: {HOME}/texts/mine.txt}}}}
     other: {{perplexity: {{file: ../other.txt}}}}
+    short: {{perplexity: ../texts/short.txt}}
     hub: {{perplexity: {{dataset: org/text}}}}
     own: {{lm_eval: ./tasks/own.yaml, metric: acc}}
     known: {{lm_eval: gsm8k, metric: acc}}
@@ -188,6 +189,7 @@ def test_a_configuration_keeps_of_paths_the_names(
     tasks = public["map"]["tasks"]
     assert tasks["mine"]["perplexity"] == {"file": "mine.txt"}
     assert tasks["other"]["perplexity"] == {"file": "other.txt"}
+    assert tasks["short"]["perplexity"] == "short.txt"
     assert tasks["hub"]["perplexity"] == {"dataset": "org/text"}
     assert tasks["own"]["lm_eval"] == "own.yaml"
     assert tasks["known"]["lm_eval"] == "gsm8k"

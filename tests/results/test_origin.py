@@ -22,6 +22,16 @@ CODE = {
         "tasks": {"greeting": {"lm_eval": "evil.yaml", "metric": "acc"}},
         "select": {},
     },
+    "code of a model": {
+        "tasks": {
+            "greeting": {
+                "lm_eval": "humaneval",
+                "metric": "pass@1",
+                "confirm_run_unsafe_code": True,
+            }
+        },
+        "select": {},
+    },
     "a backend": {"backend": {"name": "vllm"}, "merge": "disk"},
 }
 

@@ -34,6 +34,8 @@ map:
     math: {lm_eval: gsm8k, metric: exact_match, filter: strict-match, limit: 200}
     code: {perplexity: {file: code.jsonl, field: content}, max_tokens: 1000}
     own: {python: "mine:f", direction: minimize, range: [0, null]}
+    prose: {perplexity: prose.txt}
+    choices: {preset: arc_easy, limit: null}
   search: {strategy: nested, order: [[low, high], x], bounds: {low: [0, 2]}}
   select: {require: {math: 95%, code: 2.5}, prefer: {own: 2}}
   merge: disk
@@ -56,6 +58,8 @@ WRONG: dict[str, tuple[list[Any], Any]] = {
     "a task that lacks its metric": (["map", "tasks", "code"], {"lm_eval": "gsm8k"}),
     "a misspelt option of a task": (["map", "tasks", "math", "limti"], 5),
     "a task that is no file name": (["map", "tasks", "a/b"], {"lm_eval": "x"}),
+    "a preset of nothing": (["map", "tasks", "math"], {"preset": "gsm9k"}),
+    "a number for a file": (["map", "tasks", "math"], {"perplexity": 3}),
     "no tasks": (["map", "tasks"], {}),
     "a limit in words": (["map", "select", "require", "math"], "lots"),
     "a share of nothing": (["map", "select", "require", "math"], "0.0%"),
@@ -123,7 +127,7 @@ def test_asks_for_a_map_block(
 def test_every_key_has_a_description() -> None:
     definitions = config_schema()["$defs"]
     ours = [name for name in definitions if name.endswith(("Spec", "Task", "Source"))]
-    assert len(ours) == 7, "a new form of the configuration is counted here"
+    assert len(ours) == 8, "a new form of the configuration is counted here"
 
     for name in ours:
         for key, field in definitions[name]["properties"].items():

@@ -64,6 +64,16 @@ def test_a_metric_that_a_task_computes_itself_has_no_known_range(folder: Path) -
     assert load(folder, "choices.yaml", "f1").metric == Metric(True, None, None)
 
 
+def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None:
+    write_choices(folder, unsafe_code=True)
+
+    with pytest.raises(InvalidTask, match="Set confirm_run_unsafe_code=True"):
+        load(folder, "choices.yaml", "acc")
+    task = load(folder, "choices.yaml", "acc", confirm_run_unsafe_code=True)
+
+    assert task.may_run_code
+
+
 def test_the_filter_need_not_be_named_where_there_is_one(folder: Path) -> None:
     write_choices(folder)
 

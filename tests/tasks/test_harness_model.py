@@ -93,6 +93,20 @@ def test_choices_are_scored_as_by_the_command(
     assert_equal_samples(result, expected["samples"]["choices"])
 
 
+def test_tasks_that_run_code_are_scored_as_others(
+    folder: Path, model: Any, tokenizer: Any
+) -> None:
+    write_choices(folder)
+    write_choices(folder, "code", unsafe_code=True)
+    allowed = {"confirm_run_unsafe_code": True}
+
+    found = prepare(folder, model, tokenizer, "code.yaml", "acc", **allowed)()
+
+    assert (
+        found.value == prepare(folder, model, tokenizer, "choices.yaml", "acc")().value
+    )
+
+
 def test_bfloat16_models_are_scored_as_by_the_command(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:

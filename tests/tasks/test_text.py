@@ -31,6 +31,23 @@ def test_a_jsonl_file_has_one_document_per_line(folder: Path) -> None:
     assert documents == tuple(texts)
 
 
+def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
+    records = [{"id": 1, "body": "one"}, {"id": 2, "body": "two", "note": "mine"}]
+    (folder / "data").mkdir()
+    for path in ("a.jsonl", "data/test.jsonl"):
+        lines = "\n".join(json.dumps({**r, "note": None}) for r in records)
+        (folder / path).write_text(lines)
+
+    assert read_documents(source(file="a.jsonl"), folder) == ("one", "two")
+    assert read_documents(source(dataset="data"), folder) == ("one", "two")
+
+
+def test_a_field_named_text_is_the_one_among_several(folder: Path) -> None:
+    (folder / "a.jsonl").write_text('{"title": "no", "text": "yes"}')
+
+    assert read_documents(source(file="a.jsonl"), folder) == ("yes",)
+
+
 def test_a_dataset_folder_has_one_document_per_row(folder: Path) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "test.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
@@ -47,8 +64,21 @@ def test_a_dataset_folder_has_one_document_per_row(folder: Path) -> None:
         ("a.jsonl", b"", {}, "a.jsonl is empty"),
         ("a.jsonl", b'{"text": "a"}\n{"text": ', {}, "line 2 is not JSON"),
         ("a.jsonl", b'["a"]', {}, "line 1: a JSON object was expected, got list"),
-        ("a.jsonl", b'{"txt": "a"}', {}, "no field 'text'; did you mean 'txt'"),
-        ("a.jsonl", b'{"body": "a"}', {}, "no field 'text'; known: body"),
+        ("a.jsonl", b'{"txt": "a"}', {"field": "text"}, "'text'; did you mean 'txt'"),
+        (
+            "a.jsonl",
+            b'{"body": "a"}',
+            {"field": "text"},
+            "no field 'text'; known: body",
+        ),
+        ("a.jsonl", b'{"text": "a"}\n{"txt": "a"}', {}, "line 2: there is no field"),
+        (
+            "a.jsonl",
+            b'{"q": "a", "a": "b"}',
+            {},
+            "several fields hold text: q, a; name",
+        ),
+        ("a.jsonl", b'{"n": 1}\n{"q": "b"}', {}, "no field holds .* there are: n, q"),
         ("a.jsonl", b'{"text": 3}', {}, "'text' must be a string, got int"),
     ],
 )

@@ -39,12 +39,15 @@ def test_one_run_names_the_cause_of_every_incompatibility(
         models[name] = str(tuned(base, tmp_path / name, seed))
         edit(Path(models[name]))
         expected[name] = [(code, severity)]
+    adapter = make_adapter(base, tmp_path / "adapter", 3)
+    gone = {"base_model_name_or_path": "/gone/model"}
+    edit_json("adapter_config.json", **gone)(adapter)
     larger = make_model("larger", 5, base, extra_tokens=("<x>",), noise=0.0005)
     for name, folder, code in (
         ("smaller", make_model("smaller", 5, hidden_size=16), "size"),
         ("larger", larger, "added-tokens"),
         ("copy", shutil.copytree(base, tmp_path / "copy"), "same-weights"),
-        ("adapter", make_adapter(base, tmp_path / "adapter", 3), "adapter-alone"),
+        ("adapter", adapter, "adapter-alone"),
     ):
         models[name], expected[name] = str(folder), [(code, "error")]
 

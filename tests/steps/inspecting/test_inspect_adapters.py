@@ -33,6 +33,41 @@ def test_adapters_are_looked_into(base: Path, tmp_path: Path) -> None:
     assert figures["read"] == figures["compared"] == 35680
 
 
+@pytest.mark.parametrize("named", ["as the merge has it", "by the same name", "alone"])
+def test_an_adapter_alone_is_merged_into_what_it_was_trained_on(
+    named: str, base: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1)
+    config = configure(base, [str(adapter)])
+    if named == "by the same name":  # as trained on another machine
+        gone = f"/gone/{base.name}"
+        edit_json("adapter_config.json", base_model_name_or_path=gone)(adapter)
+    if named == "alone":  # there is no other base model to tell it by
+        other = tuned(base, tmp_path / "other", 2)
+        config = configure(base, [str(adapter), str(other)], merge_method="linear")
+        del config["base_model"]
+
+    content = inspected(config)
+
+    names = [model["reference"] for model in content["models"]]
+    assert f"{base}+{adapter}" in names
+    (note,) = content["models"][names.index(f"{base}+{adapter}")]["findings"]
+    assert (note["code"], note["severity"]) == ("adapter-filled-in", "note")
+    assert note["cause"].endswith(f"what its adapter_config.json names: {base}")
+    assert content["plan"]["coefficients"][0] == "adapter"
+
+
+def test_an_adapter_whose_base_is_nowhere_is_refused(
+    base: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(base, tmp_path / "adapter", 1)
+    edit_json("adapter_config.json", base_model_name_or_path="/gone/model")(adapter)
+
+    content = inspected(configure(base, [str(adapter)]))
+
+    assert found(content)["adapter"] == [("adapter-alone", "error")]
+
+
 ADAPTERS: dict[str, tuple[Edit, str, str, str]] = {
     "another base": (
         edit_json("adapter_config.json", base_model_name_or_path="org/other-7b"),

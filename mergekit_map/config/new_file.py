@@ -1,0 +1,128 @@
+"""A whole configuration as text, written from what options say of a merge."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mergekit_map.config.map_lines import map_block, scalar, task_names
+from mergekit_map.config.presets import PRESETS, hint_on
+from mergekit_map.config.task_specs import TASK_NAME
+from mergekit_map.errors import ConfigError
+from mergekit_map.files import sha256
+from mergekit_map.words import printable
+
+# Without a density these methods drop nothing, and are another method by name.
+_SPARSE = {"ties", "dare_ties", "dare_linear", "della", "della_linear"}
+_SIGNATURE = re.compile(r"^# \(as written: \w+\)\n", re.M)
+_USUAL_DTYPE = "bfloat16"
+_BASE_KEY = "base_model_name_or_path"
+
+
+@dataclass(frozen=True)
+class NewMerge:
+    """The models of a merge, and how they are merged."""
+
+    models: Sequence[str]
+    base: str | None
+    method: str
+    dtype: str | None  # None: that of the base model, where that is a folder
+
+
+def new_config(
+    merge: NewMerge, tasks: Mapping[str, str], comments: Iterable[str] = ()
+) -> str:
+    """Write a whole configuration; ``tasks`` are as ``new_tasks`` gives them."""
+    lines = [f"# {printable(comment)}" for comment in comments]
+    lines.append(f"merge_method: {scalar(merge.method)}")
+    if merge.base is not None:
+        lines.append(f"base_model: {scalar(merge.base)}")
+    lines.append("models:  # without weights, which are what is searched")
+    lines += [f"  - model: {scalar(model)}" for model in merge.models]
+    if merge.method in _SPARSE:
+        lines.append("parameters: {density: 0.5}")
+    dtype = merge.dtype or _dtype_of(Path(merge.base or merge.models[0]))
+    lines.append(f"dtype: {scalar(dtype)}")
+    return "".join(f"{line}\n" for line in [*lines, *map_block(merge.models, tasks)])
+
+
+def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> dict[str, str]:
+    """Name tasks, and write each as YAML.
+
+    A text is ``FILE`` or ``NAME=FILE``; a benchmark a preset, or ``TASK:METRIC``, or
+    ``TASK:METRIC,FILTER`` of lm-eval.
+
+    Raises:
+        ConfigError: a file is not there, or a benchmark not known.
+    """
+    named = [*map(_text_task, texts), *map(_benchmark, benchmarks)]
+    names = task_names(name for name, _ in named)
+    return dict(zip(names, (task for _, task in named), strict=True))
+
+
+def base_of_adapters(models: Iterable[str]) -> str | None:
+    """Name the model that all of these were trained on, if they are adapters here."""
+    named = {_read(Path(m, "adapter_config.json")).get(_BASE_KEY) for m in models}
+    base = named.pop() if len(named) == 1 else None
+    return base if isinstance(base, str) and base else None
+
+
+def signed(text: str) -> str:
+    """Add to the comments on top how to tell whether the text was edited."""
+    comments = re.match(r"(#.*\n)*", text)
+    end = comments.end() if comments else 0
+    return f"{text[:end]}# (as written: {sha256(text)[:8]})\n{text[end:]}"
+
+
+def is_unedited(text: str) -> bool:
+    """Tell whether a file is as ``signed`` gave it."""
+    return signed(_SIGNATURE.sub("", text, count=1)) == text
+
+
+def _text_task(given: str) -> tuple[str, str]:
+    name, equals, file = given.partition("=")
+    if not equals or not TASK_NAME.fullmatch(name) or Path(given).exists():
+        name, file = Path(given).stem, given
+    if not Path(file).is_file():
+        raise ConfigError(f"--text {given}: there is no file {file}")
+    if Path(file).suffix not in {".txt", ".jsonl"}:
+        raise ConfigError(
+            f"--text {given}: a .txt or .jsonl file was expected; convert it, one JSON "
+            "object with the text per line"
+        )
+    return name, f"{{perplexity: {scalar(file)}}}"
+
+
+def _benchmark(given: str) -> tuple[str, str]:
+    if given in PRESETS:
+        return given, f"{{preset: {given}}}"
+    task, colon, reading = given.rpartition(":")
+    metric, _, kept = reading.partition(",")
+    if not colon or not metric:
+        raise ConfigError(
+            f"--task {given}: no benchmark is known by that name; "
+            f"{hint_on(given)} Any other task of lm-eval is written as "
+            "TASK:METRIC or TASK:METRIC,FILTER"
+        )
+    filtered = f", filter: {scalar(kept)}" if kept else ""
+    spec = f"{{lm_eval: {scalar(task)}, metric: {scalar(metric)}{filtered}}}"
+    return Path(task).stem, spec
+
+
+def _dtype_of(model: Path) -> str:
+    """Name the dtype that a folder's model was saved in, or what most are."""
+    content = _read(model / "config.json")
+    saved = content.get("dtype") or content.get("torch_dtype")
+    return str(saved or _USUAL_DTYPE).removeprefix("torch.")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
