@@ -32,6 +32,12 @@ const drawing = (() => {
     return number(pair[0]) + plusMinus(pair[1]) + (words && ` (${words})`);
   }
 
+  // A mean token loss as a perplexity, with three digits as Python's :.3g; else nothing.
+  function otherWords(task, value) {
+    if (task.unit !== "nats/token" || value === null) return "";
+    return `perplexity ${Number(Math.exp(Math.min(value, 700)).toPrecision(3))}`;
+  }
+
   function onSome(pair) {
     return pair[2] ? `${pair[2]} documents` : "";
   }
@@ -66,12 +72,6 @@ const drawing = (() => {
 
   function better(task) {
     return task.higher ? "higher is better" : "lower is better";
-  }
-
-  // What a loss in nats is to those who think in perplexities; nothing for others.
-  function perplexity(task, pair) {
-    if (task.unit !== "nats/token" || pair === null || pair[0] === null) return "";
-    return `perplexity ${number(Math.exp(pair[0]))}`;
   }
 
   function isNarrow() {
@@ -160,8 +160,7 @@ const drawing = (() => {
   }
 
   return {
-    element, fill, number, reading, onSome, plusMinus, label, shortLabel, taskTitle, better,
-    perplexity, isNarrow, colours, layout, axis, titled, figure,
-    taskFigure, chart,
+    element, fill, number, reading, otherWords, onSome, plusMinus, label, shortLabel,
+    taskTitle, better, isNarrow, colours, layout, axis, titled, figure, taskFigure, chart,
   };
 })();
