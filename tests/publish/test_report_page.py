@@ -386,9 +386,8 @@ def test_what_is_printed_is_whole(open_report: Open) -> None:
 def test_losses_are_perplexities_too(open_report: Open) -> None:
     page = open_report("two").page
     task = '{unit: "nats/token"}'
-    words = f"drawing.perplexity({task}, [1.5, 0.1])"
-    assert page.evaluate(words) == "perplexity 4.48"
-    assert page.evaluate("drawing.perplexity({unit: ''}, [1.5, 0.1])") == ""
+    assert page.evaluate(f"drawing.otherWords({task}, 1.5)") == "perplexity 4.48"
+    assert page.evaluate("drawing.otherWords({unit: ''}, 1.5)") == ""
 
 
 def test_the_history_shows_every_merge_in_order(

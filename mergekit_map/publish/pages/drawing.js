@@ -33,8 +33,7 @@ const drawing = (() => {
   }
 
   // A mean token loss as a perplexity, with three digits as Python's :.3g; else nothing.
-  function perplexity(task, pair) {
-    const value = pair && pair[0];
+  function otherWords(task, value) {
     if (task.unit !== "nats/token" || value === null) return "";
     return `perplexity ${Number(Math.exp(Math.min(value, 700)).toPrecision(3))}`;
   }
@@ -161,8 +160,7 @@ const drawing = (() => {
   }
 
   return {
-    element, fill, number, reading, onSome, plusMinus, label, shortLabel, taskTitle, better,
-    perplexity, isNarrow, colours, layout, axis, titled, figure,
-    taskFigure, chart,
+    element, fill, number, reading, otherWords, onSome, plusMinus, label, shortLabel,
+    taskTitle, better, isNarrow, colours, layout, axis, titled, figure, taskFigure, chart,
   };
 })();

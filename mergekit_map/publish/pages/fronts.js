@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { element, fill, number, plusMinus, better, perplexity } = drawing;
+  const { element, fill, number, plusMinus, better, otherWords } = drawing;
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
   const NEUTRAL = 5; // of sliders from 0 to 10
@@ -154,7 +154,7 @@
   function valueCell(task, pair) {
     return element("td", { class: `number ${state.kind}` }, number(pair[0]),
       element("span", { class: "error" }, plusMinus(pair[1])),
-      element("small", {}, perplexity(task, pair)));
+      element("small", {}, otherWords(task, pair[0])));
   }
 
   function titleOf(task) {

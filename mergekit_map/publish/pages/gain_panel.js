@@ -3,7 +3,7 @@
 "use strict";
 
 const gainPanel = (() => {
-  const { element, fill, number, plusMinus, onSome, better, perplexity } = drawing;
+  const { element, fill, number, plusMinus, onSome, better, otherWords } = drawing;
   const NOISE = 2; // standard errors within which noise explains a difference
 
   // Show the point `index` of a state, and the point `beside` it unless that is null.
@@ -89,7 +89,7 @@ const gainPanel = (() => {
 
   // A value, what is to be said of it, and how the point of the table does beside it.
   function cell(task, pair, kind, notes, ahead = null) {
-    const more = [...notes, perplexity(task, pair)].filter(Boolean);
+    const more = [...notes, otherWords(task, pair[0])].filter(Boolean);
     return element("td", { class: `number ${kind}` },
       element("span", {}, number(pair[0])),
       element("span", { class: "error" }, plusMinus(pair[1])),

@@ -60,7 +60,7 @@ const historyChart = (() => {
       }),
     ];
     const words = `Every measured value of ${task.name}, in order.`;
-    return chart(place, { traces, layout: look({ yaxis: axis() }), words });
+    return chart(place, { traces, layout: look(content, { yaxis: axis() }), words });
   }
 
   function drawVolume(place, content) {
@@ -81,7 +81,7 @@ const historyChart = (() => {
     }];
     const yaxis = axis({ range: [0, 105], ticksuffix: " %" });
     const words = "The hypervolume of the measured merges, in order, as a share of the last.";
-    return chart(place, { traces, layout: look({ yaxis, showlegend: false }), words });
+    return chart(place, { traces, layout: look(content, { yaxis, showlegend: false }), words });
   }
 
   function merges(content) {
@@ -109,10 +109,11 @@ const historyChart = (() => {
     };
   }
 
-  function look(more) {
+  function look({ history }, more) {
+    const whole = history.places.length < 12 ? { dtick: 1 } : {};
     return layout({
       margin: { l: 52, r: 12, t: 8, b: 40 },
-      xaxis: titled("merge, in order"),
+      xaxis: titled("merge, in order", whole),
       ...more,
     });
   }

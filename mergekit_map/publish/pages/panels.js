@@ -2,7 +2,7 @@
 "use strict";
 
 const panels = (() => {
-  const { element, fill, number, onSome, plusMinus, better, perplexity } = drawing;
+  const { element, fill, number, otherWords, onSome, plusMinus, better } = drawing;
 
   // The facts that stay: title, fits, versions.
   function showFacts(content) {
@@ -48,14 +48,15 @@ const panels = (() => {
     const rows = content.tasks.map((task, t) => {
       const single = choosing.bestSingleModel(content, t);
       const known = point.measured[t] ?? point.estimated[t];
+      const words = (pair) => otherWords(task, pair && pair[0]) || null;
       return element("tr", {},
         taskCell(task),
-        readingCell(point.predicted[t], "predicted", "–", perplexity(task, point.predicted[t])),
-        readingCell(known, "measured", "not yet", perplexity(task, known)),
+        readingCell(point.predicted[t], "predicted", "–", words(point.predicted[t])),
+        readingCell(known, "measured", "not yet", words(known)),
         single === null
           ? element("td", { class: "number" }, "–")
           : readingCell([single.value, single.stderr], "anchor", "–",
-            [single.label, perplexity(task, [single.value])].filter(Boolean).join(", ")),
+            [single.label, words([single.value])].filter(Boolean).join(", ")),
       );
     });
     return [head("task", "predicted", "measured", "best single model"),
