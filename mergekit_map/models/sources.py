@@ -5,7 +5,6 @@ Reads headers and configuration files; whoever needs weights reads rows of them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -24,12 +23,12 @@ from pydantic import ValidationError
 
 from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import MergeError
-from mergekit_map.files import sha256
+from mergekit_map.files import sha256, sha256_of_file
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.models.settings import Settings
 
-_BLOCK = 1 << 22  # bytes read at a time
+NO_FOLDER = "there is no folder"  # how it is said that a model was not found
 
 _DESCRIPTIONS = ["*.json", "tokenizer.model"]
 _INDEX = "model.safetensors.index.json"
@@ -189,12 +188,12 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         )
     except HFValidationError:
         raise MergeError(
-            f"there is no folder {path!r}, and it is not the id of a Hub repository; "
+            f"{NO_FOLDER} {path!r}, and it is not the id of a Hub repository; "
             "check the path (relative paths start at the working directory)"
         ) from None
     except (HTTPError, OSError) as error:
         raise MergeError(
-            f"there is no folder {path!r}, and the Hub gives no repository of that "
+            f"{NO_FOLDER} {path!r}, and the Hub gives no repository of that "
             f"name: {_reason(error)}; check the name, your network and "
             "HF_HUB_OFFLINE"
         ) from None
@@ -265,8 +264,4 @@ def _fingerprint_file(path: Path) -> str:
 @lru_cache(maxsize=4096)
 def _hash(path: Path, *_version: int) -> str:
     """Hash a file once for each version of it; reading is what takes the time."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    return sha256_of_file(path)
