@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from mergekit_map.errors import ArtifactError
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
+_BLOCK = 1 << 22  # bytes read at a time
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -100,6 +101,15 @@ def sha256(data: bytes | str) -> str:
     """Hash bytes, or text as UTF-8, to 64 hexadecimal digits."""
     encoded = data.encode() if isinstance(data, str) else data
     return hashlib.sha256(encoded).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hash a file, however large, to 64 hexadecimal digits."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
 
 
 def digest(content: Any) -> str:

@@ -5,7 +5,6 @@ Reads headers and configuration files; whoever needs weights reads rows of them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -24,12 +23,10 @@ from pydantic import ValidationError
 
 from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import MergeError
-from mergekit_map.files import sha256
+from mergekit_map.files import sha256, sha256_of_file
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.models.settings import Settings
-
-_BLOCK = 1 << 22  # bytes read at a time
 
 _DESCRIPTIONS = ["*.json", "tokenizer.model"]
 _INDEX = "model.safetensors.index.json"
@@ -265,8 +262,4 @@ def _fingerprint_file(path: Path) -> str:
 @lru_cache(maxsize=4096)
 def _hash(path: Path, *_version: int) -> str:
     """Hash a file once for each version of it; reading is what takes the time."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    return sha256_of_file(path)

@@ -51,7 +51,15 @@ MergeKey: TypeAlias = tuple[tuple[str, float], ...]  # coefficients by name
 Key: TypeAlias = tuple[MergeKey, str]  # with the task
 
 
-_OPTIONAL = ("error", "gradient", "foretold", "of", "documents", "stderr_of_all")
+_OPTIONAL = (
+    "error",
+    "gradient",
+    "foretold",
+    "of",
+    "documents",
+    "stderr_of_all",
+    "taken",
+)
 Stderr: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # NaN where nothing could be measured, which JSON says as null.
@@ -105,6 +113,9 @@ class Evaluation:
     """Which were measured, counted from 0."""
     stderr_of_all: Stderr | None = None
     """Estimate of the standard error that the value on all documents has."""
+    taken: Line | None = None
+    """Fingerprint that it was measured of, where the same merge has another one now;
+    left out where it was measured of this."""
 
     @model_validator(mode="after")
     def _of_documents(self) -> Self:

@@ -49,5 +49,17 @@ def read_sample_file(folder: Path, coefficients: Mapping[str, float]) -> dict[st
     return content if isinstance(content, dict) else {}
 
 
+def copy_samples(
+    folder: Path,
+    coefficients: Mapping[str, float],
+    target: Path,
+    names: Mapping[str, float],
+) -> None:
+    """Keep what is there of a merge under the coefficients it has elsewhere, too."""
+    if content := read_sample_file(folder, coefficients):
+        text = json.dumps({**content, "coefficients": names}) + "\n"
+        write_atomically(_path(target, names), text)
+
+
 def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
     return folder / f"{digest(coefficients)}.json"

@@ -18,15 +18,16 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.further_recipe import recipe_comments
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.origin import seal
-from mergekit_map.results.records import read_record, write_record
-from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.nested import search_pairs
-from mergekit_map.steps.project import Project, changes_in_words, load_project
+from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.reading import Run
+from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.checking import select_problems
 from mergekit_map.study.forecast import warn_of_budget
@@ -139,7 +140,7 @@ def _opened_run(
     with open_log(folder.log) as log, evaluator as evaluate:
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
-        _note_changes(project, study, log, folder, reporter)
+        take_over(project, study, log, folder, reporter)
         add_imported(study, log, imported, reporter.notice)
         if few := warn_of_few(study, matching(study, log)):
             reporter.notice(few)
@@ -150,40 +151,6 @@ def _opened_run(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {folder.log}"
         )
-
-
-def _note_changes(
-    project: Project,
-    study: Study,
-    log: EvaluationLog,
-    run: RunFolder,
-    reporter: Reporter,
-) -> None:
-    known = Identities()
-    if run.identities.exists():
-        known = read_record(run.identities, Identities, "list of earlier merges")
-    usable = {id(e) for e in matching(study, log)}
-    unused = [
-        e
-        for e in log
-        if id(e) not in usable
-        and e.task in study.tasks
-        and e.role not in {"baseline", "checkpoint", "holdout"}
-    ]
-    for merge in dict.fromkeys(e.merge for e in unused):
-        count = sum(e.merge == merge for e in unused)
-        before = known.merges.get(merge, {})
-        what = (
-            "the task definition"
-            if merge == study.merge
-            else changes_in_words(before, project.identity)
-        )
-        reporter.notice(
-            f"{count} measurements in {log.path} are kept but not used: {what} "
-            "changed; front and recipes will be those of the new search"
-        )
-    merges = {**known.merges, study.merge: project.identity}
-    write_record(run.identities, Identities(merges=merges))
 
 
 def _write_stages(

@@ -76,7 +76,8 @@ def _can_pay(study: Study, evaluations: Sequence[Evaluation], merges: int) -> bo
     whole, part = _of_a_merge(study, evaluations)
     n_tasks = len(study.tasks)
     ends = n_tasks + 2 + more_choices(study) + (n_tasks == 1)
-    needed = Spending.of(evaluations) + part.times(merges)
+    own = (e for e in evaluations if e.taken is None)
+    needed = Spending.of(own) + part.times(merges)
     needed += whole.times(ends if study.in_part else 1)
     return (search.documents is None or needed.documents <= search.documents) and (
         search.hours is None or needed.seconds <= _SECONDS * search.hours

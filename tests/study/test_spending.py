@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from parted import METRICS, SIZE, Models, lines_of, search, study_of
+
+from mergekit_map.study.spending import can_go_on
 
 # Anchors and a first design of five, all measured on all documents.
 _FIRST = 5 * len(METRICS) * SIZE
@@ -49,3 +52,16 @@ def test_a_budget_too_small_for_the_first_design_ends_after_it(
 
     roles = [e.role for e in lines_of(tmp_path)]
     assert "refinement" not in roles
+
+
+def test_a_budget_does_not_count_what_was_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of("all", limit=10 * _FIRST)
+    search(study_of("all", limit=_FIRST), tmp_path, Models(), monkeypatch)
+    lines = lines_of(tmp_path)
+    assert can_go_on(study, lines)
+    many = [e for e in lines for _ in range(12)]
+
+    assert not can_go_on(study, many)
+    assert can_go_on(study, [replace(e, taken="0" * 16) for e in many])
