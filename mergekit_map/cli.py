@@ -6,11 +6,12 @@ Importing mergekit's options costs seconds, so this module imports click alone.
 from __future__ import annotations
 
 import importlib
+import shlex
 from typing import Any
 
 import click
 
-from mergekit_map.errors import MapError
+from mergekit_map.errors import LostModels, MapError
 from mergekit_map.version import __version__
 from mergekit_map.words import printable
 
@@ -51,11 +52,19 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = [*args]  # as they were typed
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (MapError, OSError) as error:  # the latter: a full disk and the like
-            click.echo(f"error: {printable(str(error))}", err=True)
+            text = str(error)
+            if isinstance(error, LostModels):
+                again = f"{shlex.join(['mergekit-map', *ctx.obj])} {error.options}"
+                text = f"{error.message}\nIf they lie elsewhere, type:\n  {again}"
+            click.echo(f"error: {printable(text)}", err=True)
             ctx.exit(MapError.exit_code)
 
 

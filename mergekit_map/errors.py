@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 
@@ -28,6 +29,20 @@ class InvalidTask(ConfigError):
         self.key = key
         self.messages = (messages,) if isinstance(messages, str) else tuple(messages)
         super().__init__("\n".join(self.messages))
+
+
+class LostModels(ConfigError):
+    """Models lie elsewhere than a configuration says; ``names`` has which."""
+
+    def __init__(self, message: str, names: Iterable[str]) -> None:
+        self.message, self.names = message, tuple(names)
+        super().__init__(f"{message}\nif they lie elsewhere, say so: {self.options}")
+
+    @property
+    def options(self) -> str:
+        """Give the options to add to a command."""
+        given = (f"{name}=FOLDER" for name in self.names)
+        return " ".join(f"--model-path {shlex.quote(one)}" for one in given)
 
 
 class DesignError(MapError):

@@ -11,7 +11,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, starting, trust_option
+from mergekit_map.commands.options import (
+    FOLDER,
+    model_path_option,
+    starting,
+    trust_option,
+)
 from mergekit_map.compare.tables import Table
 
 
@@ -47,6 +52,7 @@ from mergekit_map.compare.tables import Table
     show_default=True,
     help="Of opponents, preferences and win rates.",
 )
+@model_path_option
 @trust_option
 @merging("opening {runs[0]}")
 def compare(
@@ -57,6 +63,7 @@ def compare(
     budget: int | None,
     preferences: int,
     seed: int,
+    model_paths: dict[str, str],
     *,
     trust_run: bool,
 ) -> None:
@@ -77,7 +84,9 @@ def compare(
 
     out = out or runs[0] / "compare"
     names = tuple(name.strip() for name in opponents.split(","))
-    spec = ComparisonSpec(names, budget, preferences, seed, trust_run)
+    spec = ComparisonSpec(
+        names, budget, preferences, seed, trust_run, model_paths=model_paths
+    )
     try:
         with TerminalReporter() as reporter:
             tables = compare_runs(runs, out, spec, merge_options, reporter)

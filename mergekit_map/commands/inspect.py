@@ -16,7 +16,12 @@ from rich.text import Text
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.new_merge import config_or_options
-from mergekit_map.commands.options import starting, trust_option
+from mergekit_map.commands.options import (
+    model_path_option,
+    say_lost,
+    starting,
+    trust_option,
+)
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import bytes_in_words, count_in_words, listed
 
@@ -38,11 +43,13 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
     help="Also merge once and measure every task once, to say how long a search takes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@model_path_option
 @trust_option
 @merging("reading {config}", "config")
 def inspect(
     merge_options: MergeOptions,
     config: Path,
+    model_paths: dict[str, str],
     *,
     probe: bool,
     as_json: bool,
@@ -64,11 +71,15 @@ def inspect(
         from mergekit_map.steps.inspect import inspect_config
         from mergekit_map.steps.probing import probe_config
 
-    inspection = inspect_config(config, merge_options, trust_run=trust_run)
+    inspection = inspect_config(
+        config, merge_options, trust_run=trust_run, model_paths=model_paths
+    )
     if not as_json:
         show_inspection(inspection)
     if probe and inspection.mergeable:
-        timed = probe_config(config, merge_options, trust_run=trust_run)
+        timed = probe_config(
+            config, merge_options, trust_run=trust_run, model_paths=model_paths
+        )
         inspection = replace(inspection, probe=timed)
     elif probe:
         click.echo("not probed, since the models cannot be merged", err=True)
@@ -79,6 +90,7 @@ def inspect(
         if inspection.probe is not None and inspection.plan is not None:
             show_probe(inspection.probe, inspection.plan)
         show_verdict(inspection)
+        say_lost(inspection.lost)
     if not inspection.mergeable:
         raise SystemExit(2)
 

@@ -8,7 +8,12 @@ from typing import Any
 import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
-from mergekit_map.commands.options import FOLDER, selection_options, trust_option
+from mergekit_map.commands.options import (
+    FOLDER,
+    model_path_option,
+    selection_options,
+    trust_option,
+)
 from mergekit_map.commands.shared import merge_and_show
 
 
@@ -16,6 +21,7 @@ from mergekit_map.commands.shared import merge_and_show
 @click.argument("run", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @selection_options
+@model_path_option
 @trust_option
 @merging("opening {run}", "run", "out")
 def merge(
@@ -23,6 +29,7 @@ def merge(
     run: Path,
     out: Path,
     choice: dict[str, Any],
+    model_paths: dict[str, str],
     *,
     trust_run: bool,
 ) -> None:
@@ -35,4 +42,11 @@ def merge(
     from mergekit_map.steps.select import select_point
 
     selection = select_point(run, **choice)
-    merge_and_show(run, out, selection, merge_options, trust_run=trust_run)
+    merge_and_show(
+        run,
+        out,
+        selection,
+        merge_options,
+        model_paths=model_paths,
+        trust_run=trust_run,
+    )

@@ -6,7 +6,7 @@ import functools
 import gc
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.errors import ArtifactError, ConfigError, LostModels
 from mergekit_map.files import refuse_existing
 
 _FOLDERS = {"run", "runs", "run_folder", "out"}  # what TAB offers folders for
@@ -41,6 +41,44 @@ trust_option = click.option(
     is_flag=True,
     help="Run the code that a run folder of another machine names: python tasks, files "
     "of lm-eval tasks, backends.",
+)
+
+
+def say_lost(names: Sequence[str]) -> None:
+    """Say what to type where models were not found, if they lie elsewhere."""
+    if not names:
+        return
+    words = ["mergekit-map", *click.get_current_context().find_root().obj]
+    options = LostModels("", names).options
+    click.echo(f"If they lie elsewhere, type:\n  {shlex.join(words)} {options}")
+
+
+def _model_paths(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """Read options such as ``fr=/models/french``."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not name or not folder:
+            message = (
+                f"write it as NAME=FOLDER, for example fr=/models/fr; got {text!r}"
+            )
+            raise click.BadParameter(message, ctx, param)
+        if name in found:
+            raise click.BadParameter(f"{name} stands twice", ctx, param)
+        found[name] = folder
+    return found
+
+
+model_path_option = click.option(
+    "--model-path",
+    "model_paths",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    callback=_model_paths,
+    help="Where a model lies now, if not where the configuration says: NAME is its "
+    "last folder there, or its whole path or Hub id. Once for each such model.",
 )
 
 

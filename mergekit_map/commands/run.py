@@ -8,7 +8,12 @@ import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.new_merge import config_or_options
-from mergekit_map.commands.options import FOLDER, points_option, trust_option
+from mergekit_map.commands.options import (
+    FOLDER,
+    model_path_option,
+    points_option,
+    trust_option,
+)
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 
 
@@ -21,6 +26,7 @@ from mergekit_map.commands.shared import merge_and_show, search_and_show
     help="Where the search goes  [default: OUT.run]",
 )
 @points_option
+@model_path_option
 @trust_option
 @merging("reading {config}", "config", "out")
 def run(
@@ -29,6 +35,7 @@ def run(
     out: Path,
     run_folder: Path | None,
     points: int,
+    model_paths: dict[str, str],
     *,
     trust_run: bool,
 ) -> None:
@@ -48,9 +55,17 @@ def run(
         run_folder,
         merge_options,
         again=again,
+        model_paths=model_paths,
         trust_run=trust_run,
         n_points=points,
     )
     # What was searched here just now is nobody else's.
     selection = select_point(run_folder)
-    merge_and_show(run_folder, out, selection, merge_options, trust_run=True)
+    merge_and_show(
+        run_folder,
+        out,
+        selection,
+        merge_options,
+        model_paths=model_paths,
+        trust_run=True,
+    )

@@ -9,7 +9,12 @@ import click
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.new_merge import config_or_options
-from mergekit_map.commands.options import FOLDER, points_option, trust_option
+from mergekit_map.commands.options import (
+    FOLDER,
+    model_path_option,
+    points_option,
+    trust_option,
+)
 from mergekit_map.commands.shared import search_and_show
 
 
@@ -24,6 +29,7 @@ from mergekit_map.commands.shared import search_and_show
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
 @points_option
+@model_path_option
 @trust_option
 @merging("reading {config}", "config")
 def search(
@@ -32,6 +38,7 @@ def search(
     run: Path,
     import_file: Path | None,
     points: int,
+    model_paths: dict[str, str],
     *,
     trust_run: bool,
 ) -> None:
@@ -45,7 +52,13 @@ def search(
     Example: mergekit-map search merge.yml my-search
     """
     search_and_show(
-        config, run, merge_options, import_file, trust_run=trust_run, n_points=points
+        config,
+        run,
+        merge_options,
+        import_file,
+        model_paths=model_paths,
+        trust_run=trust_run,
+        n_points=points,
     )
     click.echo(
         f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"

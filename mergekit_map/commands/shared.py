@@ -7,8 +7,9 @@ mergekit's own.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +28,7 @@ def search_and_show(
     import_file: Path | None = None,
     again: Sequence[str] = (),
     *,
+    model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
     n_points: int = N_SHOWN,
 ) -> None:
@@ -39,7 +41,9 @@ def search_and_show(
         from mergekit_map.steps.search import search_front
         from mergekit_map.study.import_csv import read_imported
 
-    project = load_project(config, options, trust_run=trust_run)
+    project = load_project(
+        config, options, trust_run=trust_run, model_paths=model_paths
+    )
     for note in project.notes:
         click.echo(note, err=True)
     imported = read_imported(import_file, project.study()) if import_file else []
@@ -48,7 +52,8 @@ def search_and_show(
             front = search_front(project, run, reporter, imported).front
     except KeyboardInterrupt:
         again = again or ["search", str(config), str(run)]
-        words = shlex.join(["mergekit-map", *again])
+        places = (f"--model-path={name}={f}" for name, f in model_paths.items())
+        words = shlex.join(["mergekit-map", *again, *places])
         click.echo(
             f"\nstopped; all finished measurements are kept. Go on with: {words}"
         )
@@ -64,6 +69,7 @@ def merge_and_show(
     selection: Selection,
     options: MergeOptions,
     *,
+    model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
 ) -> None:
     """Write the checkpoint of a selection, and print what it was measured at."""
@@ -75,7 +81,13 @@ def merge_and_show(
 
     with TerminalReporter() as reporter:
         merged = merge_point(
-            run, out, selection, options, reporter, trust_run=trust_run
+            run,
+            out,
+            selection,
+            options,
+            reporter,
+            trust_run=trust_run,
+            model_paths=model_paths,
         )
     click.echo(f"{out} holds point {selection.index} of the front:")
     show_point(RunFolder(run).read_front(), merged.point)

@@ -57,7 +57,8 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import spread
-from mergekit_map.steps.project import Project, finished_project, quietly
+from mergekit_map.steps.drafting import quietly
+from mergekit_map.steps.project import Project, finished_project
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter, Study
@@ -152,7 +153,9 @@ def _compare_all(
 def _search(
     run: Path, name: str, options: MergeOptions, spec: ComparisonSpec
 ) -> _Search:
-    project = finished_project(run, options, trust_run=spec.trust_run)
+    project = finished_project(
+        run, options, trust_run=spec.trust_run, model_paths=spec.model_paths
+    )
     if project.nests_checkpoints:
         raise ConfigError(
             f"{run} merged checkpoints pair by pair, so that its front lies in no box "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -28,6 +28,7 @@ from mergekit_map.compare.scores import (
     score_front,
 )
 from mergekit_map.errors import ConfigError, EvaluationError, nearest
+from mergekit_map.files import StrPath
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -63,6 +64,8 @@ class ComparisonSpec:
     # Tried for task arithmetic.
     scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))
     steps: int = 30  # of AdaMerging
+    # Where models lie that lie elsewhere now, by name.
+    model_paths: Mapping[str, StrPath] = field(default_factory=dict)
 
     @property
     def rivals(self) -> list[str]:

@@ -13,7 +13,11 @@ from mergekit_map.config.yaml_file import MergeConfig, yaml_text
 from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import by_stage_name
-from mergekit_map.models.references import models_with_adapter, referenced_models
+from mergekit_map.models.references import (
+    map_references,
+    models_with_adapter,
+    referenced_models,
+)
 from mergekit_map.models.sources import fingerprint
 from mergekit_map.results.run_folder import Identity
 
@@ -85,15 +89,19 @@ def draws_random_numbers(space: MergeSpace) -> bool:
     return builtin_method(space.template["merge_method"]) not in _DETERMINISTIC
 
 
-def merge_identity(space: MergeSpace, options: MergeOptions) -> Identity:
+def merge_identity(
+    space: MergeSpace, options: MergeOptions, names: Mapping[str, str] | None = None
+) -> Identity:
     """Name all that decides what a merge with given coefficients is.
 
-    Two runs may share measurements only if these are equal.
+    Two runs may share measurements only if these are equal. Models that lie elsewhere
+    than it is written have the ``names`` that are written, by where they lie.
     """
-    template = dict(space.template)
+    names, models = names or {}, referenced_models(space.template)
+    template = dict(map_references(space.template, lambda m: names.get(m, m)))
     identity: Identity = {
         "method": builtin_method(template.pop("merge_method")),
-        "models": {m: fingerprint(m) for m in referenced_models(space.template)},
+        "models": {names.get(m, m): fingerprint(m) for m in models},
         "coefficients": {
             c.name: [list(p) for p in c.places] for c in space.coefficients
         },

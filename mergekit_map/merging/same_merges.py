@@ -103,6 +103,18 @@ def same_merges(before: Identity, now: Identity) -> SameMerges | None:
         return None
 
 
+def only_places_differ(before: Identity, now: Identity) -> bool:
+    """Tell whether two identities are of one merge, whose models lie elsewhere now."""
+    shared = same_merges(before, now)
+    return (
+        shared is not None
+        and before.keys() == now.keys()
+        and not (shared.added or shared.removed)
+        and shared.before == shared.names
+        and all(old == new for old, new in shared.pairs)
+    )
+
+
 def stands_against(shared: SameMerges, now: Identity) -> str:
     """Say why a model of weight 0 may leave traces in a merge; empty if it does not.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ class Reference:
         """Read ``base`` or ``base+adapter``."""
         return cls(tuple(map(ModelPart.parse, text.split("+"))))
 
+    def __str__(self) -> str:
+        return "+".join(map(str, self.parts))
+
     @property
     def model(self) -> ModelPart:
         """Give the whole model in front."""
@@ -68,9 +71,26 @@ class Reference:
 def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
     """Make local paths, which start at ``directory``, absolute."""
 
-    def absolute(part: ModelPart) -> str:
+    def absolute(part: ModelPart) -> ModelPart:
         folder = (directory / part.path).resolve()
-        return str(replace(part, path=str(folder)) if folder.is_dir() else part)
+        return replace(part, path=str(folder)) if folder.is_dir() else part
+
+    return map_parts(merge, absolute)
+
+
+def map_parts(
+    merge: MergeConfig, change: Callable[[ModelPart], ModelPart]
+) -> MergeConfig:
+    """Replace every model and adapter that a configuration names."""
+
+    def changed(reference: str) -> str:
+        return str(Reference(tuple(map(change, Reference.parse(reference).parts))))
+
+    return map_references(merge, changed)
+
+
+def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeConfig:
+    """Replace every reference to a model in a configuration."""
 
     def copied(content: Any) -> Any:
         if isinstance(content, list):
@@ -78,7 +98,7 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
         if not isinstance(content, Mapping):
             return content
         return {
-            key: "+".join(map(absolute, Reference.parse(value).parts))
+            key: change(value)
             if key in MODEL_KEYS and isinstance(value, str)
             else value
             if key == "parameters"

@@ -28,6 +28,8 @@ from mergekit_map.models.headers import TensorHeader, parse_headers, read_header
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.models.settings import Settings
 
+NO_FOLDER = "there is no folder"  # how it is said that a model was not found
+
 _DESCRIPTIONS = ["*.json", "tokenizer.model"]
 _INDEX = "model.safetensors.index.json"
 
@@ -186,12 +188,12 @@ def _download(part: ModelPart, patterns: list[str]) -> Path:
         )
     except HFValidationError:
         raise MergeError(
-            f"there is no folder {path!r}, and it is not the id of a Hub repository; "
+            f"{NO_FOLDER} {path!r}, and it is not the id of a Hub repository; "
             "check the path (relative paths start at the working directory)"
         ) from None
     except (HTTPError, OSError) as error:
         raise MergeError(
-            f"there is no folder {path!r}, and the Hub gives no repository of that "
+            f"{NO_FOLDER} {path!r}, and the Hub gives no repository of that "
             f"name: {_reason(error)}; check the name, your network and "
             "HF_HUB_OFFLINE"
         ) from None

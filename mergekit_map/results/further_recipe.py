@@ -7,6 +7,7 @@ coefficients, which the manifest lists.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,24 @@ def further_recipe(folder: RunFolder, front: Front) -> str:
     if command:
         lines.append(command[1].replace(recipe_name(0), recipe_name(index)))
     return yaml_text([*stages, config], lines)
+
+
+def naming_its_place(recipe: str, folder: RunFolder, index: int) -> str:
+    """Let the command in a recipe name the run folder as it is now."""
+
+    def present(line: re.Match[str]) -> str:
+        try:
+            words = shlex.split(line[2])
+        except ValueError:
+            return line[0]
+        if words[:1] not in (["mergekit-yaml"], ["mergekit-multi"]) or len(words) < 2:
+            return line[0]
+        words[1] = str(folder.recipe(index))
+        if "--intermediate-dir" in words[:-1]:
+            words[words.index("--intermediate-dir") + 1] = str(folder.merged)
+        return f"{line[1]}{shlex.join(words)}"
+
+    return re.sub(r"^(# Merge it with: )(.*)$", present, recipe, flags=re.MULTILINE)
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:

@@ -74,6 +74,7 @@ class RunFolder:
         self.table = path / "front.csv"
         self.picture = path / "front.png"
         self.manifest = path / "manifest.json"  # that a finished search has
+        self.places = path / "places.json"  # of models that lie elsewhere now
         self.chosen_recipe = path / "recipe.yml"
 
     @property

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
+from mergekit_map.config.parsing import Problem
 from mergekit_map.files import StrPath
 from mergekit_map.merging.footprint import Need, needs, shortages
 from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
+from mergekit_map.models.moved import lost_models
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.vectors import Figures
 from mergekit_map.results.quality import n_safe
+from mergekit_map.steps.drafting import Draft, read_draft
 from mergekit_map.steps.probing import Probe
-from mergekit_map.steps.project import Draft, Project, finish_draft, read_draft
+from mergekit_map.steps.project import Project, finish_draft
 from mergekit_map.study.forecast import forecast
 from mergekit_map.study.planning import default_evaluations
 
@@ -101,6 +105,7 @@ class Inspection:
     weights: WeightsRead
     plan: Plan | None  # None where the file has problems
     probe: Probe | None = None  # None where none was asked for
+    lost: Sequence[str] = ()  # models that were not found, as --model-path names them
 
 
 def inspect_config(
@@ -109,13 +114,16 @@ def inspect_config(
     directory: StrPath | None = None,
     *,
     trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Inspection:
     """Look at models and plan of a configuration; no model is loaded or downloaded.
 
     Raises:
         ConfigError: the file cannot be read.
     """
-    draft = read_draft(config, options, directory, trust_run=trust_run)
+    draft = read_draft(
+        config, options, directory, trust_run=trust_run, model_paths=model_paths
+    )
     family = Family((), None)
     if draft.merge is not None:
         family = inspect_models(draft.merge, draft.options, download=False)
@@ -136,7 +144,15 @@ def inspect_config(
         ],
         weights=_weights(family),
         plan=None if project is None else _plan(project, models),
+        lost=_lost(draft, models),
     )
+
+
+def _lost(draft: Draft, models: Sequence[InspectedModel]) -> list[str]:
+    if draft.merge is None:
+        return []
+    found = [Problem(m.key, str(f)) for m in models for f in m.findings]
+    return lost_models(draft.merge, found, draft.places)
 
 
 def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Model:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.errors import ArtifactError
 from mergekit_map.files import StrPath, whole_folder
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.recipe import Recipes, stock_config
@@ -22,18 +22,20 @@ from mergekit_map.results.choosing import judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
+from mergekit_map.results.places import keep_places
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
+from mergekit_map.steps.drafting import quietly
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import (
     Project,
     finished_project,
-    quietly,
     refuse_changes,
 )
 from mergekit_map.steps.reading import front_line
+from mergekit_map.steps.recipe_files import present_recipe, write_recipes
 from mergekit_map.steps.select import Selection, select_point
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.measuring import matching, measure
@@ -82,6 +84,7 @@ def merge_point(
     reporter: Reporter | None = None,
     *,
     trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Merged:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
@@ -90,13 +93,17 @@ def merge_point(
     card and a notice say so. Without a reporter, a line on standard error says how far
     it is, where somebody sees it.
 
+    Where models have moved, all recipes of the run folder name their new places then.
+
     Raises:
         ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
             is not that of its point.
         MergeError: the models have changed since the search.
     """
     run, out = Path(run), Path(out)
-    project = finished_project(run, quietly(options), trust_run=trust_run)
+    project = finished_project(
+        run, quietly(options), trust_run=trust_run, model_paths=model_paths
+    )
     with reporting(reporter) as told:
         return _merge(project, selection or select_point(run), run, out, told)
 
@@ -108,17 +115,16 @@ def _merge(
     part = project  # that has the coefficients of the point
     if project.nests_checkpoints:
         part, recipes, place = finished_pairs(project, place)
-    _refuse_other_recipe(recipes, selection, run)
+    recipe = present_recipe(recipes, selection, RunFolder(run))
     with whole_folder(out) as folder:
         if recipes.folder is not None:
-            write_staged_checkpoint(
-                selection.recipe, recipes.folder, folder, project.options
-            )
+            write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
+            part = part.as_known([place.read_manifest().identity])
             refuse_changes(part, place.read_manifest())  # now that the stages are there
         else:
             config = stock_config(part.space, selection.point.coefficients)
             write_checkpoint(config, folder, project.options)
-        (folder / "mergekit_config.yml").write_text(selection.recipe, encoding="utf-8")
+        (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, reporter)
         front = RunFolder(run).read_front().with_point(selection.index, searched)
@@ -133,9 +139,12 @@ def _merge(
             shown = shown.model_copy(update={"verdicts": (difference, *front.verdicts)})
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
-        record = MergeRecord(out.name, selection.recipe, command, shown, tasks)
+        record = MergeRecord(out.name, recipe, command, shown, tasks)
         write_card(folder, record)
     save_front(front, RunFolder(run))
+    if recipe != selection.recipe:
+        write_recipes(recipes, front, RunFolder(run))
+        keep_places(RunFolder(run), project.places, project.directory)
     command = recipes.command(RunFolder(run).chosen_recipe, "OUT")
     return Merged(out, written, command, shown)
 
@@ -145,17 +154,6 @@ def _chosen_by(front: Front, selection: Selection) -> Front:
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
     return judged(front.model_copy(update=update))
-
-
-def _refuse_other_recipe(recipes: Recipes, selection: Selection, run: Path) -> None:
-    lines = selection.recipe.splitlines(keepends=True)
-    given = "".join(line for line in lines if not line.startswith("#"))
-    if given != recipes.text(selection.point.coefficients, ()):
-        raise ArtifactError(
-            f"{RunFolder(run).recipe(selection.index)} is not the recipe of point "
-            f"{selection.index}: its coefficients give another one; search again, or "
-            "merge the recipe itself with mergekit-yaml if it is what you want"
-        )
 
 
 def _measure_checkpoint(

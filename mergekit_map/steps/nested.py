@@ -8,7 +8,7 @@ on, with all the files of a search. What is chosen of it goes to
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,11 @@ from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import by_stage_name, pair_merge
+from mergekit_map.models.references import (
+    ModelPart,
+    map_references,
+    referenced_models,
+)
 from mergekit_map.results.anchor_values import Anchors, measured_anchors
 from mergekit_map.results.choosing import chosen_as
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
@@ -113,22 +118,45 @@ def finished_pairs(
         ConfigError: somebody has changed the merge of a pair, and it is wrong now.
     """
     n_pairs, stages = len(project.space.names) - 1, list[MergeConfig]()
+    places = _places(project, run, n_pairs)
     for number in range(1, n_pairs):
         pair = run.pair(number)
         chosen = pair.read_front().chosen.coefficients
-        merge = stock_config(_finished_pair(project, pair).space, chosen)
+        merge = stock_config(_finished_pair(project, pair, places).space, chosen)
         stages.append({"name": pair.path.name, **by_stage_name(merge, run.merged)})
-    part = _finished_pair(project, run.pair(n_pairs))
+    part = _finished_pair(project, run.pair(n_pairs), places)
     folder = run.merged if stages else None
     recipes = Recipes(part.space, part.options, stages, folder)
     return part, recipes, run.pair(n_pairs)
 
 
-def _finished_pair(project: Project, pair: RunFolder) -> Project:
+def _places(project: Project, run: RunFolder, n_pairs: int) -> dict[str, str]:
+    """Say where models and merged pairs lie now, by where they lay in the search."""
+    known, models = (
+        run.read_manifest().models,
+        referenced_models(project.space.template),
+    )
+    places = dict(zip(known, models, strict=False))
+    for number in range(1, n_pairs + 1):
+        pair = run.pair(number)
+        for model in pair.read_manifest().models:
+            *_, merged, name = ["", "", *ModelPart(model).names]
+            if merged == run.merged.name and model not in places:
+                places[model] = str(run.merged / name)
+    return places
+
+
+def _finished_pair(
+    project: Project, pair: RunFolder, places: Mapping[str, str]
+) -> Project:
     """Read what a pair merges; tasks and backend are those of the whole."""
     file = read_yaml(pair.config)
     raise_problems(file, check_merge(file.merge))
-    return replace(project, file=file, space=_pair_space(file, file.merge))
+    space = _pair_space(file, file.merge)
+    placed = map_references(space.template, lambda model: places.get(model, model))
+    return replace(
+        project, file=file, space=replace(space, template=placed), known_as=None
+    )
 
 
 def _search_pair(
@@ -199,6 +227,7 @@ def _pair_project(
         spec=project.spec.model_copy(update=typed),
         space=space,
         tasks={task: project.tasks[task] for task in small.tasks},
+        known_as=None,
     )
 
 

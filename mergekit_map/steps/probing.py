@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from mergekit.options import MergeOptions
@@ -42,6 +43,7 @@ def probe_config(
     directory: StrPath | None = None,
     *,
     trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Probe:
     """Merge the soup and measure every task at it, once, and say how long it all takes.
 
@@ -53,7 +55,9 @@ def probe_config(
         EvaluationError: a task cannot be measured.
         MergeError: the models cannot be merged.
     """
-    project = load_project(config, options, directory, trust_run=trust_run)
+    project = load_project(
+        config, options, directory, trust_run=trust_run, model_paths=model_paths
+    )
     study = project.outline()
     soup, seconds, sizes = study.anchors[SOUP], {}, {}
     with ExitStack() as stack:

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.parsing import (
-    Problem,
-    parse_map_block,
-    raise_problems,
-    repeated_keys,
-)
-from mergekit_map.config.specs import MapBlock
-from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
-from mergekit_map.errors import MergeError
+from mergekit_map.config.parsing import Problem, raise_problems
+from mergekit_map.config.specs import MapBlock, SearchSpec
+from mergekit_map.config.yaml_file import MergeConfig, YamlFile
+from mergekit_map.errors import ConfigError, LostModels, MergeError
 from mergekit_map.files import StrPath, digest
 from mergekit_map.merging.adapters import with_adapter_cache
-from mergekit_map.merging.entries import check_merge
-from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.recipe import merge_identity
+from mergekit_map.merging.same_merges import only_places_differ
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import nests_checkpoints, staging_problems
 from mergekit_map.merging.weights import check_plan
-from mergekit_map.models.adapter_bases import with_adapter_bases
-from mergekit_map.models.findings import Finding
+from mergekit_map.merging.what_changed import changes_in_words
+from mergekit_map.models.moved import lost_models
 from mergekit_map.models.preflight import check_models
-from mergekit_map.models.references import absolute_references
-from mergekit_map.results.origin import refuse_foreign_code
+from mergekit_map.models.references import map_references
+from mergekit_map.results.places import first_folder, known_places
 from mergekit_map.results.run_folder import Identity, Manifest, open_run
-from mergekit_map.study.checking import part_problems, search_problems
+from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
+from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.held_out import HeldOut, held_out_of, held_out_problems
-from mergekit_map.tasks.loading import LoadedTask, load_tasks
+from mergekit_map.tasks.loading import LoadedTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +45,11 @@ class Project:
     tasks: Mapping[str, LoadedTask]
     options: MergeOptions
     notes: Sequence[str] = ()  # for the user: what was filled in
+    # Where models lie, by path as it is written, where they do not lie there.
+    places: Mapping[str, str] = field(default_factory=dict)
+    # How models are written, by reference to where they lie.
+    names: Mapping[str, str] = field(default_factory=dict)
+    known_as: Identity | None = None  # where its models lay when it was searched
 
     def __repr__(self) -> str:
         """Say in a line what is searched for what."""
@@ -57,8 +58,15 @@ class Project:
 
     @cached_property
     def identity(self) -> Identity:
-        """Name all that decides what a merge is."""
-        return merge_identity(self.space, self.options)
+        """Name all that decides what a merge is, as a search knew it if one did."""
+        return self.known_as or merge_identity(self.space, self.options, self.names)
+
+    def as_known(self, identities: Iterable[Identity]) -> Project:
+        """Take it for what was searched, if that had the same models elsewhere."""
+        for identity in identities:
+            if only_places_differ(identity, self.identity):
+                return replace(self, known_as=identity)
+        return self
 
     @property
     def nests_checkpoints(self) -> bool:
@@ -114,89 +122,46 @@ class Project:
         return digest([self.tasks[name].fingerprint, backend.model_dump()])
 
 
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """What a configuration says, before a model is looked at."""
-
-    file: YamlFile
-    directory: Path
-    options: MergeOptions
-    spec: MapBlock | None  # None where the map block is wrong
-    tasks: Mapping[str, LoadedTask]
-    merge: MergeConfig | None  # mergekit's part; None where it is wrong
-    problems: Sequence[Problem]
-    adapters: Mapping[str, Finding]  # models whose base was filled in
-
-
 def load_project(
     config: StrPath,
     options: MergeOptions | None = None,
     directory: StrPath | None = None,
     *,
     trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Project:
     """Read a configuration and report every problem of it at once.
 
     Relative paths start at ``directory``, by default the working directory, as they do
     in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
     unless the options name one. ``trust_run`` lets the configuration of a run folder of
-    somebody else name code.
+    somebody else name code. ``model_paths`` says where models lie, by name, that lie
+    elsewhere than it is written.
 
     Raises:
         ArtifactError: the configuration is of such a folder, and names code.
         ConfigError: with all problems, located by file, line and key.
     """
-    draft = read_draft(config, options, directory, trust_run=trust_run)
+    draft = read_draft(
+        config, options, directory, trust_run=trust_run, model_paths=model_paths
+    )
+    lost: list[str] = []
     if (merge := draft.merge) is not None:
         problems = check_models(merge, draft.options)
         draft = replace(draft, problems=[*draft.problems, *problems])
+        lost = lost_models(merge, problems, draft.places)
         if not problems:
             draft = replace(draft, options=with_adapter_cache(merge, draft.options))
     project, problems = finish_draft(draft)
-    raise_problems(draft.file, problems)
+    try:
+        raise_problems(draft.file, problems)
+    except ConfigError as error:
+        if lost:
+            raise LostModels(str(error), lost) from None
+        raise
     if project is None:
         raise AssertionError("no problem, and no project either")
     return project
-
-
-def read_draft(
-    config: StrPath,
-    options: MergeOptions | None = None,
-    directory: StrPath | None = None,
-    *,
-    trust_run: bool = False,
-) -> Draft:
-    """Read a configuration and load its tasks; of models only adapters are looked at.
-
-    Raises:
-        ArtifactError: it is of somebody else's run folder, and names code.
-        ConfigError: the file cannot be read.
-    """
-    config, directory = Path(config), Path(directory or Path.cwd()).resolve()
-    file = read_yaml(config)
-    problems = [*repeated_keys(file), *check_merge(file.merge)]
-    sound = not _concerns_merge(problems)
-    merge = absolute_references(file.merge, directory) if sound else None
-    said: Mapping[str, Finding] = {}
-    if merge is not None:
-        merge, said = with_adapter_bases(merge, directory)
-    spec, specs, more = parse_map_block(file)
-    if not trust_run:
-        refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
-    tasks, wrong = load_tasks(specs, directory)
-    problems += [*more, *wrong]
-    if spec is not None:
-        problems += check_gradients(file.merge, spec)
-        metrics = {name: task.metric for name, task in tasks.items()}
-        unable = {name for name, task in tasks.items() if not task.partial}
-        problems += part_problems(spec, metrics, unable)
-    options = quietly(options)
-    return Draft(file, directory, options, spec, tasks, merge, problems, said)
-
-
-def quietly(options: MergeOptions | None) -> MergeOptions:
-    """Give the options, by default those of mergekit without its own bars."""
-    return options or MergeOptions(quiet=True)
 
 
 def finish_draft(
@@ -207,11 +172,11 @@ def finish_draft(
     With ``plan``, mergekit plans the merge, for which it wants the models.
     """
     options, spec, problems = draft.options, draft.spec, [*draft.problems]
-    if draft.merge is None or spec is None or _concerns_merge(problems):
+    if draft.merge is None or spec is None or concerns_merge(problems):
         return None, problems
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": spec.search.seed})
-    space, more = build_space(draft.merge, spec.search)
+    space, more = _named_as_written(draft.merge, spec.search, draft.names)
     problems += more
     if space is None:
         return None, problems
@@ -226,6 +191,8 @@ def finish_draft(
         tasks=draft.tasks,
         options=options,
         notes=[str(finding) for finding in draft.adapters.values()],
+        places=draft.places,
+        names=draft.names,
     )
     if project.nests_checkpoints:
         problems += staging_problems(space)
@@ -236,14 +203,31 @@ def finish_draft(
     return (None if problems else project), problems
 
 
-def _concerns_merge(problems: list[Problem]) -> bool:
-    return any(problem.key[:1] != ("map",) for problem in problems)
+def _named_as_written(
+    merge: MergeConfig, search: SearchSpec, names: Mapping[str, str]
+) -> tuple[MergeSpace | None, list[Problem]]:
+    """Build the space, its coefficients called as models are written."""
+    places = {name: place for place, name in names.items()}
+    written = map_references(merge, lambda model: names.get(model, model))
+    space, problems = build_space(written, search)
+    if space is not None:
+        placed = map_references(space.template, lambda m: places.get(m, m))
+        space = replace(space, template=placed)
+    return space, problems
 
 
 def finished_project(
-    run: Path, options: MergeOptions, *, trust_run: bool = False
+    run: Path,
+    options: MergeOptions,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Project:
     """Load the project of a finished search, with the seed that it was merged with.
+
+    Its models may lie elsewhere now: where ``model_paths`` says, or where an earlier
+    command on this machine was told, or, by relative paths, in the working directory if
+    the one that the search was started in is no more.
 
     Raises:
         ArtifactError: the search is not finished, or is somebody else's and names code.
@@ -254,8 +238,15 @@ def finished_project(
     manifest = folder.read_manifest()
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": manifest.random_seed})
-    directory = Path(manifest.directory)
-    project = load_project(folder.config, options, directory, trust_run=trust_run)
+    known = known_places(folder)
+    project = load_project(
+        folder.config,
+        options,
+        first_folder(manifest.directory, known.directory),
+        trust_run=trust_run,
+        model_paths={**known.there, **model_paths},
+    )
+    project = project.as_known([manifest.identity])
     refuse_changes(project, manifest)
     return project
 
@@ -275,21 +266,10 @@ def refuse_changes(project: Project, manifest: Manifest) -> None:
     if study.merge != manifest.merge:
         changed.insert(0, changes_in_words(manifest.identity, project.identity))
     if changed:
+        advice = "search again, or put back what changed"
+        if project.places:
+            advice += ", or name the folders of the models that were measured"
         raise MergeError(
             f"{' and '.join(changed)} changed since the search, so the merge would not "
-            "be the one that was measured; search again, or put back what changed"
+            f"be the one that was measured; {advice}"
         )
-
-
-def changes_in_words(before: Identity, now: Identity) -> str:
-    """Say what differs between two identities of a merge."""
-    changed = _differing(before, now)
-    match before.get("models"), now.get("models"):
-        case dict() as former, dict() as present if "models" in changed:
-            names = [Path(name).name for name in _differing(former, present)]
-            changed[changed.index("models")] = f"models ({', '.join(names)})"
-    return "the " + ", ".join(changed or ["configuration"])
-
-
-def _differing(before: Identity, now: Identity) -> list[str]:
-    return [key for key in {**before, **now} if before.get(key) != now.get(key)]

@@ -15,11 +15,11 @@ from mergekit_map.files import StrPath, digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.front import Front
-from mergekit_map.results.further_recipe import recipe_comments
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.origin import seal
-from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import Manifest, RunFolder
+from mergekit_map.results.places import keep_places
+from mergekit_map.results.records import read_record, write_record
+from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming
@@ -27,6 +27,7 @@ from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.reading import Run
+from mergekit_map.steps.recipe_files import write_recipes
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.checking import select_problems
@@ -74,6 +75,10 @@ def _search(
             "apart; leave out one of them"
         )
     raise_problems(project.file, select_problems(project.outline()))
+    if (known := RunFolder(run).identities).exists():
+        kept = read_record(known, Identities, "list of earlier merges")
+        if digest(project.identity) not in kept.merges:
+            project = project.as_known(kept.merges.values())
     if project.nests_checkpoints:
         return _search_nested(project, run, reporter, imported)
     with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
@@ -168,24 +173,11 @@ def _write_results(
     project: Project, front: Front, surrogates: Surrogates, recipes: Recipes, run: Path
 ) -> None:
     folder = RunFolder(run)
-    for index, point in enumerate(front.points):
-        comments = _recipe_comments(recipes, front, index, folder)
-        text = recipes.text(point.coefficients, comments)
-        write_atomically(folder.recipe(index), text)
-        if index == front.selected:
-            write_atomically(folder.chosen_recipe, f"# {front.reason}\n{text}")
-    folder.remove_recipes(len(front.points))
+    write_recipes(recipes, front, folder)
     write_record(folder.surrogates, surrogates)
     save_front(front, folder)
+    keep_places(folder, project.places, project.directory)
     write_record(folder.manifest, _manifest(project, project.study()))
-
-
-def _recipe_comments(
-    recipes: Recipes, front: Front, index: int, run: RunFolder
-) -> list[str]:
-    lines = recipe_comments(front, index)
-    command = recipes.command(run.recipe(index), "OUT")
-    return [*lines, f"Merge it with: {command}"]
 
 
 def _manifest(project: Project, study: Study) -> Manifest:

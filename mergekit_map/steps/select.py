@@ -15,7 +15,7 @@ from mergekit_map.publish.plots import front_figure, save_front
 from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
-from mergekit_map.results.further_recipe import further_recipe
+from mergekit_map.results.further_recipe import further_recipe, naming_its_place
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.steps.reading import front_line
@@ -124,10 +124,12 @@ def select_point(
         front = choose_point(front, select, known)
     else:
         front = judged(front)
-    if len(front.points) > n_points:
-        text = further_recipe(folder, front)
-        write_atomically(folder.recipe(front.selected), text)
-    recipe = f"# {front.reason}\n{folder.read_recipe(front.selected)}"
+    further = len(front.points) > n_points
+    text = further_recipe(folder, front) if further else None
+    text = text or folder.read_recipe(front.selected)
+    text = naming_its_place(text, folder, front.selected)
+    write_atomically(folder.recipe(front.selected), text)
+    recipe = f"# {front.reason}\n{text}"
     write_atomically(folder.chosen_recipe, recipe)
     save_front(front, folder)
     return Selection(front, recipe)

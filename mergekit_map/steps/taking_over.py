@@ -21,6 +21,7 @@ from mergekit_map.merging.same_merges import (
     same_merges,
     stands_against,
 )
+from mergekit_map.merging.what_changed import changes_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import (
     ASSESSING,
@@ -35,7 +36,7 @@ from mergekit_map.results.log import (
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Identity, RunFolder
 from mergekit_map.results.samples import copy_samples
-from mergekit_map.steps.project import Project, changes_in_words
+from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter, Study
 from mergekit_map.words import listed

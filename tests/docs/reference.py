@@ -23,6 +23,7 @@ from mergekit_map.config.task_specs import (
 )
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import EVALUATION
+from mergekit_map.results.places import Places
 from mergekit_map.results.run_folder import Identities, Manifest
 from mergekit_map.results.surrogates import Surrogates
 
@@ -45,6 +46,7 @@ FORMS: dict[str, TypeAdapter[Any]] = {
     "surrogates.json": TypeAdapter(Surrogates),
     "manifest.json": TypeAdapter(Manifest),
     "identities.json": TypeAdapter(Identities),
+    "places.json": TypeAdapter(Places),
 }
 
 
