@@ -178,7 +178,19 @@ class _Earlier:
             if e.error is None
         ]
         merges = [(e, shared.translate(e.coefficients)) for e in lines]
-        return [(e, merge) for e, merge in merges if merge is not None]
+        former = {e.key[0] for e in lines if e.role == "anchor"}
+        return [
+            (e, merge)
+            for e, merge in merges
+            if merge is not None
+            # A former soup was confirmed as such, and not because it was chosen.
+            and (
+                e.role != "holdout" or e.key[0] not in former or self._is_anchor(merge)
+            )
+        ]
+
+    def _is_anchor(self, merge: Mapping[str, float]) -> bool:
+        return merge_key(merge) in set(map(merge_key, self.study.anchors.values()))
 
     def _not_taken(
         self, found: Iterable[tuple[Evaluation, dict[str, float]]]
@@ -206,9 +218,8 @@ class _Earlier:
             folder = RunFolder.held_out_samples
         here = folder(self.run, self.study.merge) / e.task
         copy_samples(folder(self.run, self.merge) / e.task, e.coefficients, here, merge)
-        anchors = map(merge_key, self.study.anchors.values())
         role = e.role
-        if role == "anchor" and merge_key(merge) not in set(anchors):
+        if role == "anchor" and not self._is_anchor(merge):
             role = "design"  # such as the soup of fewer models
         self.log.append(
             replace(
