@@ -54,44 +54,32 @@ def with_places(
     return map_parts(written, placed), places
 
 
-def written_names(
-    merge: MergeConfig, there: MergeConfig, written: MergeConfig
-) -> dict[str, str]:
-    """Map the references of a merge to how they are written.
+def written_parts(merge: MergeConfig, written: MergeConfig) -> dict[str, str]:
+    """Map models and adapters of a configuration to those of it as it is written."""
+    found: tuple[list[str], list[str]] = ([], [])
+    for parts, config in zip(found, (merge, written), strict=True):
 
-    Those that are alike are left out.
+        def note(part: ModelPart, into: list[str] = parts) -> ModelPart:
+            into.append(str(part))
+            return part
 
-    Args:
-        merge: What is merged, with the bases of adapters.
-        there: The configuration with models where they are.
-        written: The same with models where it is written.
-    """
-    old = dict(zip(_parts(there), _parts(written), strict=True))
-    back = map_parts(merge, lambda part: old.get(part, part))
-    pairs = zip(_references(merge), _references(back), strict=True)
-    return {new: name for new, name in pairs if new != name}
+        map_parts(config, note)
+    return {new: old for new, old in zip(*found, strict=True) if new != old}
 
 
-def _parts(merge: MergeConfig) -> list[ModelPart]:
-    found: list[ModelPart] = []
-
-    def note(part: ModelPart) -> ModelPart:
-        found.append(part)
-        return part
-
-    map_parts(merge, note)
-    return found
-
-
-def _references(merge: MergeConfig) -> list[str]:
-    found: list[str] = []
+def written_names(merge: MergeConfig, moved: Mapping[str, str]) -> dict[str, str]:
+    """Say how references are written whose parts have moved."""
+    names: dict[str, str] = {}
 
     def note(reference: str) -> str:
-        found.append(reference)
+        parts = Reference.parse(reference).parts
+        old = "+".join(moved.get(str(part), str(part)) for part in parts)
+        if old != reference:
+            names[reference] = old
         return reference
 
     map_references(merge, note)
-    return found
+    return names
 
 
 def lost_models(
@@ -114,8 +102,14 @@ def lost_models(
 
 def paths_of(merge: MergeConfig) -> list[str]:
     """List the folders and repositories that a configuration names, each once."""
-    paths = dict.fromkeys(part.path for part in _parts(merge))
-    return [path for path in paths if path not in _WORDS]
+    found: dict[str, None] = {}
+
+    def note(part: ModelPart) -> ModelPart:
+        found.setdefault(part.path)
+        return part
+
+    map_parts(merge, note)
+    return [path for path in found if path not in _WORDS]
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:

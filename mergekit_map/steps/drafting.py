@@ -17,7 +17,7 @@ from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.models.adapter_bases import with_adapter_bases
 from mergekit_map.models.findings import Finding
-from mergekit_map.models.moved import with_places, written_names
+from mergekit_map.models.moved import with_places, written_names, written_parts
 from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.study.checking import part_problems
@@ -35,9 +35,9 @@ class Draft:
     tasks: Mapping[str, LoadedTask]
     merge: MergeConfig | None  # mergekit's part; None where it is wrong
     problems: Sequence[Problem]
+    adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
     places: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    adapters: Mapping[str, Finding] = field(default_factory=dict)  # base filled in
 
 
 def quietly(options: MergeOptions | None) -> MergeOptions:
@@ -63,14 +63,15 @@ def read_draft(
     file = read_yaml(config)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     sound = not concerns_merge(problems)
+    said: Mapping[str, Finding] = {}
     merge, places, names = None, dict[str, str](), dict[str, str]()
-    adapters: Mapping[str, Finding] = {}
     if sound:
         placed, places = with_places(file.merge, model_paths)
-        there = absolute_references(placed, directory)
-        merge, adapters = with_adapter_bases(there, directory)
+        merge = absolute_references(placed, directory)
         written = absolute_references(file.merge, directory)
-        names = written_names(merge, there, written)
+        moved = written_parts(merge, written)
+        merge, said = with_adapter_bases(merge, directory)
+        names = written_names(merge, moved)
     spec, specs, more = parse_map_block(file)
     if not trust_run:
         refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
@@ -83,16 +84,7 @@ def read_draft(
         problems += part_problems(spec, metrics, unable)
     options = quietly(options)
     return Draft(
-        file=file,
-        directory=directory,
-        options=options,
-        spec=spec,
-        tasks=tasks,
-        merge=merge,
-        problems=problems,
-        places=places,
-        names=names,
-        adapters=adapters,
+        file, directory, options, spec, tasks, merge, problems, said, places, names
     )
 
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click.testing
 import pytest
 import yaml
-from nested_runs import assert_same_weights, invoke, read, run_mergekit, write
+from nested_runs import (
+    assert_same_weights,
+    finished,
+    four_models,
+    invoke,
+    nested_config,
+    read,
+    run_mergekit,
+    stock,
+    write,
+)
 
 from mergekit_map import inspect_config, load_project
 from mergekit_map.cli import main
@@ -327,3 +338,33 @@ def test_a_hub_id_stands_for_a_model_as_a_folder_does(
     assert project.space.names == ("a", "b")
     with pytest.raises(ConfigError, match="there is no folder 'you/b', and the Hub"):
         load_project(Path("config.yml"), model_paths={**places, "b": "you/b"})
+
+
+@pytest.mark.slow
+def test_a_nested_search_that_merged_checkpoints_moves_too(
+    family: Models,
+    make_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = four_models(family, make_model)
+    here = {n: tmp_path / "models" / n for n in models}
+    for name, path in models.items():
+        shutil.copytree(path, here[name])
+    (tmp_path / "first").mkdir()
+    folder = finished(tmp_path / "first", here, nested_config(here, "ties"))
+    folder.rename(tmp_path / "second")
+    (tmp_path / "models").rename(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "second")
+    said = fails("merge", "out.run", "again")
+    options = [f"--model-path={n}=../elsewhere/{n}" for n in here]
+
+    result = invoke("merge", "out.run", "again", *options)
+
+    assert said.count("=FOLDER") == 5
+    assert_same_weights("out", "again")
+    assert str(tmp_path / "models") not in Path("out.run/recipe.yml").read_text()
+    merged_by_stock(result.output, "stock")
+    assert_same_weights("again", "stock")
+    stock("out.run/recipe.yml", "from-nothing")
+    assert_same_weights("again", "from-nothing")
