@@ -208,7 +208,7 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         ("--prefer math=-1", "preferences must be 0 or more, finite, and not all 0"),
         ("--prefer math=0", "preferences must be 0 or more, finite, and not all 0"),
         ("--prefer math=nan", "preferences must be 0 or more, finite, and not all 0"),
-        ("--prefer math=65%", "prefer.math input should be a valid number, got '65%'"),
+        ("--prefer math=65%", "prefer.math a number was expected, got '65%'"),
         ("--require math=x%", "require.math a limit is a finite number in the task's"),
         ("--require math=0%", "a share above 0% of the best single model's gain over"),
         ("--require math=inf", "a limit is a finite number"),
