@@ -145,7 +145,7 @@ def test_the_verdicts_are_written_and_shown(run: Path) -> None:
     front = json.loads((run / "front.json").read_text())
     assert front["verdicts"] == []
 
-    result = select(run, "--index", "2")
+    result = select(run, "--index", "2", "--verdicts")
 
     verdicts = json.loads((run / "front.json").read_text())["verdicts"]
     assert verdicts[0].startswith("math and code trade off")
