@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import click
 
+from mergekit_map.publish.usage import has_chat_template
+
 # Of transformers; vLLM and llama.cpp both know these. What is missing here may work.
 _SERVED = frozenset(
     {
@@ -75,11 +77,11 @@ def _trying(out: Path) -> Iterator[str]:
     if not str(architecture).endswith(("ForCausalLM", "LMHeadModel")):
         return
     folder = shlex.quote(str(out))
-    if _can_chat(out):
+    if has_chat_template(out):
         yield f"transformers serve {folder}  # pip install 'transformers[serving]'"
         yield f"transformers chat {folder}  # in another terminal"
     else:
-        yield shlex.join(["python", "-c", _generating(out)])
+        yield f"python -c {_quoted(_generating(out))}"
     if architecture in _SERVED:
         yield f"vllm serve {folder}"
         if int(config.get("vocab_size") or 0) >= _SMALLEST_VOCABULARY:
@@ -87,17 +89,18 @@ def _trying(out: Path) -> Iterator[str]:
             yield f"python llama.cpp/convert_hf_to_gguf.py {folder} --outfile {gguf}"
 
 
-def _can_chat(out: Path) -> bool:
-    inside = _read(out / "tokenizer_config.json").get("chat_template")
-    return bool(inside) or (out / "chat_template.jinja").exists()
-
-
 def _generating(out: Path) -> str:
     return (
         "from transformers import pipeline; "
         f"write = pipeline('text-generation', {str(out)!r}); "
-        "print(write('The ', max_new_tokens=40)[0]['generated_text'])"
+        "print(write('The', max_new_tokens=40)[0]['generated_text'])"
     )
+
+
+def _quoted(code: str) -> str:
+    """Put code with single quotes into double ones, where nothing speaks against."""
+    plain = not set(code) & set('"$`\\!')
+    return f'"{code}"' if plain else shlex.quote(code)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

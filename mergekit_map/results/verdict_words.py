@@ -63,6 +63,13 @@ def choice_in_words(front: Front) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def warnings_in_words(front: Front) -> tuple[str, ...]:
+    """Say where predictions are not to be trusted."""
+    kinds = (FewMerges, PoorFit)
+    found = (verdict for verdict in judge(front) if isinstance(verdict, kinds))
+    return tuple(line for verdict in found for line in _in_words(front, verdict))
+
+
 def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
     match verdict:
         case TradeOff(kind="trade-off"):
