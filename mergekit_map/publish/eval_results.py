@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
+from huggingface_hub import EvalResult
+from pydantic import JsonValue
 
 from mergekit_map.config.task_specs import (
     LmEvalTask,
@@ -77,24 +78,23 @@ def write_benchmarks(
 
     A part of the questions is no result of a benchmark.
     """
-    found: dict[_Benchmark, list[EvalResultEntry]] = {}
+    found: dict[_Benchmark, list[JsonValue]] = {}
     for name, spec in tasks.items():
         reading = measured.get(name)
         if not isinstance(spec, LmEvalTask) or spec.limit or reading is None:
             continue
         benchmark = _BENCHMARKS.get(spec.lm_eval)
         if benchmark is not None and reading.value is not None:
-            entry = EvalResultEntry(
-                dataset_id=benchmark.dataset,
-                task_id=benchmark.task,
-                value=round(100 * reading.value, 2),
-                notes=_notes(spec, reading),
-            )
+            entry: JsonValue = {
+                "dataset": {"id": benchmark.dataset, "task_id": benchmark.task},
+                "value": round(100 * reading.value, 2),
+                "notes": _notes(spec, reading),
+            }
             found.setdefault(benchmark, []).append(entry)
     for benchmark, entries in found.items():
         path = folder / FOLDER / f"{benchmark.task}.yaml"
         path.parent.mkdir(exist_ok=True)
-        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+        text = yaml.safe_dump(entries, sort_keys=False)
         path.write_text(text, encoding="utf-8")
 
 

@@ -102,7 +102,7 @@ _BREADCRUMBS = Paper(
     "2312.06795",
 )
 
-_ADDS = "the differences of the models from their base are added to it"
+_ADDS = "each model's difference from the base is added to it, times its weight"
 _SIGNS = "where they disagree in sign, only those of the elected sign count"
 _DROPS = "some of each difference is dropped at random, the rest scaled up"
 _PRUNES = "some of each difference is dropped at random, small entries more often"
