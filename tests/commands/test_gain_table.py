@@ -115,4 +115,6 @@ def test_colours_only_repeat_what_signs_and_words_say() -> None:
 def test_a_front_without_anchors_has_nothing_to_compare_with() -> None:
     row: Row = [(0.5, 0.01), (2.5, 0.02)]
 
-    assert shown(make_front([(row, row)]), 80) == ""
+    output = shown(make_front([(row, row)]), 80)
+    assert "gains" not in output
+    assert "keeps" not in output

@@ -188,7 +188,10 @@ def test_where_it_is_worse_than_the_base_is_said_first(tmp_path: Path) -> None:
     made = record(anchors=as_json(make_front(POINTS, anchors))["anchors"])
 
     text = written(tmp_path, made).text
-    assert "\n\nWorse than the base on math: 0.71 ± 0.03 against 0.9 ± 0.01." in text
+    found = re.search(r"\n\n([^\n]*orse than the base[^\n]*)\n\n## What", text)
+    assert found is not None
+    assert "math" in found[1]
+    assert found[1].index("orse than the base") < found[1].index("keeps")
 
 
 USE = "How to use it"
