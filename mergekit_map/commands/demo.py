@@ -10,10 +10,12 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, starting
 from mergekit_map.commands.shared import merge_and_show, search_and_show
+from mergekit_map.commands.showing import showing
 from mergekit_map.files import refuse_existing
 
 
 @click.command(cls=PrettyPrintHelp)
+@showing()
 @click.option(
     "--out",
     type=FOLDER,
