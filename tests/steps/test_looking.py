@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,52 @@ def test_a_damaged_plan_is_named(stopped: Any) -> None:
 
     assert result.exit_code == 2
     assert "run/search.json cannot be used" in result.stderr
+
+
+def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -> None:
+    stopped(11)
+    Path("stop.txt").write_text("13")
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 130
+    assert "stopped at 13 of at most 36 measurements, which are kept" in result.stdout
+    for command in ("report run", "select run --prefer", "merge run OUT"):
+        assert f"mergekit-map {command}" in result.stdout
+    assert "Go on with: mergekit-map search config.yml run" in result.stdout
+    assert "11 of at most 36 measurements are there" in result.stderr
+
+
+def test_a_search_that_a_scheduler_ends_says_the_same(stopped: Any) -> None:
+    stopped(11)
+    ending = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM)"
+    text = (
+        Path("mine.py")
+        .read_text()
+        .replace("raise KeyboardInterrupt", f"{ending}; time.sleep(9)")
+    )
+    Path("ends.py").write_text(text)
+    shutil.copytree("run", "other")
+    config = Path("config.yml").read_text().replace("mine:", "ends:")
+    Path("ends.yml").write_text(config)
+    Path("stop.txt").write_text("13")
+    before = signal.getsignal(signal.SIGTERM)
+
+    result = click.testing.CliRunner().invoke(main, ["search", "ends.yml", "other"])
+
+    assert result.exit_code == 143
+    assert "measurements, which are kept" in result.stdout
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_before_anything_is_measured_nobody_is_told_to_look(stopped: Any) -> None:
+    stopped(1)
+    shutil.rmtree("run")
+    Path("asked.txt").unlink()
+    Path("stop.txt").write_text("0")
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 130
+    assert "stopped before anything was measured. Go on with:" in result.stdout
+    assert "mergekit-map report" not in result.stdout
