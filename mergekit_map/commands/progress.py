@@ -112,6 +112,8 @@ class TerminalReporter(Callback):
         """Keep the last value of each task, and show it where more is asked for."""
         e, state = evaluation, self._state
         state.pace.end(e)
+        state.done, state.task = min(state.done + 1, state.total), ""
+        state.step = 0, 0
         state.values[e.task] = "failed" if e.failed else f"{e.value:.4g}"
         weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
         value = e.error or str(e.reading)
@@ -164,7 +166,8 @@ class _State:
     def left(self) -> float | None:
         left = self.total - self.done
         if self.values:
-            return self.pace.left(left)
+            done, total = self.step
+            return self.pace.left(left, done / total if total else 0.0)
         if self.done <= self.before:  # of what tells no values, by the count
             return None
         return (time.monotonic() - self.began) / (self.done - self.before) * left
@@ -201,6 +204,8 @@ class _State:
     def _now(self, width: int) -> str:
         done, total = self.step
         steps = f" {done}/{total}" if total else ""
+        if not self.task and self.values and not self.stage:
+            return "choosing what comes next"
         if self.stage:
             return f"{self.stage}{steps} ..."
         task = _shortened(self.task, max(1, width // 2 - len(steps)))

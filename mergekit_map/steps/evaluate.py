@@ -21,6 +21,7 @@ from mergekit_map.steps.project import Project
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.held_out import Divided
 from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.words import bytes_in_words
 
 
 class Merges(Protocol):
@@ -210,7 +211,8 @@ class OneCheckpoint:
     def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
         """Load the checkpoint."""
         spec = self.project.spec
-        with stage("loading the merge from disk"):
+        size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
+        with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
             model, tokenizer = load_checkpoint(self.folder, self.project.options)
             measures = prepare_tasks(
                 self.project.tasks,

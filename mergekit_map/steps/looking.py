@@ -15,14 +15,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import unwritable
+from mergekit_map.files import StrPath, unwritable
 from mergekit_map.results.run_folder import RunFolder, open_run
 
 _LOCK = ".so-far.lock"
 _PATIENCE = 60  # seconds, for somebody else who is looking
 
 
-def look_at(run: Path) -> Path:
+def look_at(run: StrPath) -> Path:
     """Give the folder that a search is read from, finished or not.
 
     That of a finished one is its own. What an unfinished one has found so far, whether

@@ -27,7 +27,8 @@ class Pace:
         self._seconds: dict[str, deque[float]] = {}
         self._hours, self._documents = hours, documents
         self._spent, self._asked = 0.0, 0
-        self._task, self._began, self._paused = "", 0.0, 0.0
+        self._task, self._paused = "", 0.0
+        self._began: float | None = None
         known = list(known)
         for e in known:
             self._add(e, e.seconds)
@@ -45,17 +46,18 @@ class Pace:
     def end(self, evaluation: Evaluation) -> None:
         """Take what was measured."""
         self._add(evaluation, self._elapsed())
+        self._began = None
 
-    def left(self, measurements: int) -> float | None:
+    def left(self, measurements: int, share: float = 0.0) -> float | None:
         """Say how many seconds so many measurements take, the begun one among them.
 
-        None before the first one.
+        Of that one a share is done, as far as is known. None before the first one.
         """
         typical = {t: statistics.median(s) for t, s in self._seconds.items() if s}
         if not typical:
             return None
         mean = statistics.fmean(typical.values())
-        begun = typical.get(self._task, mean)
+        begun = typical.get(self._task, mean) if not share else self._elapsed() / share
         left = max(0.0, begun - self._elapsed()) + mean * max(0, measurements - 1)
         if self._hours is not None:
             left = min(left, max(0.0, 3600 * self._hours - self._spent))
@@ -69,4 +71,6 @@ class Pace:
         self._spent, self._asked = self._spent + e.seconds, self._asked + e.n
 
     def _elapsed(self) -> float:
-        return time.monotonic() - self._began - self._paused if self._began else 0.0
+        if self._began is None:
+            return 0.0
+        return time.monotonic() - self._began - self._paused
