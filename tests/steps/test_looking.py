@@ -276,3 +276,15 @@ def test_before_anything_is_measured_nobody_is_told_to_look(stopped: Any) -> Non
     assert result.exit_code == 130
     assert "stopped before anything was measured. Go on with:" in result.stdout
     assert "mergekit-map report" not in result.stdout
+
+
+def test_a_page_of_several_searches_says_which_is_not_finished(stopped: Any) -> None:
+    stopped(11)
+    shutil.copytree("run", "other")
+    invoke("search", "config.yml", "other")
+
+    invoke("report", "run", "other", "--out", "both.html")
+
+    page = Path("both.html").read_text()
+    assert "run is not finished: 5 of at most 18 merges measured" in page
+    assert "other is not finished" not in page
