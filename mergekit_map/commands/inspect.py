@@ -124,7 +124,7 @@ def show_probe(probe: Probe, plan: Plan) -> None:
     if probe.expected_documents is not None:
         hours += f" and {count_in_words(probe.expected_documents)} documents"
     text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
-    _print(console := Console(), f"{text}measure the soup itself: a probe is not logged.\n")
+    _print(console := Console(), f"{text}measure it too: a probe is not logged.\n")
     if plan.budget and probe.merges is not None:
         _print(console, _what_the_budget_allows(probe, plan, probe.merges))
 
