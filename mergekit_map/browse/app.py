@@ -263,7 +263,7 @@ class Browser(App[Leaving]):
             ),
         ]
         about = "As --require and --prefer of select. Nothing is written."
-        answer = await self.push_screen_wait(Asking(about, fields))
+        answer = await self.push_screen_wait(Asking(about, fields, all_of_them=False))
         if answer is None:
             return
         self._wish = answer
@@ -322,8 +322,8 @@ class Browser(App[Leaving]):
         place = f"{self.run_folder.name}-{self.view.at}"
         about = f"Merge point {self.view.at}, and choose it, as the command merge does."
         fields = [("out", "folder for the merge", place)]
-        answer = await self.push_screen_wait(Asking(about, fields))
-        if answer is not None and answer["out"]:
+        answer = await self.push_screen_wait(Asking(about, fields, all_of_them=True))
+        if answer is not None:
             self.exit(Leaving("merge", self.view.asked, answer))
 
     @work
@@ -334,8 +334,8 @@ class Browser(App[Leaving]):
             ("repo", "repository of the Hub, such as me/my-merge", ""),
         ]
         about = "The files are shown, and you are asked again before anything is sent."
-        answer = await self.push_screen_wait(Asking(about, fields))
-        if answer is not None and answer["out"] and answer["repo"]:
+        answer = await self.push_screen_wait(Asking(about, fields, all_of_them=True))
+        if answer is not None:
             self.exit(Leaving("push", self.view.asked, answer))
 
 

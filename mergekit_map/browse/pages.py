@@ -77,7 +77,7 @@ class ReadingPage(ModalScreen[None]):
 
 
 class Asking(ModalScreen[Mapping[str, str] | None]):
-    """Questions with a line each; enter in the last one answers them."""
+    """Questions with a line each, which enter answers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "give_up", "back")]
     DEFAULT_CSS = """
@@ -89,10 +89,12 @@ class Asking(ModalScreen[Mapping[str, str] | None]):
     Asking #keys { color: $text-muted; }
     """
 
-    def __init__(self, about: str, fields: Sequence[tuple[str, str, str]]) -> None:
+    def __init__(
+        self, about: str, fields: Sequence[tuple[str, str, str]], *, all_of_them: bool
+    ) -> None:
         """Ask for fields: a name, what is wanted, and what stands there at first."""
         super().__init__()
-        self._about, self._fields = about, fields
+        self._about, self._fields, self._all = about, fields, all_of_them
 
     def compose(self) -> ComposeResult:
         """Lay out the questions."""
@@ -101,19 +103,20 @@ class Asking(ModalScreen[Mapping[str, str] | None]):
             for name, wanted, given in self._fields:
                 yield Label(Text(wanted, style="bold"))
                 yield Input(value=given, id=name, compact=True)
-            yield Label(Text("enter: next, and go · esc: back"), id="keys")
+            yield Label(Text("enter: go · tab: next line · esc: back"), id="keys")
 
     def on_mount(self) -> None:
         """Begin with the first question."""
         self.query(Input).first().focus()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go to the next question, or answer them all."""
-        inputs = list(self.query(Input))
-        if event.input is inputs[-1]:
-            self.dismiss({field.id or "": field.value.strip() for field in inputs})
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Answer, or go to the first question that must be and is not."""
+        answer = {field.id or "": field.value.strip() for field in self.query(Input)}
+        empty = next((name for name, given in answer.items() if not given), None)
+        if self._all and empty is not None:
+            self.query_one(f"#{empty}", Input).focus()
         else:
-            inputs[inputs.index(event.input) + 1].focus()
+            self.dismiss(answer)
 
     def action_give_up(self) -> None:
         """Ask for nothing."""

@@ -58,7 +58,7 @@ def point_text(view: View, width: int) -> Text:
             for rival in found.rivals
             if task in rival.tasks
         ]
-        if (kept := found.kept.get(task)) is not None:
+        if (kept := found.kept.get(task)) is not None and kept >= 0:
             pieces.append(Text(f"{100 * kept:.0f} % of the best parent's gain"))
         text.append_text(_filled(pieces, width))
     return text

@@ -124,13 +124,14 @@ class _Outside:
     def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
         refuse_existing(out)
         options = self._make_options(f"opening {self._run} and loading mergekit")
-        view = self.save(choice)
+        from mergekit_map.browse.view import View
+        from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.steps.select import select_point
 
-        selection = select_point(self._run)
+        selection = select_point(self._run, **choice)
         merge_and_show(self._run, out, selection, options, trust_run=self._trust_run)
         self.merged = out
-        return view
+        return View.of(RunFolder(self._run).read_front())
 
     def _talk(self, view: View) -> None:
         if self._speakers is None:

@@ -76,8 +76,8 @@ class Speaker:
 
     def _encode(self, turns: Sequence[Turn]) -> Any:
         if not self.chats:
-            text = "".join(turn.content for turn in turns)
-            return self.tokenizer(text, return_tensors="pt")
+            said = [f"\n{t.content}" if t.role == "user" else t.content for t in turns]
+            return self.tokenizer("".join(said).lstrip("\n"), return_tensors="pt")
         return self.tokenizer.apply_chat_template(
             [{"role": turn.role, "content": turn.content} for turn in turns],
             add_generation_prompt=True,
