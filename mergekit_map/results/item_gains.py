@@ -75,7 +75,7 @@ class ItemRecords:
             return {}
         try:
             return _items(content, measured)
-        except (KeyError, TypeError, ValueError, ArithmeticError):
+        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
             return {}  # written by another version, or by hand
 
 

@@ -1,4 +1,4 @@
-"""The screen of browse, by its keys: what it shows at any width, and what it asks for."""
+"""The screen of browse, by its keys: what it shows at any width, what it asks for."""
 
 from __future__ import annotations
 
