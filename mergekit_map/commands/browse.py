@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from mergekit_map.commands.merge_options import (
 )
 from mergekit_map.commands.options import (
     FOLDER,
+    look_first,
     selection_options,
     starting,
     trust_option,
@@ -50,6 +52,12 @@ def browse(
 
     Example: mergekit-map browse my-search
     """
+    look_first(run=run)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(
+            "browse wants a terminal to show the front in, and there is none here; "
+            "select chooses a point without one, and report writes a page"
+        )
     with starting(f"opening {run}"):
         from mergekit_map.browse.app import Browser, Outside
         from mergekit_map.browse.view import View

@@ -354,6 +354,7 @@ import textual.app
 def run(app):
     print("shown", *sys.modules)
 textual.app.App.run = run
+sys.stdin.isatty = sys.stdout.isatty = lambda: True
 from mergekit_map.cli import main
 main(["browse", sys.argv[1]])
 """
@@ -368,3 +369,10 @@ def test_the_screen_is_there_before_anything_heavy(run: Path) -> None:
     heavy = {"torch", "transformers", "mergekit", "lm_eval", "scipy", "matplotlib"}
     assert not modules & heavy
     assert shown.stderr.splitlines() == [f"opening {run} ..."]
+
+
+def test_without_a_terminal_it_is_said_what_does_without(run: Path) -> None:
+    result = click.testing.CliRunner().invoke(main, ["browse", str(run)])
+
+    assert result.exit_code == 2
+    assert "wants a terminal" in result.stderr
