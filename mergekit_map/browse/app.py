@@ -14,14 +14,15 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import DataTable, Static
 
-from mergekit_map.browse.help_text import HELP, keys_text
+from mergekit_map.browse.front_list import FrontList
+from mergekit_map.browse.help_text import help_text, keys_text
 from mergekit_map.browse.item_text import items_text, rivals_of_items
 from mergekit_map.browse.pages import Asking, ReadingPage
 from mergekit_map.browse.point_text import beside_text, point_text, weights_text
-from mergekit_map.browse.view import View, best_reading, rivals
+from mergekit_map.browse.view import View, rivals
 from mergekit_map.errors import MapError
 from mergekit_map.results.item_gains import ItemRecords
-from mergekit_map.words import folded, printable
+from mergekit_map.words import printable
 
 _BESIDE = 110  # columns from which the point is shown beside the list
 _TALL = 30  # lines from which headings of the list may have a line more
@@ -95,7 +96,7 @@ class Browser(App[Leaving]):
         """Lay out list, point, and lines above and below them."""
         yield Static(id="title")
         with Container(id="body"):
-            yield DataTable(id="list", cursor_type="row", zebra_stripes=True)
+            yield FrontList(id="list", cursor_type="row", zebra_stripes=True)
             with Vertical(id="about"):
                 yield Static(id="weights")
                 with VerticalScroll(id="scrolled"):
@@ -119,51 +120,13 @@ class Browser(App[Leaving]):
                 self._show_point()
 
     @property
-    def table(self) -> DataTable[Text]:
+    def table(self) -> FrontList:
         """Find the list."""
-        table: DataTable[Text] = self.screen_stack[0].query_one("#list", DataTable)
-        return table
+        return self.screen_stack[0].query_one(FrontList)
 
     def _show_all(self) -> None:
-        table, front = self.table, self.view.front
-        table.clear(columns=True)
-        tasks = list(front.tasks)
-        labels = {index: self._label(index) for index in self.view.order}
-        first = max(map(len, labels.values()))
-        width = table.size.width - first - 2 - 1  # padding, and the scroll bar
-        each = max(8, width // len(tasks) - 2)
-        headings = [folded(f"{n} {task}", each) for n, task in enumerate(tasks, 1)]
-        lines = 3 if self.size.height >= _TALL else 2
-        headings = [_shortened(heading, each, lines) for heading in headings]
-        table.header_height = max(map(len, headings))
-        table.add_column(Text(""), width=first)
-        for heading in headings:
-            table.add_column(Text("\n".join(heading)), width=each)
-        for index in self.view.order:
-            cells = [self._cell(index, task) for task in tasks]
-            table.add_row(Text(labels[index]), *cells, key=str(index))
-        table.move_cursor(row=self.view.order.index(self.view.at), animate=False)
+        self.table.show(self.view, heading=3 if self.size.height >= _TALL else 2)
         self._show_point()
-
-    def _label(self, index: int) -> str:
-        view = self.view
-        marks = {
-            ">": index == view.front.selected,
-            "*": index in view.front.recommended,
-            "+": index == view.marked,
-            "!": index in view.missing,
-            "?": index >= view.saved,
-        }
-        there = "".join(mark for mark, holds in marks.items() if holds)
-        return f"{index} {there}".rstrip()
-
-    def _cell(self, index: int, task: str) -> Text:
-        reading, source = best_reading(self.view.front.points[index], task)
-        if reading.value is None:
-            return Text("-", justify="right")
-        mark = "" if source == "measured" else "~"
-        style = "bold" if source == "measured" else ""
-        return Text(f"{mark}{reading.value:.4g}", style, justify="right")
 
     def _show_point(self) -> None:
         view, screen = self.view, self.screen_stack[0]
@@ -242,7 +205,7 @@ class Browser(App[Leaving]):
 
     def action_help(self) -> None:
         """Show what there is to press."""
-        self.push_screen(ReadingPage(lambda _place, _width: Text(HELP)))
+        self.push_screen(ReadingPage(lambda _, width: Text(help_text(width))))
 
     @work
     async def action_limits(self) -> None:
@@ -337,10 +300,3 @@ class Browser(App[Leaving]):
         answer = await self.push_screen_wait(Asking(about, fields, all_of_them=True))
         if answer is not None:
             self.exit(Leaving("push", self.view.asked, answer))
-
-
-def _shortened(lines: list[str], width: int, most: int) -> list[str]:
-    """Cut a heading; the whole name stands where the point is told of."""
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], f"{lines[most - 1][: width - 1]}…"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
+from textual.pilot import Pilot
 
 from mergekit_map.browse.app import Browser, Leaving, Outside
 from mergekit_map.browse.view import View
@@ -39,6 +40,18 @@ class Seen:
         return "\n".join(self.lines)
 
 
+async def settled(app: Browser, pilot: Pilot[Leaving]) -> list[str]:
+    """Wait until the screen stays as it is, and read it."""
+    seen: list[list[str]] = []
+    while len(seen) < 3 or seen[-1] != seen[-2] or not any(seen[-1]):
+        await pilot.pause(0.02)
+        if not app.is_running:
+            return []
+        strips = app.screen._compositor.render_strips()
+        seen.append(["".join(part.text for part in row).rstrip() for row in strips])
+    return seen[-1]
+
+
 def press(
     front: Front | View,
     *keys: str,
@@ -53,7 +66,7 @@ def press(
     async def look() -> Seen:
         app = Browser(run, view, records, outside)
         async with app.run_test(size=size) as pilot:
-            await pilot.pause()
+            lines = await settled(app, pilot)
             for key in keys:
                 typed = key.removeprefix("text:")
                 await pilot.press(*(typed if key != typed else [key]))
@@ -61,9 +74,7 @@ def press(
                 threads = [w for w in app.workers if w.name in THREADS]
                 if threads:  # of none, all would be waited for
                     await app.workers.wait_for_complete(threads)
-                    await pilot.pause()
-            strips = app.screen._compositor.render_strips() if app.is_running else []
-            lines = ["".join(part.text for part in line).rstrip() for line in strips]
+                lines = await settled(app, pilot) if app.is_running else []
             return Seen(lines, app.view, app.return_value, app.export_screenshot())
 
     return asyncio.run(look())

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import math
+import os
+import pty
+import select
 import shutil
+import struct
 import subprocess
 import sys
+import termios
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +22,7 @@ from typing import Any
 
 import click.testing
 import huggingface_hub
+import pyte
 import pytest
 import torch
 import yaml
@@ -376,3 +384,47 @@ def test_without_a_terminal_it_is_said_what_does_without(run: Path) -> None:
 
     assert result.exit_code == 2
     assert "wants a terminal" in result.stderr
+
+
+@pytest.mark.slow  # imports all in a process of its own
+def test_the_command_in_a_terminal_walks_refuses_and_ends(run: Path) -> None:
+    main_end, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    screen = pyte.Screen(60, 24)
+    stream = pyte.ByteStream(screen)
+    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli", "browse"]
+    cache = {"HF_HUB_CACHE": str(Path("hub").resolve()), "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [*command, str(run)],
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        env={**os.environ, **cache},
+        start_new_session=True,
+    )
+    os.close(end)
+
+    def until(words: str) -> None:
+        started = time.monotonic()
+        while not any(words in line for line in screen.display):
+            assert time.monotonic() - started < 100, screen.display
+            if select.select([main_end], [], [], 0.2)[0]:
+                stream.feed(os.read(main_end, 65536))
+
+    try:
+        until("point 6 of 10, chosen")
+        os.write(main_end, b"\x1b[B")
+        until("point 7 of 10")
+        os.write(main_end, b"m")
+        until("folder for the merge")
+        os.write(main_end, b"texts\r")  # which is there already
+        until("error: texts exists already")
+        until("enter goes back to the front")
+        os.write(main_end, b"\r")
+        until("point 7 of 10")
+        os.write(main_end, b"q")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(main_end)

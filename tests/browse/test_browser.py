@@ -156,12 +156,14 @@ def test_nothing_is_asked_for_without_an_answer() -> None:
 
 def test_every_key_of_the_help_is_bound_and_the_other_way_round() -> None:
     from mergekit_map.browse.app import Browser
-    from mergekit_map.browse.help_text import HELP, keys_text
+    from mergekit_map.browse.help_text import help_text, keys_text
 
     bound = {str(b[0]) for b in Browser.BINDINGS if isinstance(b, tuple)}
     letters = {key for key in bound if len(key) == 1 and key.isalpha()}
 
-    assert letters - {"q"} == set(re.findall(r"^([a-z])  ", HELP, re.M)) - {"q"}
+    assert letters - {"q"} == set(re.findall(r"^([a-z])  ", help_text(99), re.M)) - {
+        "q"
+    }
     assert letters == set(re.findall(r"(?:^|· )([a-z]) ", keys_text(900))) | {"x"}
 
 
@@ -178,6 +180,7 @@ def test_keys_and_what_they_do_stay_in_a_line(width: int) -> None:
 def test_the_help_fits_the_narrowest_screen() -> None:
     seen = press(wide_front(), "question_mark", size=(60, 50))
 
+    assert max(map(len, seen.lines)) <= 60
     assert "push a merge to the Hub" in " ".join(seen.text.split())
 
 
