@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,8 @@ from mergekit_map.measurement import Metric
 from mergekit_map.results.front import Front, Merge, pairs
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.samples import read_sample_file
+from mergekit_map.results.won_items import Item, read_items
 
-# Of sums that were added up in another order, or written with fewer digits.
-_ROUNDING = 1e-6
-# Keys of a record that say what it is of, or hold more than one number.
-_NO_VALUES = frozenset({"doc_id", "block", "document", "tokens", "target"})
 _TEXTS = ("text", "question", "prompt", "response")
 
 
@@ -66,6 +62,7 @@ class ItemRecords:
         return sorted(found, key=lambda item: -item.ahead)
 
     def _read(self, merge: Merge, task: str) -> dict[str, tuple[float, str]]:
+        """Give value and text by the name of an item."""
         measured = merge.measured[task].value
         if measured is None or not merge.coefficients:
             return {}
@@ -73,52 +70,21 @@ class ItemRecords:
         known = self.definitions.get(task)
         if content.get("definition", known) != known:
             return {}
-        try:
-            return _items(content, measured)
-        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
-            return {}  # written by another version, or by hand
+        values, samples = read_items(content, measured).values, content.get("samples")
+        if not isinstance(samples, list) or len(samples) != len(values):
+            samples = [{}] * len(values)
+        return {
+            _name(item, sample): (value, _text(sample))
+            for (item, value), sample in zip(values.items(), samples, strict=True)
+        }
 
 
-def _items(content: Mapping[str, Any], measured: float) -> dict[str, tuple[float, str]]:
-    """Give value and text by the name of an item, if they are of what was measured."""
-    samples, answers = content["samples"], content.get("answers")
-    parts = {sample.get("task") for sample in samples}
-    if answers:
-        values, weights = answers["values"], answers["weights"]
-        exponential = bool(answers["exponential"])
-    else:
-        values = [_value(sample) for sample in samples]
-        weights = [sample.get("tokens", 1.0) for sample in samples]
-        exponential = False
-    total = math.fsum(weights)
-    mean = math.fsum(w * v for w, v in zip(weights, values, strict=True)) / total
-    mean = math.exp(mean) if exponential else mean
-    if not math.isclose(mean, measured, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2):
-        return {}
-    return {
-        _name(sample, several=len(parts) > 1): (float(value), _text(sample))
-        for sample, value in zip(samples, values, strict=True)
-    }
+def _name(item: Item, sample: Any) -> str:
+    part, number = item
+    kind = "block" if isinstance(sample, dict) and "block" in sample else "document"
+    return f"{part or kind} {number}"
 
 
-def _value(sample: Mapping[str, Any]) -> float:
-    (value,) = (
-        value
-        for key, value in sample.items()
-        if key not in _NO_VALUES and isinstance(value, int | float)
-    )
-    return float(value)
-
-
-def _name(sample: Mapping[str, Any], *, several: bool) -> str:
-    if "block" in sample:
-        return f"block {sample['block']}"
-    if "document" in sample:
-        return f"document {sample['document']}"
-    part = f"{sample['task']} " if several else "document "
-    return f"{part}{sample['doc_id']}"
-
-
-def _text(sample: Mapping[str, Any]) -> str:
-    texts = (sample[key] for key in _TEXTS if isinstance(sample.get(key), str))
-    return next(texts, "")
+def _text(sample: Any) -> str:
+    texts = (sample.get(key) for key in _TEXTS) if isinstance(sample, dict) else ()
+    return next((text for text in texts if isinstance(text, str)), "")

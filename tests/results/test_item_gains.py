@@ -74,7 +74,12 @@ def test_answers_count_where_they_are_kept(tmp_path: Path) -> None:
     contents = [
         {
             "samples": [{"task": "t", "doc_id": i, "word": [v, 2.0]} for i in (0, 1)],
-            "answers": {"values": [v, v], "weights": [2.0, 2.0], "exponential": True},
+            "answers": {
+                "ids": [0, 1],
+                "values": [v, v],
+                "weights": [2.0, 2.0],
+                "exponential": True,
+            },
             "definition": "known",
         }
         for v in (0.0, 1.0)
