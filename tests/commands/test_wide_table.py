@@ -13,7 +13,7 @@ from mergekit_map.commands.terminal import show_front
 from mergekit_map.commands.wide_table import Column, Row, wide_tables
 from mergekit_map.words import folded
 
-WIDTHS = [40, 60, 80, 120, 200]
+WIDTHS = [60, 80, 120, 200]
 
 
 def lines_of(columns: list[Column], rows: list[Row], width: int) -> list[list[str]]:
