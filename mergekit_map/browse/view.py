@@ -10,6 +10,7 @@ import numpy as np
 
 from mergekit_map.config.parsing import parse_select
 from mergekit_map.config.specs import SelectSpec
+from mergekit_map.results.anchor_values import anchor_values
 from mergekit_map.results.choosing import choose_point
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.limits import find_limits, lower_limits
@@ -122,22 +123,11 @@ def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
 
 
 def _missing(front: Front, select: SelectSpec) -> frozenset[int]:
-    limits = find_limits(select, front.metrics, _anchors(front))
+    limits = find_limits(select, front.metrics, anchor_values(front))
     lower = lower_limits(front.metrics, limits)
     utilities = front.utilities(front.points, "predicted")
     kept = (utilities >= lower).all(axis=1)
     return frozenset(np.flatnonzero(~kept).tolist())
-
-
-def _anchors(front: Front) -> dict[str, dict[str, float]]:
-    return {
-        anchor.label or "": {
-            task: reading.value
-            for task, reading in anchor.measured.items()
-            if reading.value is not None
-        }
-        for anchor in front.anchors
-    }
 
 
 def rivals(view: View) -> Sequence[tuple[str, Merge]]:
