@@ -22,6 +22,7 @@ _COMMANDS = {
     "inspect": "Check models and plan: before any money is spent.",
     "search": "Evaluate merges and find the front; continues a stopped run.",
     "select": "Choose a point of the front and write its recipe.",
+    "browse": "Walk along the front in the terminal; choose, merge, try, push.",
     "merge": "Write the checkpoint of a selection.",
     "push": "Upload a merge to the Hub, private unless told otherwise.",
     "report": "Write one HTML page and pictures of a finished search.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 _COUNTS = ("", "k", "M", "B", "T")
@@ -31,6 +32,19 @@ def listed(words: Iterable[str]) -> str:
     """Join words: ``a``, ``a and b``, ``a, b and c``."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def folded(name: str, width: int) -> list[str]:
+    """Cut a name into lines of at most so many letters, at its - _ . / if it can be."""
+    lines = [""]
+    for part in re.findall(r"[^-_./ ]*[-_./ ]?", name):
+        if len(lines[-1]) + len(part) > width and lines[-1]:
+            lines.append("")
+        while len(part) > width:
+            lines[-1], part = part[:width], part[width:]
+            lines.append("")
+        lines[-1] += part
+    return [line for line in lines if line]
 
 
 def printable(text: str) -> str:

@@ -165,6 +165,7 @@ def test_a_quiet_command_says_nothing(tmp_path: Path) -> None:
         (["merge", "nowhere", "out"], "nowhere: there is no such folder"),
         (["select", "nowhere"], "nowhere: there is no such folder"),
         (["report", "nowhere"], "nowhere: there is no such folder"),
+        (["browse", "nowhere"], "nowhere: there is no such folder"),
     ],
 )
 def test_what_is_not_there_is_said_before_anything_is_imported(

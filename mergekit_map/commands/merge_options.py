@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -37,26 +37,44 @@ def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
 
     def add_options(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
-        def begin(**arguments: Any) -> None:
-            given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
+        def begin(make: Callable[..., MergeOptions], **arguments: Any) -> None:
             look_first(**{name: arguments[name] for name in look})
-            text = f"{doing.format(**arguments)} and loading mergekit"
-            with starting(None if given["quiet"] else text):
-                from mergekit import common, options
-
-            given["out_shard_size"] = common.parse_kmb(given["out_shard_size"])
-            merge_options = options.MergeOptions(**given)
-            merge_options.apply_global_options()
-            if merge_options.verbosity <= 0:
-                _silence_libraries()
-                merge_options = merge_options.model_copy(update={"quiet": True})
+            merge_options = make(f"{doing.format(**arguments)} and loading mergekit")
             command(merge_options, **arguments)
 
-        with_options = _OPTIONS.add_merge_options(begin)
-        vars(begin)["__click_params__"] = with_options.__click_params__
-        return begin
+        return merging_later(begin)
 
     return add_options
+
+
+def merging_later(command: Callable[..., None]) -> Any:
+    """Add mergekit's own options, which a command gets once it asks for them.
+
+    What it calls for that takes what is being done, which is said before mergekit is
+    imported.
+    """
+
+    @functools.wraps(command)
+    def begin(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in MergeOptions.model_fields}
+        command(functools.partial(_options_of, given), **arguments)
+
+    with_options = _OPTIONS.add_merge_options(begin)
+    vars(begin)["__click_params__"] = with_options.__click_params__
+    return begin
+
+
+def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
+    with starting(None if given["quiet"] else doing):
+        from mergekit import common, options
+
+    size = common.parse_kmb(given["out_shard_size"])
+    merge_options = options.MergeOptions(**{**given, "out_shard_size": size})
+    merge_options.apply_global_options()
+    if merge_options.verbosity <= 0:
+        _silence_libraries()
+        merge_options = merge_options.model_copy(update={"quiet": True})
+    return merge_options
 
 
 def _silence_libraries() -> None:

@@ -61,6 +61,8 @@ def answer(result: Path | None = None, **content: Any) -> None:
 
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     """Keep what a front says, for programs."""
+    from mergekit_map.results.gain_words import gains_in_words
+    from mergekit_map.results.gained import gains
     from mergekit_map.results.promise_words import confirmed_in_words
 
     merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
@@ -73,6 +75,8 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
         chosen={"index": front.selected, **merge},
         recommended=list(front.recommended),
         reason=front.reason,
+        gains=gains(front).content(),
+        gained=list(gains_in_words(front)),
         confirmed=list(confirmed_in_words(front)),
         verdicts=list(front.verdicts),
     )

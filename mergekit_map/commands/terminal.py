@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from mergekit_map.commands.gain_table import show_gains
 from mergekit_map.commands.options import N_SHOWN
+from mergekit_map.commands.wide_table import Column, Row, wide_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,23 +46,8 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
     console.print()
     shown = _shown_points(front, n_points)
     console.print(Text(_title(front, shown)))
-    table = new_table()
-    table.add_column("merge", no_wrap=True)
-    for name in front.coefficients:
-        table.add_column(Text(name), justify="right")
-    for task, metric in front.metrics.items():
-        heading = Text(f"{task}\n({metric.better})")
-        table.add_column(heading, justify="right", no_wrap=True)
-    for anchor in front.anchors:
-        _add_merge(table, front, anchor, anchor.label or "", style="")
-    table.add_section()
-    for index in shown:
-        chosen = index == front.selected
-        label = f"{index} chosen" if chosen else f"{index}"
-        label += " *" if index in front.recommended else ""
-        style = "bold" if chosen else ""
-        _add_merge(table, front, front.points[index], label, style=style)
-    console.print(table)
+    for table in _tables(front, shown, console.width):
+        console.print(table)
     if in_part := sum(merge.estimated is not None for merge in front.known):
         console.print(Text(_in_part(in_part)))
     if front.order is not None:
@@ -128,21 +115,36 @@ def _pairs(order: Order) -> str:
     return " + ".join(f"({s})" if " + " in s else s for s in sides)
 
 
-def _add_merge(
-    table: Table, front: Front, merge: Merge, label: str, style: str
-) -> None:
+def _tables(front: Front, shown: Sequence[int], width: int) -> Iterator[Table]:
+    """Make the table of a front; weights have one of their own where room is short."""
+    weights = [Column(name) for name in front.coefficients]
+    tasks = [Column(t, f"({metric.better})") for t, metric in front.metrics.items()]
+    anchors = [_rows(front, anchor, anchor.label or "") for anchor in front.anchors]
+    rows = [row for part in anchors for row in part]
+    if rows:
+        rows[-1] = replace(rows[-1], ends_section=True)
+    for index in shown:
+        chosen = index == front.selected
+        label = f"{index} chosen" if chosen else f"{index}"
+        label += " *" if index in front.recommended else ""
+        rows += _rows(front, front.points[index], label, "bold" if chosen else "")
+    return wide_tables([weights, tasks], rows, "merge", width)
+
+
+def _rows(front: Front, merge: Merge, label: str, style: str = "") -> list[Row]:
     values = [merge.coefficients.get(name) for name in front.coefficients]
     weights = ["-" if value is None else f"{value:.3f}" for value in values]
     readings = merge.readings("predicted")
     predicted = [_number(readings[task].value) for task in front.tasks]
-    measured = [_reading(merge.measured[task]) for task in front.tasks]
-    table.add_row(*map(Text, (label, *weights, *predicted)), style=style)
+    rows = [Row(label, [*weights, *predicted], style)]
     empty = [""] * len(weights)
     if any(merge.is_measured(task) for task in front.tasks):
-        table.add_row(*map(Text, ("  measured", *empty, *measured)), style=style)
+        measured = [_reading(merge.measured[task]) for task in front.tasks]
+        rows.append(Row("  measured", [*empty, *measured], style))
     if merge.estimated is not None:
         estimated = [_in_two_lines(merge.estimated[task]) for task in front.tasks]
-        table.add_row(*map(Text, ("  estimated", *empty, *estimated)), style=style)
+        rows.append(Row("  estimated", [*empty, *estimated], style))
+    return rows
 
 
 def show_merged(front: Front, out: Path) -> None:

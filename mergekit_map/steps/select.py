@@ -121,7 +121,7 @@ def select_point(
     n_points = len(front.points)
     asked_for_one = bool(select.model_fields_set)
     if asked_for_one:
-        known = _surrogates(folder, front) if select.index is None else None
+        known = known_surrogates(folder, front) if select.index is None else None
         front = choose_point(front, select, known)
     else:
         front = judged(front)
@@ -136,7 +136,12 @@ def select_point(
     return Selection(front, recipe)
 
 
-def _surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
+def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
+    """Read what predicted a front; None where the folder has it no more.
+
+    Raises:
+        ArtifactError: it is damaged, or of another front.
+    """
     if not folder.surrogates.exists():  # a folder that was thinned out
         return None
     # It brings SciPy, which takes longer than all else where an index is given.

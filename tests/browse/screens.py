@@ -1,0 +1,88 @@
+"""The screen of browse, driven by its keys and read as text, for the tests of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from textual.pilot import Pilot
+
+from mergekit_map.browse.app import Browser, Leaving, Outside
+from mergekit_map.browse.view import View
+from mergekit_map.results.front import Front
+from mergekit_map.results.item_gains import ItemRecords
+
+NOWHERE = ItemRecords(Path("nowhere"), {})
+
+
+def _refuse(*_: object) -> Any:
+    raise AssertionError("nothing is done outside of the screen here")
+
+
+ALONE = Outside(_refuse, _refuse, lambda _: Text("what it means"), lambda: "merged")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was on the screen after some keys, and what was asked for in the end."""
+
+    lines: list[str]
+    view: View
+    leaving: Leaving | None
+    picture: str  # as SVG
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+async def settled(app: Browser, pilot: Pilot[Leaving]) -> list[str]:
+    """Wait until the screen stays as it is, and read it."""
+    seen: list[list[str]] = []
+    while len(seen) < 3 or seen[-1] != seen[-2] or not any(seen[-1]):
+        await pilot.pause(0.02)
+        if not app.is_running:
+            return []
+        strips = app.screen._compositor.render_strips()
+        seen.append(["".join(part.text for part in row).rstrip() for row in strips])
+    return seen[-1]
+
+
+def press(
+    front: Front | View,
+    *keys: str,
+    size: tuple[int, int] = (80, 30),
+    run: Path = Path("my-search"),
+    records: ItemRecords = NOWHERE,
+    outside: Outside = ALONE,
+) -> Seen:
+    """Open the screen, press keys, and look; ``text:...`` types what follows."""
+    view = front if isinstance(front, View) else View.of(front)
+
+    async def look() -> Seen:
+        app = Browser(run, view, records, outside)
+        async with app.run_test(size=size) as pilot:
+            lines = await settled(app, pilot)
+            for key in keys:
+                typed = key.removeprefix("text:")
+                await pilot.press(*(typed if key != typed else [key]))
+                await pilot.pause()
+                threads = [w for w in app.workers if w.name in THREADS]
+                if threads:  # of none, all would be waited for
+                    await app.workers.wait_for_complete(threads)
+                lines = await settled(app, pilot) if app.is_running else []
+            return Seen(lines, app.view, app.return_value, app.export_screenshot())
+
+    return asyncio.run(look())
+
+
+THREADS = {"_choose", "action_save"}
+
+
+def wished(**answer: str) -> Mapping[str, str]:
+    """Give the answers of the page for limits."""
+    return {"require": "", "prefer": "", "more": "", **answer}

@@ -1,0 +1,429 @@
+"""browse on a finished search: what it reads, writes, merges and says."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import math
+import os
+import pty
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import huggingface_hub
+import pyte
+import pytest
+import torch
+import yaml
+from mergekit.options import MergeOptions
+from screens import ALONE, press
+from transformers import AutoModelForCausalLM
+
+from mergekit_map.browse.app import Leaving
+from mergekit_map.browse.view import View
+from mergekit_map.cli import main
+from mergekit_map.commands.browse import _Outside, _wish
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.results.item_gains import ItemRecords
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.steps.talking import Turn, merges_to_talk_with
+
+DATA = Path(__file__).parents[1] / "data" / "run_v1"
+CHOSEN = 6  # measured
+BETWEEN = 3  # not measured
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Copy a run folder of version 1, whose models trade off, and what it needs."""
+    folder = shutil.copytree(DATA, tmp_path / "moved")
+    monkeypatch.chdir(folder)
+    manifest = json.loads(Path("run/manifest.json").read_text())
+    manifest["directory"] = str(folder)
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    cache = str(folder / "hub")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
+    # mergekit asks the Hub for a list of files even where the cache has them all.
+    files = ["model.safetensors"]
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: files)
+    return Path("run")
+
+
+def view_of(run: Path) -> View:
+    return View.of(RunFolder(run).read_front())
+
+
+def records_of(run: Path) -> ItemRecords:
+    folder = RunFolder(run)
+    return ItemRecords.of(folder, folder.read_front(), folder.read_manifest())
+
+
+def outside_of(run: Path, stack: ExitStack) -> _Outside:
+    return _Outside(run, lambda _: MergeOptions(quiet=True), stack, trust_run=False)
+
+
+def files_of(run: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in sorted(run.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_looking_writes_nothing(run: Path) -> None:
+    before = files_of(run)
+    view = view_of(run)
+
+    seen = press(
+        view,
+        *("1", "space", "down", "c", "escape", "i", "tab", "q", "question_mark", "q"),
+        run=run,
+        records=records_of(run),
+    )
+
+    assert seen.view.marked == view.at
+    assert files_of(run) == before
+
+
+def test_items_are_those_of_the_records(run: Path) -> None:
+    front = RunFolder(run).read_front()
+    base = next(a for a in front.anchors if a.label == "base")
+
+    found = records_of(run).compare(
+        front.chosen, base, "code", front.tasks["code"].metric
+    )
+
+    losses = {}
+    for path in run.glob("samples/*/code/*.json"):
+        content = json.loads(path.read_text())
+        losses[tuple(sorted(content["coefficients"].items()))] = [
+            sample["loss"] for sample in content["samples"]
+        ]
+    ours = losses[tuple(sorted(front.chosen.coefficients.items()))]
+    theirs = losses[tuple(sorted(base.coefficients.items()))]
+    pairs = zip(ours, theirs, strict=True)
+    expected = {f"block {i}": b - a for i, (a, b) in enumerate(pairs)}
+    assert len(expected) > 5
+    assert {item.name: item.ahead for item in found} == pytest.approx(expected)
+    assert [i.ahead for i in found] == sorted((i.ahead for i in found), reverse=True)
+
+
+def test_items_that_got_better_or_worse_are_counted_on_the_screen(run: Path) -> None:
+    view = view_of(run)
+    base = next(a for a in view.front.anchors if a.label == "base")
+    metric = view.front.tasks["greeting"].metric
+    items = records_of(run).compare(view.point, base, "greeting", metric)
+
+    seen = press(view, "i", size=(60, 80), run=run, records=records_of(run))
+
+    better, worse = (sum(s * i.ahead > 0 for i in items) for s in (1, -1))
+    assert f"{better} better, {worse} worse" in seen.text
+    assert all(f"{item.ahead:+.3g}" in seen.text for item in items if item.ahead)
+
+
+def test_text_of_a_document_is_shown_where_the_records_hold_it(run: Path) -> None:
+    for path in run.glob("samples/*/greeting/*.json"):
+        content = json.loads(path.read_text())
+        for sample in content["samples"]:
+            sample["text"] = f"this is\nblock {sample['block']} " + "x" * 300
+        path.write_text(json.dumps(content))
+    view = view_of(run)
+
+    seen = press(view, "i", size=(60, 80), run=run, records=records_of(run))
+
+    assert "  this is block 3 xxx" in seen.text
+    assert max(map(len, seen.lines)) <= 60
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.update(definition="another"),
+        lambda content: content.update(samples=[{"block": 0}]),
+        lambda content: content["samples"][0].update(loss=99.0),
+        lambda content: content.update(samples="none"),
+    ],
+)
+def test_records_of_something_else_are_not_shown(run: Path, damage: Any) -> None:
+    for path in run.glob("samples/*/greeting/*.json"):
+        content = json.loads(path.read_text())
+        damage(content)
+        path.write_text(json.dumps(content))
+    view = view_of(run)
+
+    seen = press(view, "i", run=run, records=records_of(run))
+
+    assert "has no records of single items" in " ".join(seen.text.split())
+
+
+def test_items_of_a_point_that_was_not_measured_are_not_known(run: Path) -> None:
+    at = BETWEEN
+    seen = press(view_of(run).moved(at), "i", run=run, records=records_of(run))
+
+    assert f"Nothing of single items is known of point {at}" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"prefer": "greeting=3,code=1"}, ["--prefer", "greeting=3,code=1"]),
+        ({"more": "--knee"}, ["--knee"]),
+        ({"more": "--index 0"}, ["--index", "0"]),
+    ],
+)
+def test_a_wish_goes_where_select_does_and_saving_writes_what_it_writes(
+    run: Path, tmp_path: Path, answer: dict[str, str], words: list[str]
+) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    result = click.testing.CliRunner().invoke(main, ["select", str(other), *words])
+    assert result.exit_code == 0, result.output
+    before = files_of(run)
+    with ExitStack() as stack:
+        outside = replace(
+            ALONE, wish=_wish(RunFolder(run)), save=outside_of(run, stack).save
+        )
+        order = ["require", "prefer", "more"]
+        keys = []
+        for name in order:
+            keys += [f"text:{answer[name]}"] if name in answer else []
+            keys += ["tab"] if name != "more" else ["enter"]
+        looked = press(view_of(run), "l", *keys, run=run, outside=outside)
+        assert files_of(run) == before
+        saved = press(view_of(run), "l", *keys, "s", run=run, outside=outside)
+
+    front = RunFolder(other).read_front()
+    assert looked.view.at == saved.view.at == front.selected
+    assert looked.view.point.coefficients == front.chosen.coefficients
+    recipe = Path(run / "recipe.yml").read_text()
+    # A point that one goes to by a preference is saved by its number.
+    assert as_merged(recipe) == as_merged((other / "recipe.yml").read_text())
+    assert RunFolder(run).read_front().points == front.points
+
+
+def as_merged(recipe: str) -> Any:
+    assert recipe.startswith("# Point ")
+    return yaml.safe_load(recipe)
+
+
+def test_points_that_miss_a_limit_are_marked(run: Path) -> None:
+    front = RunFolder(run).read_front()
+    values = [p.readings("predicted")["code"].value or math.nan for p in front.points]
+    limit = sorted(values)[len(values) // 2]
+    outside = replace(ALONE, wish=_wish(RunFolder(run)))
+
+    seen = press(
+        view_of(run), "l", f"text:code={limit!r}", "enter", run=run, outside=outside
+    )
+
+    missing = {i for i, value in enumerate(values) if value > limit}
+    assert {i for i in seen.view.missing if i < len(values)} == missing
+    assert seen.view.at not in missing
+    assert press(seen.view, "x", run=run).view.missing == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("greetings=1", "there is no task 'greetings'"),
+        ("greeting=much", "write it as"),
+        ("greeting=0.0001", "relax a limit"),
+    ],
+)
+def test_a_wish_that_cannot_be_says_why(run: Path, answer: str, complaint: str) -> None:
+    outside = replace(ALONE, wish=_wish(RunFolder(run)))
+
+    seen = press(view_of(run), "l", f"text:{answer}", "enter", run=run, outside=outside)
+
+    assert complaint in " ".join(seen.text.split())
+    assert seen.view.at == view_of(run).at
+
+
+def tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("how", ["memory", "disk"])
+def test_what_one_talks_with_is_the_merge_of_the_recipe(
+    run: Path, tmp_path: Path, how: str
+) -> None:
+    if how == "disk":
+        text = (run / "config.yml").read_text().replace("map:", "map:\n  merge: disk")
+        text = text.replace("gradients: true", "gradients: false")
+        (run / "config.yml").write_text(text)
+    front = RunFolder(run).read_front()
+    points = [front.points[0], front.points[-1]]
+    with merges_to_talk_with(run, MergeOptions(quiet=True), trust_run=True) as merges:
+        spoken = [tensors(merges.at(point.coefficients).model) for point in points]
+
+    for index, (point, found) in enumerate(zip(points, spoken, strict=True)):
+        recipe = yaml.safe_load((run / (point.recipe or "")).read_text())
+        write_checkpoint(recipe, tmp_path / f"{index}", MergeOptions(quiet=True))
+        stock = AutoModelForCausalLM.from_pretrained(tmp_path / f"{index}").state_dict()
+        assert stock.keys() == found.keys()
+        assert all(torch.equal(stock[name], found[name]) for name in stock)
+
+
+@pytest.mark.parametrize("template", [None, "{{ messages[-1]['content'] }} one"])
+def test_words_come_as_they_are_made_and_are_those_of_the_model(
+    run: Path, template: str | None
+) -> None:
+    front = RunFolder(run).read_front()
+    with merges_to_talk_with(run, MergeOptions(quiet=True)) as merges:
+        speaker = merges.at(front.points[0].coefficients)
+        speaker.tokenizer.chat_template = template
+        heard: list[str] = []
+        said = [Turn("user", "hello"), Turn("assistant", " world"), Turn("user", "two")]
+        answer = speaker.answer(said, heard.append)
+        prompt = "hello world\ntwo" if template is None else "two one"
+        ids = speaker.tokenizer(prompt, return_tensors="pt")
+        whole = speaker.model.generate(
+            **ids, max_new_tokens=64 - ids.input_ids.shape[1]
+        )
+        new = whole[0, ids.input_ids.shape[1] :]
+
+    assert speaker.chats == (template is not None)
+    assert answer == speaker.tokenizer.decode(new, skip_special_tokens=True)
+    assert "".join(heard) == answer
+    assert len(heard) > 1
+
+
+def test_one_talks_until_a_line_is_empty(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = io.StringIO(f"hello\n/new\n{'world ' * 200}\n\nnot read\n")
+    monkeypatch.setattr(sys, "stdin", lines)
+    view = view_of(run).moved(0)
+    with ExitStack() as stack:
+        after = outside_of(run, stack).do(Leaving("talk", view.asked, {}), view)
+
+    assert after is view
+    assert lines.read() == "not read\n"
+    output = capsys.readouterr()
+    assert f"point 0: {view.point.weights}" in output.out
+    assert "without a chat template" in output.out
+    assert "tokens, and the model has 64 positions" in output.err
+
+
+def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+    at, view = BETWEEN, view_of(run).moved(BETWEEN)
+    with ExitStack() as stack:
+        outside = outside_of(run, stack)
+        words = {"out": str(tmp_path / "out")}
+        after = outside.do(Leaving("merge", view.asked, words), view)
+
+    assert after.at == after.front.selected == at
+    assert after.point.is_measured("greeting", "code")
+    assert outside.merged == tmp_path / "out"
+    recipe = yaml.safe_load((run / (view.point.recipe or "")).read_text())
+    write_checkpoint(recipe, tmp_path / "stock", MergeOptions(quiet=True))
+    ours = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert ours == (tmp_path / "stock" / "model.safetensors").read_bytes()
+
+
+def test_what_cannot_be_done_is_said_and_one_comes_back(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
+    view = view_of(run)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with ExitStack() as stack:
+        outside = outside_of(run, stack)
+        for doing, words in (
+            ("merge", {"out": str(tmp_path / "full")}),
+            ("push", {"out": str(tmp_path / "nothing"), "repo": "me/it"}),
+        ):
+            leaving = Leaving(doing, view.asked, words)  # type: ignore[arg-type]
+            assert outside.do(leaving, view) is view
+
+    errors = capsys.readouterr().err
+    assert errors.count("error: ") == 2
+
+
+PAINTED = """
+import sys
+import textual.app
+def run(app):
+    print("shown", *sys.modules)
+textual.app.App.run = run
+sys.stdin.isatty = sys.stdout.isatty = lambda: True
+from mergekit_map.cli import main
+main(["browse", sys.argv[1]])
+"""
+
+
+def test_the_screen_is_there_before_anything_heavy(run: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", PAINTED, str(run)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    modules = {name.partition(".")[0] for name in shown.stdout.split()}
+    assert {"shown", "textual"} <= modules
+    heavy = {"torch", "transformers", "mergekit", "lm_eval", "scipy", "matplotlib"}
+    assert not modules & heavy
+    assert shown.stderr.splitlines() == [f"opening {run} ..."]
+
+
+def test_without_a_terminal_it_is_said_what_does_without(run: Path) -> None:
+    result = click.testing.CliRunner().invoke(main, ["browse", str(run)])
+
+    assert result.exit_code == 2
+    assert "wants a terminal" in result.stderr
+
+
+@pytest.mark.slow  # imports all in a process of its own
+def test_the_command_in_a_terminal_walks_refuses_and_ends(run: Path) -> None:
+    main_end, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    screen = pyte.Screen(60, 24)
+    stream = pyte.ByteStream(screen)
+    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli", "browse"]
+    cache = {"HF_HUB_CACHE": str(Path("hub").resolve()), "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [*command, str(run)],
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        env={**os.environ, **cache},
+        start_new_session=True,
+    )
+    os.close(end)
+
+    def until(words: str) -> None:
+        started = time.monotonic()
+        while not any(words in line for line in screen.display):
+            assert time.monotonic() - started < 100, screen.display
+            if select.select([main_end], [], [], 0.2)[0]:
+                stream.feed(os.read(main_end, 65536))
+
+    try:
+        until("point 6 of 10, chosen")
+        os.write(main_end, b"\x1b[B")
+        until("point 7 of 10")
+        os.write(main_end, b"m")
+        until("folder for the merge")
+        os.write(main_end, b"texts\r")  # which is there already
+        until("error: texts exists already")
+        until("enter goes back to the front")
+        os.write(main_end, b"\r")
+        until("point 7 of 10")
+        os.write(main_end, b"q")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(main_end)
