@@ -588,8 +588,8 @@ def test_bad_input_is_explained(
     result = search(good)
 
     assert result.exit_code == 2, result.output
-    _, *lines = result.stderr.splitlines()  # the first says what is being done
-    message = " ".join(" ".join(lines).split())
+    # Before it stands what is being done.
+    message = " ".join(result.stderr[result.stderr.index("error:") :].split())
     assert message.startswith("error: 1 problem in config.yml: config.yml:"), message
     assert re.search(expected, message), message
     assert "Traceback" not in result.output
