@@ -220,7 +220,8 @@ def test_the_card_says_what_was_merged_and_measured(
         if line["coefficients"] == point["coefficients"] and line["value"] is not None
     }
 
-    found = {r.task_name: r.metric_value for r in card.data.eval_results}
+    results = card.data.eval_results
+    found = {r.task_name: r.metric_value for r in results if r.metric_type == "loss"}
     assert found == values
     assert card.data.model_name == "merged"
     assert card.data.to_dict()["base_model_relation"] == "merge"
