@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         write_fronts_report as write_fronts_report,
     )
     from mergekit_map.publish.report import write_report as write_report
+    from mergekit_map.results.gained import gains as gains
     from mergekit_map.steps.inspect import inspect_config as inspect_config
     from mergekit_map.steps.merge import Merged as Merged
     from mergekit_map.steps.merge import merge_point as merge_point
@@ -51,6 +52,7 @@ _HOMES = {
     "Selection": "steps.select",
     "compare_runs": "compare.comparing",
     "config_schema": "steps.schema",
+    "gains": "results.gained",
     "inspect_config": "steps.inspect",
     "load_project": "steps.project",
     "merge_point": "steps.merge",

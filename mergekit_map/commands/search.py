@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from mergekit_map.commands.options import (
     FOLDER,
     model_path_option,
     points_option,
+    starting,
     trust_option,
 )
 from mergekit_map.commands.shared import search_and_show
@@ -51,7 +51,10 @@ def search(
 
     Example: mergekit-map search merge.yml my-search
     """
-    search_and_show(
+    with starting():
+        from mergekit_map.commands.next_steps import after_search, show_steps
+
+    front = search_and_show(
         config,
         run,
         merge_options,
@@ -60,8 +63,5 @@ def search(
         trust_run=trust_run,
         n_points=points,
     )
-    click.echo(
-        f"\nThe front is in {run}: front.csv, front.png and a recipe per point.\n"
-        f"Look at it with: mergekit-map report {shlex.quote(str(run))}\n"
-        f"Choose with: mergekit-map select {shlex.quote(str(run))} --prefer TASK=WEIGHT"
-    )
+    click.echo(f"\nThe front is in {run}: front.csv, front.png and a recipe per point.")
+    show_steps(after_search(run, list(front.tasks)))

@@ -19,7 +19,12 @@ from mergekit_map.commands.options import (
 @click.command()
 @click.argument("run", type=FOLDER)
 @selection_options
-def select(run: Path, choice: dict[str, Any]) -> None:
+@click.option(
+    "--verdicts",
+    is_flag=True,
+    help="Say all that is known of the search, not only what depends on the choice.",
+)
+def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
     Nothing is evaluated, so choose as often as you like. Without an option, what was
@@ -29,16 +34,23 @@ def select(run: Path, choice: dict[str, Any]) -> None:
     """
     look_first(run=run)
     with starting():
-        from mergekit_map.results.promise_words import confirmed_in_words
+        from rich.console import Console
+
+        from mergekit_map.commands.gain_table import show_gains
+        from mergekit_map.results.verdict_words import choice_in_words
         from mergekit_map.steps.select import select_point
 
     selection = select_point(run, **choice)
-    for sentence in confirmed_in_words(selection.front):
-        click.echo(sentence, err=True)
+    front = selection.front
+    show_gains(front, Console(stderr=True))
+    click.echo("", err=True)
     click.echo(selection.recipe, nl=False)
     click.echo("", err=True)
-    for sentence in selection.front.verdicts:
+    for sentence in front.verdicts if verdicts else choice_in_words(front):
         click.echo(sentence, err=True)
+    if not verdicts:
+        command = shlex.join(["mergekit-map", "select", str(run), "--verdicts"])
+        click.echo(f"What is known of the whole search: {command}", err=True)
     click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
     command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])
     click.echo(f"  {command}", err=True)

@@ -18,6 +18,7 @@ from mergekit_map.commands.merge_options import MergeOptions
 from mergekit_map.commands.options import N_SHOWN, starting
 
 if TYPE_CHECKING:
+    from mergekit_map.results.front import Front
     from mergekit_map.steps.select import Selection
 
 
@@ -31,7 +32,7 @@ def search_and_show(
     model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
     n_points: int = N_SHOWN,
-) -> None:
+) -> Front:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
         from mergekit_map.commands.progress import TerminalReporter
@@ -61,6 +62,7 @@ def search_and_show(
     show_front(front, n_points)
     if unmet_limits(front):
         click.echo(f"warning: {front.reason}", err=True)
+    return front
 
 
 def merge_and_show(
@@ -72,10 +74,11 @@ def merge_and_show(
     model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
 ) -> None:
-    """Write the checkpoint of a selection, and print what it was measured at."""
+    """Write the checkpoint of a selection, and print what it gains and what is next."""
     with starting():
+        from mergekit_map.commands.next_steps import after_merge, show_steps
         from mergekit_map.commands.progress import TerminalReporter
-        from mergekit_map.commands.terminal import show_point
+        from mergekit_map.commands.terminal import show_merged
         from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.steps.merge import merge_point
 
@@ -89,6 +92,7 @@ def merge_and_show(
             trust_run=trust_run,
             model_paths=model_paths,
         )
-    click.echo(f"{out} holds point {selection.index} of the front:")
-    show_point(RunFolder(run).read_front(), merged.point)
-    click.echo(f"The same checkpoint with mergekit alone:\n  {merged.command}")
+    front = RunFolder(run).read_front()
+    show_merged(front.with_point(selection.index, merged.point), out)
+    click.echo(f"\nThe same checkpoint with mergekit alone:\n  {merged.command}")
+    show_steps(after_merge(run, out, list(front.tasks)))

@@ -11,10 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mergekit_map.commands.gain_table import show_gains
 from mergekit_map.commands.options import N_SHOWN
 from mergekit_map.commands.wide_table import Column, Row, wide_tables
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mergekit_map.results.front import Front, Merge, Order, Reading
 
 
@@ -33,14 +36,14 @@ def new_table(
 
 
 def show_front(front: Front, n_points: int = N_SHOWN) -> None:
-    """Print points of a front, the anchors, the fits and the verdicts.
+    """Print what is gained, then points of a front, the anchors, fits and verdicts.
 
-    What documents say that the search never saw comes first. Shown is what was
-    measured, what was chosen, and about n_points that show the whole. A point that is
-    recommended has a star.
+    Shown is what was measured, what was chosen, and about n_points that show the whole.
+    A point that is recommended has a star.
     """
     console = Console()
-    _show_confirmed(front, console)
+    show_gains(front, console)
+    console.print()
     shown = _shown_points(front, n_points)
     console.print(Text(_title(front, shown)))
     for table in _tables(front, shown, console.width):
@@ -144,30 +147,23 @@ def _rows(front: Front, merge: Merge, label: str, style: str = "") -> list[Row]:
     return rows
 
 
-def show_point(front: Front, point: Merge) -> None:
-    """Print what was confirmed, predicted and measured of the chosen point."""
-    _show_confirmed(front, Console())
-    for task, about in front.tasks.items():
-        predicted, measured = point.readings("predicted")[task], point.measured[task]
-        best = measured if measured.value is not None else predicted
-        said = about.metric.with_unit(f"measured {_reading(measured)}", best.value)
-        Console().print(Text(f"  {task}: predicted {_reading(predicted)}, {said}"))
+def show_merged(front: Front, out: Path) -> None:
+    """Print what the chosen merge gains, as it was measured on its checkpoint."""
+    console = Console()
+    text = f"{out} holds point {front.selected} of the front: {front.chosen.weights}"
+    console.print(Text(text))
+    console.print()
+    show_gains(front, console)
+    for task in front.tasks:
+        predicted = front.chosen.readings("predicted")[task]
+        measured = front.chosen.measured[task]
+        console.print(Text(f"{task}: predicted {predicted}, measured {measured}"))
 
 
 def _in_two_lines(reading: Reading) -> str:
     """Write the number of documents below the value."""
     value, _, documents = str(reading).partition(" (")
     return "\n".join([value.replace(" ", ""), documents.rstrip(")")]).rstrip()
-
-
-def _show_confirmed(front: Front, console: Console) -> None:
-    # Here, as the numbers are not needed for help.
-    from mergekit_map.results.promise_words import confirmed_in_words
-
-    if sentences := confirmed_in_words(front):
-        for sentence in sentences:
-            console.print(Text(sentence, style="bold"))
-        console.print()
 
 
 def _reading(reading: Reading) -> str:

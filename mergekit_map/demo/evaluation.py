@@ -1,4 +1,4 @@
-"""The files a family is measured on: two texts and two local lm-eval tasks."""
+"""The files a family can be measured on: two texts, two local lm-eval tasks."""
 
 from __future__ import annotations
 

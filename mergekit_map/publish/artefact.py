@@ -23,6 +23,7 @@ import yaml
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card_text import RUN_FOLDER
+from mergekit_map.publish.eval_results import FOLDER as RESULTS
 from mergekit_map.publish.public_names import PublicNames, is_local
 
 # Of a run folder. Samples are left out: some metrics keep the texts of their benchmark
@@ -84,7 +85,7 @@ class PublicFile:
 
 
 def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
-    """List the files of a checkpoint; hidden ones do not belong to it."""
+    """List the files of a checkpoint; hidden ones do not belong to it, but results."""
     return _public_files(folder, folder.rglob("*"), names, _OF_A_CHECKPOINT)
 
 
@@ -112,8 +113,12 @@ def _public_files(
     return [
         _public(path, short.as_posix(), names, rewriters)
         for path, short in inside
-        if path.is_file() and not any(part.startswith(".") for part in short.parts)
+        if path.is_file() and not any(map(_is_hidden, short.parts))
     ]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") and name != RESULTS
 
 
 def _public(

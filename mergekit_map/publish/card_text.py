@@ -10,20 +10,26 @@ import importlib.metadata
 import re
 import shlex
 import urllib.parse
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import yaml
 from huggingface_hub import ModelCard
 
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.measurement import BASE, NO_SINGLE_MODEL
-from mergekit_map.publish.licences import Licence
+from mergekit_map.publish.licences import Licence, Licences
+from mergekit_map.publish.markdown import (
+    escaped,
+    fenced,
+    section,
+    task_heading,
+    written_table,
+)
 from mergekit_map.publish.public_names import Configs, PublicNames, is_local, models_of
-from mergekit_map.results.front import KINDS, Front, Kind, Merge
+from mergekit_map.publish.usage import renamed_usage
+from mergekit_map.results.front import Front, Kind, Merge
+from mergekit_map.results.verdict_words import warnings_in_words
 from mergekit_map.search.selection import spread
 
 PICTURE = "front.png"
@@ -32,43 +38,42 @@ RUN_FOLDER = "mergekit-map"  # where the folder of the search lies in a reposito
 _N_SHOWN = 20  # points of the front as predicted; the run folder has all
 
 # Headings of the sections that may change when a card goes to the Hub.
-MODELS, RECIPE, SEARCH = "Models", "Recipe", "The search"
+MODELS, RECIPE, SEARCH, USE = "Models", "Recipe", "The search", "How to use it"
 
 
-def models_section(configs: Configs, names: PublicNames) -> str:
-    """List the models, those of the Hub with a link."""
+def models_section(configs: Configs, names: PublicNames, licences: Licences) -> str:
+    """List the models, those of the Hub with a link, and the licences that are known.
+
+    ``licences`` goes by the public names of models and adapters.
+    """
     bases = {config.get("base_model") for config in configs}
-    return "\n".join(
-        f"- {' + '.join(_model(part, names) for part in model.split('+'))}"
-        + (", the base model" if model in bases else "")
-        for model in models_of(configs)
-    )
+    lines = []
+    for model in models_of(configs):
+        parts = model.split("+")
+        line = " + ".join(_placed(part, names) for part in parts)
+        line += ", the base model" if model in bases else ""
+        known = [licences.get(names.reference(part)) for part in parts]
+        told = dict.fromkeys(escaped(str(licence)) for licence in known if licence)
+        lines.append(f"- {line}" + (f"; licence: {', '.join(told)}" if told else ""))
+    return "\n".join(lines)
 
 
-def measured_section(front: Front) -> str:
-    """Hold predicted against measured, the best single model and the base model."""
-    base = next((a for a in front.anchors if a.label == BASE), None)
-    header = ["task", "predicted", "measured", "best single model"]
-    rows = []
-    for task in front.tasks:
-        row = [_task(front, task), *(_cell(front.chosen, k, task) for k in KINDS)]
-        row.append(_best_single(front, task))
-        rows.append(row + ([_cell(base, "measured", task)] if base else []))
-    note = (
-        "Predictions come from surrogates fitted to evaluated merges, the measurements "
-        "are of this checkpoint; ± is one standard error. The best single model may be "
-        "another one for each task."
-    )
-    verdicts = "\n".join(f"- {escaped(text)}" for text in front.verdicts)
-    return "\n\n".join(
-        [_table(header + ([BASE] if base else []), rows), note, verdicts]
-    )
+def named_link(part: str, names: PublicNames) -> str:
+    """Name a model or adapter, with a link if the Hub has it."""
+    name, hub_id = escaped(names.reference(part)), names.hub_id(part)
+    if hub_id is None:
+        return name
+    return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
 
 
 def front_section(front: Front) -> str:
     """Show the front: its picture, what was measured, and points as predicted."""
     tasks = list(front.tasks)
-    header = ["merge", *front.coefficients, *(_task(front, task) for task in tasks)]
+    header = [
+        "merge",
+        *front.coefficients,
+        *(task_heading(front, task) for task in tasks),
+    ]
     measured = [
         _merge_row(anchor.label or "", anchor, front, "measured")
         for anchor in front.anchors
@@ -91,11 +96,13 @@ def front_section(front: Front) -> str:
         recommended += f", and {in_part}"
     return "\n\n".join(
         [
+            escaped(front.reason),
+            *map(escaped, warnings_in_words(front)),
             f"![Predicted and measured merges, task against task]({PICTURE})",
             f"As measured; a number is a point of the front{recommended}:",
-            _table(header, measured),
+            written_table(header, measured),
             "<details><summary>The front, as predicted</summary>",
-            _table(header, predicted),
+            written_table(header, predicted),
             "</details>",
         ]
     )
@@ -134,34 +141,23 @@ def search_section() -> str:
     )
 
 
-def section(heading: str, body: str) -> str:
-    """Put a heading over a section."""
-    return f"## {heading}\n\n{body}\n"
-
-
-def escaped(text: str) -> str:
-    """Write a text so that Markdown shows it as it is, on one line."""
-    line = " ".join(text.split())
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    # An underscore within a word is no markup.
-    return re.sub(r"([\\`*\[\]|#~$!])|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
-
-
-def fenced(text: str, language: str) -> str:
-    """Put a text into a block of code. A line of YAML cannot begin with its end."""
-    return f"```{language}\n{text}```"
-
-
 @dataclass(frozen=True)
 class Publication:
     """What is settled about a card when it goes to the Hub."""
 
-    name: str  # of the repository
+    repo: str  # of the repository, with its owner
+    folder: str  # its name, which a card is called by before
     licence: Licence
+    licences: Licences  # of the parents, by public name
     configs: Configs  # the recipe
     names: PublicNames
     renamed: bool  # whether models are called otherwise than in the card
     with_search: bool  # whether the folder of the search goes along
+
+    @property
+    def name(self) -> str:
+        """Give the name of the repository alone, which the card has then."""
+        return self.repo.rpartition("/")[2]
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -189,10 +185,14 @@ def published_card(card: ModelCard, publication: Publication) -> str:
     """
     card = ModelCard(card.content)
     configs, names = publication.configs, publication.names
-    text, data = card.text, card.data
+    licences = publication.licences
+    text, data = renamed_usage(card.text, publication.repo), card.data
+    known_as = [publication.folder, str(data.get("model_name"))]
+    for name in known_as:
+        heading = f"# {escaped(name)}\n"
+        if text.lstrip().startswith(heading):
+            text = text.replace(heading, f"# {escaped(publication.name)}\n", 1)
     if data.get("eval_results"):
-        heading = f"# {escaped(str(data['model_name']))}\n"
-        text = text.replace(heading, f"# {escaped(publication.name)}\n", 1)
         data["model_name"] = publication.name
     vars(data).update(publication.licence.metadata())
     if publication.renamed:
@@ -200,7 +200,7 @@ def published_card(card: ModelCard, publication: Publication) -> str:
         known = [known] if isinstance(known, str) else known
         parents = dict.fromkeys([*known, *names.hub_parents(configs)])
         data["base_model"] = list(parents)
-        text = _with_section(text, MODELS, models_section(configs, names))
+        text = _with_section(text, MODELS, models_section(configs, names, licences))
         text = _with_section(text, RECIPE, recipe_section(configs, names))
     text = _pattern(SEARCH).sub("", text)
     if publication.with_search:
@@ -208,27 +208,13 @@ def published_card(card: ModelCard, publication: Publication) -> str:
     return f"---\n{data.to_yaml()}\n---\n{text}"
 
 
-def _model(part: str, names: PublicNames) -> str:
-    name, hub_id = escaped(names.reference(part)), names.hub_id(part)
-    if hub_id is None:
-        return f"{name} (a local model)"
-    return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
-
-
-def _task(front: Front, task: str) -> str:
-    metric = front.tasks[task].metric
-    facts = [metric.unit, f"{metric.better} is better"]
-    return f"{task} ({', '.join(filter(None, facts))})"
-
-
-def _best_single(front: Front, task: str) -> str:
-    singles = [a for a in front.anchors if a.label not in NO_SINGLE_MODEL]
-    column = list(front.tasks).index(task)
-    values = front.utilities(singles, "measured")[:, column]
-    if np.isnan(values).all():
-        return "not measured"
-    best = singles[int(np.nanargmax(values))]
-    return f"{_cell(best, 'measured', task)} ({best.label})"
+def _placed(part: str, names: PublicNames) -> str:
+    here = names.hub_id(part) is None
+    return (
+        f"{named_link(part, names)} (a local model)"
+        if here
+        else named_link(part, names)
+    )
 
 
 def _merge_row(label: str, merge: Merge, front: Front, kind: Kind) -> list[str]:
@@ -241,13 +227,6 @@ def _cell(merge: Merge, kind: Kind, task: str) -> str:
     measured = kind == "measured"
     reading = merge.best_known(task) if measured else merge.readings(kind)[task]
     return "not measured" if reading.value is None else str(reading)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rule = ["---", *("---:" for _ in header[1:])]
-    cells = [[escaped(cell) for cell in row] for row in (header, *rows)]
-    lines = [cells[0], rule, *cells[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _with_section(text: str, heading: str, body: str) -> str:

@@ -1,4 +1,7 @@
-"""Under which licences the parents of a merge are, as their cards say."""
+"""Under which licences the parents of a merge are, and in which languages they write.
+
+As their cards say.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,8 @@ def parent_licences(
     found = {}
     for part in parts_of(configs):
         folder, hub_id = Path(part.partition("@")[0]), names.hub_id(part)
-        licence = _read_card(folder / "README.md") if folder.is_absolute() else None
+        own = _read_card(folder / "README.md") if folder.is_absolute() else None
+        licence = read_licence(own)
         if licence is None and hub_id is not None:
             licence = lookup(hub_id)
         found[names.reference(part)] = licence
@@ -72,12 +76,30 @@ def read_licence(metadata: Mapping[str, Any] | None) -> Licence | None:
 
 def cached_licence(hub_id: str) -> Licence | None:
     """Look into the Hub's cache on this machine; asks no server."""
+    return read_licence(_cached(hub_id))
+
+
+def cached_languages(configs: Configs, names: PublicNames) -> list[str]:
+    """List the languages of the parents, as cards on this machine name them."""
+    found: dict[str, None] = {}
+    for part in parts_of(configs):
+        folder, hub_id = Path(part.partition("@")[0]), names.hub_id(part)
+        metadata = _read_card(folder / "README.md") if folder.is_absolute() else None
+        if metadata is None and hub_id is not None:
+            metadata = _cached(hub_id)
+        known = (metadata or {}).get("language") or []
+        listed = [known] if isinstance(known, str) else known
+        found |= dict.fromkeys(word for word in listed if isinstance(word, str))
+    return list(found)
+
+
+def _cached(hub_id: str) -> Mapping[str, Any] | None:
     card = try_to_load_from_cache(hub_id, "README.md")
     return _read_card(Path(card)) if isinstance(card, str) else None
 
 
-def _read_card(path: Path) -> Licence | None:
+def _read_card(path: Path) -> Mapping[str, Any] | None:
     try:
-        return read_licence(metadata_load(path))
+        return metadata_load(path)
     except (OSError, ValueError, yaml.YAMLError):
         return None  # unknown, as where there is no card

@@ -25,6 +25,7 @@ from mergekit_map.publish.card_text import (
     published_card,
     read_card,
 )
+from mergekit_map.publish.eval_results import FOLDER as RESULTS
 from mergekit_map.publish.hub import (
     Target,
     check_card,
@@ -67,7 +68,7 @@ _OUTDATED = (
     "tokenizer_config.json",
     "vocab.*",
 )
-_OUTDATED_FOLDERS = ("additional_chat_templates",)
+_OUTDATED_FOLDERS = ("additional_chat_templates", RESULTS)
 
 # Asks for the licence of a merge whose parents differ.
 AskLicence = Callable[[Licences], Licence]
@@ -136,8 +137,10 @@ def plan_push(
     paths = {file.path for file in files}
     searched = run is None and _is_same_merge(api, target, files)
     publication = Publication(
-        name=target.repo_id.rpartition("/")[2],
+        repo=target.repo_id,
+        folder=folder.resolve().name,
         licence=licence,
+        licences=licences,
         configs=configs,
         names=names,
         renamed=bool(wishes.parents),

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from mergekit_map.measurement import BASE, NATS, SOUP, perplexity
 from mergekit_map.results.front import Front, Reading
-from mergekit_map.results.gained import Gains, Verdict, ahead_of, gains, labelled
+from mergekit_map.results.gained import (
+    Gained,
+    Gains,
+    Verdict,
+    ahead_of,
+    gains,
+    labelled,
+)
 from mergekit_map.words import listed
 
+_LISTED = 4  # tasks that are named one by one
 _SOUP: dict[Verdict, str] = {
     "better": "better than the soup on",
     "worse": "worse than the soup on",
@@ -18,14 +28,7 @@ def gains_in_words(front: Front) -> list[str]:
     """Say what is gained, and first of all on which tasks the base is better."""
     found = gains(front)
     sentences = _worse_than_base(front, found)
-    shares = [
-        f"{100 * share:.0f} % of it on {task}"
-        for task, share in found.kept.items()
-        if share is not None and share >= 0
-    ]
-    if shares:
-        first = shares[0].replace("of it", "of the best parent's gain over the base", 1)
-        sentences.append(f"The chosen merge keeps {listed([first, *shares[1:]])}.")
+    sentences += _kept_in_words(found)
     against = [
         f"{words} {listed(tasks)}"
         for verdict, words in _SOUP.items()
@@ -75,6 +78,37 @@ def _margin(ahead: Reading) -> str:
     if not ahead.stderr:
         return f"{ahead.value:.2g}"
     return f"{ahead.value / ahead.stderr:.1f} standard errors"
+
+
+def _kept_in_words(found: Gains) -> list[str]:
+    shares = {t: share for t, share in found.kept.items() if share is not None}
+    told = {task: share for task, share in shares.items() if share >= 0}
+    of = "of the best parent's gain over the base"
+    if not told:
+        return []
+    if len(told) <= _LISTED:
+        words = [f"{share_in_words(share)} on {task}" for task, share in told.items()]
+        first = words[0].replace("%", f"% {of}", 1)
+        return [f"The chosen merge keeps {listed([first, *words[1:]])}."]
+    low, high = min(told, key=told.__getitem__), max(told, key=told.__getitem__)
+    span = (
+        f"{share_in_words(told[low])} ({low}) to {share_in_words(told[high])} ({high})"
+    )
+    return [f"The chosen merge keeps {span} {of}."]
+
+
+def amount_in_words(gained: Gained) -> str:
+    """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
+    amount, stderr = gained.amount, gained.stderr
+    if not stderr:
+        return f"{amount:+.2g}"
+    digits = max(0, 1 - math.floor(math.log10(stderr)))
+    return f"{amount:+.{digits}f} ± {stderr:.{digits}f}"
+
+
+def share_in_words(share: float | None) -> str:
+    """Write ``84 %``; a dash where no parent gains anything."""
+    return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def _worse_than_base(front: Front, found: Gains) -> list[str]:

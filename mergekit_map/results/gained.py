@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from pydantic import JsonValue, TypeAdapter
 
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
@@ -61,11 +62,19 @@ class Gains:
         """Find a row: base, soup or best parent."""
         return next((rival for rival in self.rivals if rival.label == label), None)
 
+    def content(self) -> dict[str, JsonValue]:
+        """Give all of it as JSON has it."""
+        content: dict[str, JsonValue] = _FORM.dump_python(self, mode="json")
+        return content
+
     def where(self, label: str, verdict: Verdict) -> list[str]:
         """List the tasks on which the chosen merge is better than a rival, or worse."""
         rival = self.rival(label)
         found = rival.tasks.items() if rival is not None else ()
         return [task for task, gained in found if gained.verdict == verdict]
+
+
+_FORM = TypeAdapter(Gains)
 
 
 def gains(front: Front) -> Gains:

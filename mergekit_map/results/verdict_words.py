@@ -11,7 +11,7 @@ from mergekit_map.results.dominance_words import (
     nearly_in_words,
 )
 from mergekit_map.results.foretold import NOMINAL, STDERRS, foretold
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.quality import Border, Ending, Growth, n_safe
 from mergekit_map.results.verdicts import (
     AnchorCompared,
@@ -49,6 +49,25 @@ def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
                 said[id(found)] = found, [*_in_words(chosen, found)]
         points.append(tuple(line for found in verdicts for line in said[id(found)][1]))
     return points
+
+
+def choice_in_words(front: Front) -> tuple[str, ...]:
+    """Say the findings that depend on which point is chosen."""
+    lines: list[str] = []
+    for found in judge(front):
+        match found:
+            case Held() | Ahead():
+                lines += _in_words(front, found)
+            case AnchorCompared(anchor, dominates_chosen=Ahead() as worse):
+                lines.append(_better_choice(front, anchor, worse))
+    return tuple(lines)
+
+
+def warnings_in_words(front: Front) -> tuple[str, ...]:
+    """Say where predictions are not to be trusted."""
+    kinds = (FewMerges, PoorFit)
+    found = (verdict for verdict in judge(front) if isinstance(verdict, kinds))
+    return tuple(line for verdict in found for line in _in_words(front, verdict))
 
 
 def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
@@ -235,8 +254,12 @@ def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
     else:
         yield f"No measured merge dominates {name}."
     if found.dominates_chosen is not None:
-        text = dominates_in_words(front, found.dominates_chosen)
-        yield f"{text} So {name} is the better choice."
+        yield _better_choice(front, found.anchor, found.dominates_chosen)
+
+
+def _better_choice(front: Front, anchor: Merge, found: Ahead) -> str:
+    better = name_of(front, anchor)
+    return f"{dominates_in_words(front, found)} So {better} is the better choice."
 
 
 def _held(front: Front, found: Held) -> Iterator[str]:

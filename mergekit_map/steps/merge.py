@@ -136,10 +136,10 @@ def _merge(
         shown = front.with_point(selection.index, written)
         if difference := _difference(searched, written):
             reporter.notice(difference)
-            shown = shown.model_copy(update={"verdicts": (difference, *front.verdicts)})
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
-        record = MergeRecord(out.name, recipe, command, shown, tasks)
+        name = out.resolve().name
+        record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
     save_front(front, RunFolder(run))
     if recipe != selection.recipe:

@@ -170,12 +170,12 @@ def test_the_configuration_names_files_that_exist(family: Family) -> None:
 
     models = [entry["model"] for entry in config["models"]]
     tasks = config["map"]["tasks"]
-    texts = [tasks[name]["perplexity"]["file"] for name in ("code_loss", "math_loss")]
-    choices = [tasks[name]["lm_eval"] for name in ("code_choice", "math_choice")]
-    paths = [config["base_model"], *models, *texts, *choices]
-    assert len(paths) == 7
+    texts = [task["perplexity"]["file"] for task in tasks.values()]
+    paths = [config["base_model"], *models, *texts]
+    assert list(tasks) == ["code_loss", "math_loss"]
+    assert len(paths) == 5
     assert all(Path(path).is_absolute() and Path(path).exists() for path in paths)
-    assert set(config["map"]["select"]["prefer"]) < set(tasks)
+    assert config["map"]["select"] == {"not_worse_than": ["base", "soup"]}
     assert all(entry.keys() == {"model"} for entry in config["models"])
 
 

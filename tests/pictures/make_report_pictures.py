@@ -1,14 +1,14 @@
 """Take the pictures of the report, in a real browser: those of the docs, and more.
 
     mergekit-map demo --out mergekit-map-demo
-    mergekit-map search two.yml two     # demo.yml with code_loss and math_loss alone
+    mergekit-map search two.yml two     # demo.yml with merge_method: ties
     python tests/pictures/make_report_pictures.py mergekit-map-demo/run two docs
 
 writes, with the home directory as ``~``,
 
 - ``report-1280.png``, ``report-400.png`` and ``report-dark.png``: the page at both
   widths and dark, from its top to the chart of all tasks;
-- ``front.png``, the front of two tasks;
+- ``front.png``, the front as the search drew it;
 
 and with ``--all FOLDER``, to be looked at: the whole page at both widths, light and
 dark, with two points side by side; as it is printed, as pages and as PDF; and both
@@ -44,13 +44,13 @@ PAPER = 760  # pixels, wider than what printing.js makes of a sheet
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="the folder of a finished search")
-    parser.add_argument("two", type=Path, help="that of one of two tasks")
+    parser.add_argument("two", type=Path, help="that of another one of its tasks")
     parser.add_argument("out", type=Path, help="where the pictures go")
     parser.add_argument("--all", type=Path, help="where pictures to be looked at go")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    shutil.copy(arguments.two / "front.png", out / "front.png")
+    shutil.copy(arguments.run / "front.png", out / "front.png")
     with tempfile.TemporaryDirectory() as folder:
         runs = [r.resolve() for r in (arguments.run, arguments.two)]
         page, fronts = pages_without_paths(runs, Path(folder))

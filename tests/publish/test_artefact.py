@@ -76,6 +76,20 @@ def test_only_files_that_hold_paths_are_rewritten(
     }
 
 
+def test_of_hidden_files_the_results_alone_go_along(
+    tmp_path: Path, names: PublicNames
+) -> None:
+    put(tmp_path, ".eval_results/gsm8k.yaml", "- value: 71.0\n")
+    put(tmp_path, ".cache/config.json", "{}")
+    put(tmp_path, ".eval_results/.hidden", "")
+
+    files = checkpoint_files(tmp_path, names)
+
+    assert [(f.path, f.rewritten) for f in files] == [
+        (".eval_results/gsm8k.yaml", False)
+    ]
+
+
 def test_a_text_that_models_are_prompted_with_stays_to_the_letter(
     tmp_path: Path, names: PublicNames
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import email.message
 import importlib.metadata
 import json
 import re
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from fronts import NOT_MEASURED, as_json, from_json, make_front
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, parse_eval_result_entries
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from mergekit import merge_methods
+from mergekit.merge_methods import GeneralizedTaskArithmeticMerge
 
 from mergekit_map.config.task_specs import (
     LmEvalTask,
@@ -23,9 +26,11 @@ from mergekit_map.config.task_specs import (
 )
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
+from mergekit_map.merging.methods import TASK_VECTOR_METHODS
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.card_text import Publication, published_card, read_card
 from mergekit_map.publish.licences import Licence
+from mergekit_map.publish.papers import METHODS, program_link
 from mergekit_map.publish.public_names import models_of, public_names
 
 HUB_RECIPE = {
@@ -103,14 +108,20 @@ def test_a_checkpoint_without_a_configuration_gets_no_card(
 
 
 def test_the_model_index_has_what_was_measured(tmp_path: Path) -> None:
-    found = {r.task_name: r for r in written(tmp_path, record()).data.eval_results}
+    results = written(tmp_path, record()).data.eval_results
 
-    math, code = found["math"], found["code"]
+    math, math_stderr, code, code_stderr = results
+    assert [r.task_name for r in results] == ["math", "math", "code", "code"]
     assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
     assert (math.metric_value, code.metric_value) == (0.71, 2.81)
     assert math.task_type == code.task_type == "text-generation"
     assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
     assert (code.dataset_name, code.metric_type) == ("code.txt", "loss")
+    errors = [(r.metric_type, r.metric_value) for r in (math_stderr, code_stderr)]
+    assert errors == [("acc_stderr", 0.03), ("loss_stderr", 0.04)]
+    # Values and errors of a data set are metrics of one result.
+    index = read_card(tmp_path).data.to_dict()["model-index"][0]["results"]
+    assert [len(result["metrics"]) for result in index] == [2, 2]
 
 
 def test_tasks_on_the_same_kind_of_data_stay_apart(tmp_path: Path) -> None:
@@ -122,35 +133,152 @@ def test_tasks_on_the_same_kind_of_data_stay_apart(tmp_path: Path) -> None:
 
         found = written(tmp_path, two).data.eval_results
 
-        values = {(r.task_name, r.metric_value) for r in found}
-        assert values == {("math", 0.71), ("code", 2.81)}
+        values = [(r.task_name, r.metric_value) for r in found]
+        assert values[::2] == [("math", 0.71), ("code", 2.81)]
+        assert len({r.unique_identifier for r in found}) == 2
 
 
 def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
     card = written(tmp_path, record(selected=1))
 
     assert card.data.eval_results is None
-    assert "| not measured |" in part(card, "Predicted and measured")
+    assert "| 0.65 ± 0.01, predicted |" in part(card, "What it gains")
 
 
-def test_predicted_stands_against_measured_and_what_one_had_before(
+def test_what_it_gains_stands_first_beside_what_there_was_before(
     tmp_path: Path,
 ) -> None:
-    text = part(written(tmp_path, record()), "Predicted and measured")
+    card = written(tmp_path, record())
 
-    assert "| task | predicted | measured | best single model | base |" in text
-    math = "0.7 ± 0.01 | 0.71 ± 0.03 | 0.66 ± 0.01 (one) | 0.5 ± 0.01 |"
-    code = "2.8 ± 0.02 | 2.81 ± 0.04 | 2.2 ± 0.02 (two) | 3.1 ± 0.02 |"
-    assert f"| math (higher is better) | {math}" in text
-    assert f"| code (nats/token, lower is better) | {code}" in text
-    assert "- No measured merge dominates base." in text
+    assert re.findall("^## .*", card.text, re.M)[0] == "## What it gains"
+    text = part(card, "What it gains")
+    header = "| this model | base | uniform soup | best parent | gain kept |"
+    assert f"| task {header}" in text
+    math = [
+        "0.71 ± 0.03",
+        "0.5 ± 0.01 (+0.210 ± 0.032, better)",
+        "0.69 ± 0.01 (+0.020 ± 0.032, noise)",
+        "one: 0.66 ± 0.01 (+0.050 ± 0.032, noise)",
+        "131 %",
+    ]
+    assert f"| math (higher is better) | {' | '.join(math)} |" in text
+    assert "| two: 2.2 ± 0.02 (-0.610 ± 0.045, worse) | 32 % |" in text
+    assert "This merge keeps 131 % of the best parent's gain" in card.text
 
 
 def test_without_a_base_model_there_is_no_column_for_it(tmp_path: Path) -> None:
     anchors = as_json(make_front(POINTS, {"one": ANCHORS["one"]}))["anchors"]
-    text = part(written(tmp_path, record(anchors=anchors)), "Predicted and measured")
+    text = part(written(tmp_path, record(anchors=anchors)), "What it gains")
 
-    assert "| task | predicted | measured | best single model |\n" in text
+    assert "| task | this model | best parent |\n" in text
+
+
+def test_findings_on_other_merges_are_no_part_of_a_card(tmp_path: Path) -> None:
+    assert "dominates" not in written(tmp_path, record()).text
+
+
+def test_what_was_written_and_is_not_what_was_searched_is_said(tmp_path: Path) -> None:
+    made = replace(record(), difference="The checkpoint is another one.")
+
+    assert "The checkpoint is another one." in written(tmp_path, made).text
+
+
+def test_where_it_is_worse_than_the_base_is_said_first(tmp_path: Path) -> None:
+    anchors = {**ANCHORS, "base": [(0.9, 0.01), (3.1, 0.02)]}
+    made = record(anchors=as_json(make_front(POINTS, anchors))["anchors"])
+
+    text = written(tmp_path, made).text
+    found = re.search(r"\n\n([^\n]*orse than the base[^\n]*)\n\n## What", text)
+    assert found is not None
+    assert "math" in found[1]
+    assert found[1].index("orse than the base") < found[1].index("keeps")
+
+
+USE = "How to use it"
+
+
+def test_the_usage_is_python_and_chats_where_the_tokenizer_can(tmp_path: Path) -> None:
+    plain_text = part(written(tmp_path, record(name='a"b')), USE)
+    config = {"chat_template": "{{ messages }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    chat = part(written(tmp_path, record()), USE)
+
+    for text in (plain_text, chat):
+        compile(text.strip().removeprefix("```python").removesuffix("```"), USE, "exec")
+    assert 'name = "a\\"b"\n' in plain_text
+    assert "apply_chat_template" in chat
+    assert "apply_chat_template" not in plain_text
+    other = written(tmp_path, record(), "LlamaForSequenceClassification")
+    assert f"## {USE}" not in other.text
+
+
+@pytest.mark.parametrize(
+    ("method", "papers"),
+    [
+        ("task_arithmetic", ["2212.04089"]),
+        ("ties", ["2306.01708"]),
+        ("dare_ties", ["2311.03099", "2306.01708"]),
+        ("della_linear", ["2406.11617"]),
+        ("breadcrumbs", ["2312.06795"]),
+        ("linear", ["2203.05482"]),
+        ("one_of_my_own", []),
+    ],
+)
+def test_the_method_is_told_with_its_papers(
+    tmp_path: Path, method: str, papers: list[str]
+) -> None:
+    card = written(tmp_path, record({"merge_method": method, **HUB_RECIPE}))
+
+    made = part(card, "How it was made")
+    linked = re.findall(r"\(https://arxiv.org/abs/([\d.]+)\)", made)
+    assert linked == [*papers, "2406.07529"]
+    cited = re.findall(r"arXiv:([\d.]+)}", part(card, "Citation"))
+    assert cited == ["2406.07529", *papers, "2403.13257"]
+    assert (f"`{method}`" in made) == (not papers)
+
+
+def test_papers_are_those_that_mergekit_names() -> None:
+    known = {m.spec.name: m for m in merge_methods.registered_methods()}
+    sums = [known[name] for name in METHODS if name != "linear"]
+
+    assert {*METHODS} == {*TASK_VECTOR_METHODS, "linear"}
+    for method in sums:
+        assert isinstance(method, GeneralizedTaskArithmeticMerge)
+        papers = METHODS[method.method_name][2]
+        assert method.method_reference_url in {
+            f"https://arxiv.org/abs/{paper.arxiv}" for paper in papers
+        }
+
+
+def test_the_program_has_a_link_once_the_package_says_where_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metadata = email.message.Message()
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda _: metadata)
+    assert program_link() == "mergekit-map"
+
+    metadata["Project-URL"] = "Changes, https://host/changes"
+    metadata["Project-URL"] = "Source, https://host/program"
+    assert program_link() == "[mergekit-map](https://host/program)"
+
+
+def test_benchmarks_of_the_hub_get_files_as_it_reads_them(tmp_path: Path) -> None:
+    gsm8k = LmEvalTask(lm_eval="gsm8k", metric="exact_match", num_fewshot=5)
+    written(tmp_path, replace(record(), tasks={**TASKS, "math": gsm8k}))
+
+    (path,) = (tmp_path / ".eval_results").iterdir()
+    assert path.name == "gsm8k.yaml"
+    (entry,) = parse_eval_result_entries(yaml.safe_load(path.read_text()))
+    assert (entry.dataset_id, entry.task_id) == ("openai/gsm8k", "gsm8k")
+    assert entry.value == 71.0
+    notes = "lm-evaluation-harness gsm8k, exact_match, 5-shot, standard error 3"
+    assert entry.notes == notes
+
+
+def test_a_part_of_a_benchmark_is_no_result_of_it(tmp_path: Path) -> None:
+    written(tmp_path, record())  # 200 of its questions
+
+    assert not (tmp_path / ".eval_results").exists()
 
 
 def test_the_front_is_drawn_and_tabled(tmp_path: Path) -> None:
@@ -265,8 +393,8 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     shown = " ".join(evil.split())
     inline = [token for token in tokens if token.type == "inline"]
     # The name is there where it belongs, as text alone, and nothing else changes.
-    assert sum(plain(token) == shown for token in inline) == 1 + 2 + 1
-    assert [t.tag for t in tokens if t.type == "heading_open"] == ["h1", *["h2"] * 5]
+    assert sum(plain(token) == shown for token in inline) == 1 + 1 + 1
+    assert [t.tag for t in tokens if t.type == "heading_open"] == ["h1", *["h2"] * 8]
     html = [t.content for t in tokens if t.type == "html_block"]
     assert [text.strip()[:9] for text in html] == ["<details>", "</details"]
     assert not any(c.type == "html_inline" for t in inline for c in t.children or ())
@@ -274,6 +402,31 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     recipe = re.search(r"(?ms)^(`{3,})yaml\n(.*?)^\1$", card.text)
     assert recipe is not None
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
+
+
+def test_languages_are_those_that_the_parents_name(tmp_path: Path) -> None:
+    models = []
+    for number, line in enumerate(["language: de", "language: [en, de]", "tags: []"]):
+        folder = tmp_path / f"m{number}"
+        folder.mkdir()
+        (folder / "README.md").write_text(f"---\n{line}\n---\n")
+        models.append({"model": str(folder)})
+
+    card = written(tmp_path, record({"models": models}))
+
+    assert card.data.to_dict()["language"] == ["de", "en"]
+
+
+def test_licences_of_the_parents_stand_beside_them(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    models = [{"model": str(folder)}, {"model": "x/one"}]
+
+    text = part(written(tmp_path, record({"models": models})), "Models")
+
+    assert "- mine (a local model); licence: mit\n" in text
+    assert text.count("licence") == 1
 
 
 @pytest.mark.parametrize(
@@ -306,8 +459,10 @@ def published(card: ModelCard, *recipe: Mapping[str, Any], **changes: Any) -> Mo
     parents = changes.pop("parents", {})
     names = public_names(models_of(recipe), parents)
     settled: dict[str, Any] = {
-        "name": "repo",
+        "repo": "me/repo",
+        "folder": "merged",
         "licence": Licence("other", "special", "https://host/terms"),
+        "licences": {},
         "configs": recipe,
         "names": names,
         "renamed": bool(parents),
@@ -330,6 +485,7 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     assert data["license_link"] == "https://host/terms"
     assert data["model-index"][0]["name"] == "repo"
     assert public.text.startswith("\n# repo\n")
+    assert 'name = "me/repo"\n' in part(public, USE)
     assert "My own words." in public.text
     assert "mergekit-map select mergekit-map --knee" in part(public, "The search")
     assert "pip install mergekit-map" not in public.text

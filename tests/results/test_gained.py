@@ -116,7 +116,7 @@ def test_a_front_without_anchors_has_no_rows() -> None:
 def test_the_gain_is_said_in_a_few_sentences() -> None:
     assert gains_in_words(front()) == [
         "The chosen merge keeps 80 % of the best parent's gain over the base on math "
-        "and 83 % of it on code.",
+        "and 83 % on code.",
         "It is better than the soup on code and as good as the soup, within noise, on "
         "math.",
         "As a perplexity, code is 7.39, against 12.2 of the base, 9.03 of the soup and "

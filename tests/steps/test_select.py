@@ -145,13 +145,46 @@ def test_the_verdicts_are_written_and_shown(run: Path) -> None:
     front = json.loads((run / "front.json").read_text())
     assert front["verdicts"] == []
 
-    result = select(run, "--index", "2")
+    result = select(run, "--index", "2", "--verdicts")
 
     verdicts = json.loads((run / "front.json").read_text())["verdicts"]
     assert verdicts[0].startswith("math and code trade off")
     assert "No measured merge dominates coder." in verdicts
     shown = result.stderr.splitlines()
     assert [line for line in shown if line in verdicts] == verdicts
+
+
+def test_without_verdicts_only_what_depends_on_the_choice_is_said(run: Path) -> None:
+    result = select(run, "--index", "2")
+
+    verdicts = json.loads((run / "front.json").read_text())["verdicts"]
+    shown = result.stderr.splitlines()
+    assert [line for line in shown if line in verdicts] == [verdicts[-1]]
+    assert verdicts[-1].startswith("Not measured at the chosen point 2 yet")
+    assert f"mergekit-map select {run} --verdicts" in result.stderr
+
+
+def test_what_is_gained_is_said_before_all_else_and_the_recipe_is_alone(
+    run: Path,
+) -> None:
+    result = select(run, "--index", "2")
+
+    assert result.stderr.startswith("What the chosen merge gains, point 2\n")
+    assert result.stdout == (run / "recipe.yml").read_text()
+
+
+def test_a_choice_that_a_model_dominates_is_said_to_be_worse(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    bad = {"math": {"value": 0.2, "stderr": 0.01}, "code": {"value": 9, "stderr": 0.01}}
+    front["points"][2]["measured"] = bad
+    write(run, front)
+
+    result = select(run, "--index", "2")
+
+    said = [line for line in result.stderr.splitlines() if "better choice" in line]
+    assert {line.split(" So ")[1] for line in said} >= {
+        f"{name} is the better choice." for name in ("mathematician", "coder")
+    }
 
 
 @pytest.mark.picture
@@ -208,7 +241,7 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         ("--prefer math=-1", "preferences must be 0 or more, finite, and not all 0"),
         ("--prefer math=0", "preferences must be 0 or more, finite, and not all 0"),
         ("--prefer math=nan", "preferences must be 0 or more, finite, and not all 0"),
-        ("--prefer math=65%", "prefer.math input should be a valid number, got '65%'"),
+        ("--prefer math=65%", "prefer.math a number was expected, got '65%'"),
         ("--require math=x%", "require.math a limit is a finite number in the task's"),
         ("--require math=0%", "a share above 0% of the best single model's gain over"),
         ("--require math=inf", "a limit is a finite number"),

@@ -1,0 +1,60 @@
+"""How a model is used, as a section of its card."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_LOADING = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+{name}
+tokenizer = AutoTokenizer.from_pretrained(name)
+model = AutoModelForCausalLM.from_pretrained(name, dtype="auto")
+"""
+_CHATTING = """\
+messages = [{"role": "user", "content": "Hello!"}]
+inputs = tokenizer.apply_chat_template(
+    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+)
+"""
+_WRITING = """\
+inputs = tokenizer("Once upon a time", return_tensors="pt")
+"""
+_ANSWERING = """\
+answer = model.generate(**inputs, max_new_tokens=200)
+print(tokenizer.decode(answer[0], skip_special_tokens=True))
+"""
+
+
+def usage_section(folder: Path, name: str) -> str:
+    """Show how a causal model is loaded by transformers, and answers."""
+    start = _CHATTING if has_chat_template(folder) else _WRITING
+    loading = _LOADING.replace("{name}", _named(name))
+    return f"```python\n{loading}\n{start}{_ANSWERING}```"
+
+
+def renamed_usage(text: str, name: str) -> str:
+    """Load the model by another name, in a card or a section of it."""
+    pattern = re.compile(r'^name = ".*"$(?=\ntokenizer = )', re.MULTILINE)
+    return pattern.sub(lambda _: _named(name), text)
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Tell whether the tokenizer of a checkpoint turns messages into text."""
+    if (folder / "chat_template.jinja").exists():
+        return True
+    try:
+        text = (folder / "tokenizer_config.json").read_text(encoding="utf-8")
+        config: Mapping[str, Any] = json.loads(text)
+        return bool(config.get("chat_template"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _named(name: str) -> str:
+    # JSON quotes whatever a name may hold, and Python reads JSON.
+    return f"name = {json.dumps(name, ensure_ascii=False)}"
