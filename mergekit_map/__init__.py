@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mergekit_map.publish.report import write_report as write_report
     from mergekit_map.results.gained import gains as gains
     from mergekit_map.steps.inspect import inspect_config as inspect_config
+    from mergekit_map.steps.looking import look_at as look_at
     from mergekit_map.steps.merge import Merged as Merged
     from mergekit_map.steps.merge import merge_point as merge_point
     from mergekit_map.steps.probing import probe_config as probe_config
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from mergekit_map.steps.search import search_front as search_front
     from mergekit_map.steps.select import Selection as Selection
     from mergekit_map.steps.select import select_point as select_point
+    from mergekit_map.study.callbacks import Callback as Callback
     from mergekit_map.study.import_csv import read_imported as read_imported
     from mergekit_map.study.study import Progress as Progress
     from mergekit_map.study.study import Reporter as Reporter
 
 # name -> module that holds it
 _HOMES = {
+    "Callback": "study.callbacks",
     "ComparisonSpec": "compare.contest",
     "MapError": "errors",
     "Measurement": "measurement",
@@ -55,6 +58,7 @@ _HOMES = {
     "gains": "results.gained",
     "inspect_config": "steps.inspect",
     "load_project": "steps.project",
+    "look_at": "steps.looking",
     "merge_point": "steps.merge",
     "migrate_evolve": "migrating.evolve",
     "probe_config": "steps.probing",

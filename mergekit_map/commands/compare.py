@@ -17,10 +17,12 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
+from mergekit_map.commands.showing import answer, showing
 from mergekit_map.compare.tables import Table
 
 
 @click.command(cls=PrettyPrintHelp)
+@showing()
 @click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")
 @click.option(
@@ -93,6 +95,20 @@ def compare(
     except KeyboardInterrupt:
         click.echo("\nstopped; all finished measurements are kept: compare again")
         raise SystemExit(130) from None
+    answer(
+        out,
+        tables=[
+            {
+                "name": table.name,
+                "title": table.title,
+                "caption": table.caption,
+                "columns": [column.name for column in table.columns],
+                "rows": table.text(),
+            }
+            for table in tables
+        ],
+        folder=str(out),
+    )
     for table in tables:
         show_table(table)
     click.echo(f"The tables are in {out}, as Markdown and CSV.")

@@ -10,12 +10,14 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import FOLDER, starting
 from mergekit_map.commands.shared import merge_and_show, search_and_show
+from mergekit_map.commands.showing import showing
 from mergekit_map.files import refuse_existing
 
 _N_SHOWN = 6  # points of the front, beside those that were measured
 
 
 @click.command(cls=PrettyPrintHelp)
+@showing()
 @click.option(
     "--out",
     type=FOLDER,

@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.showing import answer, showing
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import write_atomically
 from mergekit_map.migrating.evolve import migrate_evolve
 
 
 @click.command("import-evolve")
+@showing(quiet=True)
 @click.argument("genome", type=FOLDER)
 @click.argument("config", type=FOLDER, required=False)
 @click.option(
@@ -39,6 +41,12 @@ def import_evolve(
             f"{config} exists already and is left as it is; name another file"
         )
     migrated = migrate_evolve(genome, task_folders)
+    answer(
+        config,
+        config=None if config is None else str(config),
+        text=migrated.text,
+        changes=[str(change) for change in migrated.changes],
+    )
     for change in migrated.changes:
         click.echo(f"- {change}", err=True)
     if config is None:

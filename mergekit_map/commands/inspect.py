@@ -22,6 +22,7 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
+from mergekit_map.commands.showing import showing
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import bytes_in_words, count_in_words, listed
 
@@ -36,6 +37,7 @@ _WHERE = {"cpu": "host memory"}  # other devices by their names
 
 
 @click.command(cls=PrettyPrintHelp)
+@showing(as_json=False)
 @config_or_options(None)
 @click.option(
     "--probe",
@@ -84,8 +86,7 @@ def inspect(
     elif probe:
         click.echo("not probed, since the models cannot be merged", err=True)
     if as_json:
-        content = plain(asdict(inspection))
-        click.echo(json.dumps(content, indent=1, allow_nan=False))
+        click.echo(json.dumps(plain(asdict(inspection)), indent=1, allow_nan=False))
     else:
         if inspection.probe is not None and inspection.plan is not None:
             show_probe(inspection.probe, inspection.plan)
@@ -123,8 +124,7 @@ def show_probe(probe: Probe, plan: Plan) -> None:
     if probe.expected_documents is not None:
         hours += f" and {count_in_words(probe.expected_documents)} documents"
     text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
-    console = Console()
-    _print(console, f"{text}measure the soup itself: a probe is not logged.\n")
+    _print(console := Console(), f"{text}measure it too: a probe is not logged.\n")
     if plan.budget and probe.merges is not None:
         _print(console, _what_the_budget_allows(probe, plan, probe.merges))
 

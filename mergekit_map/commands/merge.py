@@ -10,14 +10,17 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.commands.options import (
     FOLDER,
+    looked_at,
     model_path_option,
     selection_options,
     trust_option,
 )
 from mergekit_map.commands.shared import merge_and_show
+from mergekit_map.commands.showing import showing
 
 
 @click.command(cls=PrettyPrintHelp)
+@showing()
 @click.argument("run", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @selection_options
@@ -41,6 +44,7 @@ def merge(
     """
     from mergekit_map.steps.select import select_point
 
+    run = looked_at(run)
     selection = select_point(run, **choice)
     merge_and_show(
         run,

@@ -142,6 +142,21 @@ def starting(doing: str | None = None) -> Iterator[None]:
         gc.enable()
 
 
+def looked_at(run: Path) -> Path:
+    """Give the folder to read; of an unfinished search, say how far it is."""
+    if not (run / "search.json").exists() or (run / "manifest.json").exists():
+        return run
+    with starting(f"{run} is not finished: reading what is measured"):
+        from mergekit_map.results.run_folder import RunFolder
+        from mergekit_map.results.underway import unfinished_in_words
+        from mergekit_map.steps.looking import look_at
+
+        found = RunFolder(look_at(run))
+    for sentence in unfinished_in_words(found, found.read_front()):
+        click.echo(sentence, err=True)
+    return found.path
+
+
 def selection_options(command: Callable[..., None]) -> Any:
     """Add the options that choose a point; ``choice`` gets them for select_point."""
 

@@ -3,79 +3,228 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
 from rich.text import Text
 
+from mergekit_map.commands.showing import shown
+from mergekit_map.commands.using import memory_in_words
+from mergekit_map.results.log import Evaluation
+from mergekit_map.study.callbacks import Callback, Started
+from mergekit_map.study.pace import Pace
+from mergekit_map.study.study import Progress
 from mergekit_map.words import printable
 
-if TYPE_CHECKING:
-    from mergekit_map.study.study import Progress as Measuring
-
 _SECONDS_BETWEEN_LINES = 10  # where there is no terminal to draw a bar in
+_SMALLEST_BAR, _LARGEST_BAR = 6, 40
 
 
-class TerminalReporter:
+class TerminalReporter(Callback):
     """Shows on standard error how far a command is; a context."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._row: TaskID | None = None
+        self._shown = shown()
+        self._console = Console(stderr=True, quiet=self._shown.quiet)
+        self._state = _State()
+        self._is_drawn = self._console.is_terminal and not self._shown.quiet
         self._last_line = -float("inf")
-        self._started = time.monotonic()
-        self._done_before = 0  # what an earlier search had measured already
+        self._stages = 0  # that are under way, one in the other
 
     def __enter__(self) -> TerminalReporter:
-        self._bar.start()
+        if self._is_drawn:
+            self._live = Live(
+                self._state,
+                console=self._console,
+                transient=True,
+                refresh_per_second=4,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._is_drawn:
+            self._live.stop()
 
-    def progress(self, progress: Measuring) -> None:
+    @property
+    def done(self) -> int:
+        """Give how many measurements are there."""
+        return self._state.done
+
+    @property
+    def total(self) -> int:
+        """Give how many there are at most."""
+        return self._state.total
+
+    def staged(self, text: str, seconds: float | None) -> None:
+        """Hear of a stage before there is a search."""
+        self.on_stage(text, seconds)
+
+    def stepped(self, done: int, total: int) -> None:
+        """Hear of a step before there is a search."""
+        self.on_step(done, total)
+
+    def on_start(self, started: Started) -> None:
+        """Say what is there already, and go by how long it took."""
+        self._state.pace = Pace(started.known, started.hours, started.documents)
+        if count := len({(e.key, e.role == "holdout") for e in started.known}):
+            self.notice(f"{count} of at most {started.total} measurements are there")
+
+    def progress(self, progress: Progress) -> None:
         """Show which merge is being measured on which task."""
-        weights = " ".join(f"{v:.3f}" for v in progress.coefficients.values())
-        text = f"{progress.role} ({weights}) {progress.task}"
-        self._show(text, progress.done, progress.total)
+        weights = " ".join(f"{n}={v:.3f}" for n, v in progress.coefficients.items())
+        state = self._state
+        state.begin(progress.done, progress.total, progress.task)
+        state.merge = f"{progress.role} {weights}"
+        self._show_line(f"{progress.role} ({_numbers(progress)}) {progress.task}")
 
     def stage(self, name: str, fraction: float) -> None:
         """Show how far a stage of the demo's training is."""
-        self._show(name, round(100 * fraction), 100)
+        self._state.stage, self._state.merge = None, name
+        self._state.begin(round(100 * fraction), 100, "")
+        self._show_line(name)
+
+    def on_stage(self, text: str, seconds: float | None) -> None:
+        """Show what is loaded or written, once; and how long it took where asked."""
+        state = self._state
+        if seconds is not None:
+            self._stages -= 1
+            state.stage, state.step = None, (0, 0)
+            if not self._stages:
+                state.pace.pause(seconds)
+            self._say(f"{text}: {seconds:.1f} s", always=False)
+            return
+        self._stages += 1
+        state.stage = text
+        first = state.done == 0 or not state.values
+        self._say(f"{text} ...", always=first)
+
+    def on_step(self, done: int, total: int) -> None:
+        """Show how far a measurement is."""
+        self._state.step = done, total
+        steps = f" {done}/{total}" if total else ""
+        self._show_line(f"{self._state.task}{steps}")
+
+    def on_measured(self, evaluation: Evaluation) -> None:
+        """Keep the last value of each task, and show it where more is asked for."""
+        e, state = evaluation, self._state
+        state.pace.end(e)
+        state.done, state.task = min(state.done + 1, state.total), ""
+        state.step = 0, 0
+        state.values[e.task] = "failed" if e.failed else f"{e.value:.4g}"
+        weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
+        value = e.error or str(e.reading)
+        text = f"{e.role} {weights}: {e.task} {value} in {e.seconds:.1f} s"
+        self._say(text, always=False)
 
     def notice(self, text: str) -> None:
         """Show a line that stays."""
-        self._console.print(Text(printable(text)), soft_wrap=True)
+        self._say(text, always=True)
 
-    def _show(self, text: str, done: int, total: int) -> None:
-        if self._row is None or done < self._done_before:
-            self._row = self._row or self._bar.add_task(text, total=total)
-            self._started, self._done_before = time.monotonic(), done
-        self._bar.update(self._row, description=text, completed=done, total=total)
-        now = time.monotonic()
-        if self._bar.disable and now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            line = f"{done}/{total} {text}, {now - self._started:.0f} s"
-            if done > self._done_before:
-                pace = (now - self._started) / (done - self._done_before)
-                line += f", about {pace * (total - done):.0f} s left"
-            self._console.print(Text(line), soft_wrap=True)
-            self._last_line = now
+    def _say(self, text: str, *, always: bool) -> None:
+        self._shown.write(text)
+        if always or self._shown.verbose:
+            self._console.print(Text(printable(text)), soft_wrap=True)
+
+    def _show_line(self, text: str) -> None:
+        """Where there is no terminal, print a line from time to time."""
+        now, state = time.monotonic(), self._state
+        if self._is_drawn or now - self._last_line < _SECONDS_BETWEEN_LINES:
+            return
+        line = f"{state.done}/{state.total} {text}, {now - state.started:.0f} s"
+        if (left := state.left()) is not None:
+            line += f", about {left:.0f} s left"
+        self._console.print(Text(printable(line)), soft_wrap=True)
+        self._last_line = now
+
+
+class _State:
+    """What is drawn: counts and times, the measurement, the last value of each task.
+
+    Counts stay whatever the width is; texts are shortened.
+    """
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.pace = Pace()
+        self.done = self.total = self.before = 0
+        self.began = self.started
+        self.task = self.merge = ""
+        self.step: tuple[int, int] = (0, 0)
+        self.stage: str | None = None
+        self.values: dict[str, str] = {}
+
+    def begin(self, done: int, total: int, task: str) -> None:
+        if not self.total or done < self.before:
+            self.began, self.before = time.monotonic(), done
+        self.done, self.total, self.task, self.step = done, total, task, (0, 0)
+        self.pace.begin(task)
+
+    def left(self) -> float | None:
+        left = self.total - self.done
+        if self.values:
+            done, total = self.step
+            return self.pace.left(left, done / total if total else 0.0)
+        if self.done <= self.before:  # of what tells no values, by the count
+            return None
+        return (time.monotonic() - self.began) / (self.done - self.before) * left
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        width = options.max_width - 1
+        yield from self._counts(width) if self.total else ()
+        for line in (self._now(width), self._last()):
+            if line:
+                text = Text(printable(line), no_wrap=True, style="dim")
+                text.truncate(width, overflow="ellipsis")
+                yield text
+
+    def _counts(self, width: int) -> Iterator[Text]:
+        count = f"{self.done}/{self.total} "
+        times = f" {_clock(time.monotonic() - self.started)}"
+        left = self.left()
+        if left is not None:
+            times += f", about {_clock(left)} left"
+        memory = f", {memory_in_words()}"
+        if len(count) + _SMALLEST_BAR + len(times) + len(memory) <= width:
+            times += memory
+        room = max(0, width - len(count) - len(times))
+        size = min(_LARGEST_BAR, room)
+        filled = round(size * self.done / self.total)
+        line = Text(count, style="bold", no_wrap=True)
+        line.append("━" * filled, style="green")
+        line.append("━" * (size - filled), style="bright_black")
+        line.append(times, style="none")
+        yield line
+
+    def _now(self, width: int) -> str:
+        done, total = self.step
+        steps = f" {done}/{total}" if total else ""
+        if not self.task and self.values and not self.stage:
+            return "choosing what comes next"
+        if self.stage:
+            return f"{self.stage}{steps} ..."
+        task = _shortened(self.task, max(1, width // 2 - len(steps)))
+        return f"{task}{steps}  {self.merge}".strip()
+
+    def _last(self) -> str:
+        return "  ".join(f"{task} {value}" for task, value in self.values.items())
+
+
+def _shortened(text: str, width: int) -> str:
+    """Leave out the end of a text that is too long."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _numbers(progress: Progress) -> str:
+    return " ".join(f"{v:.3f}" for v in progress.coefficients.values())
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

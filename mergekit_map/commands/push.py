@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mergekit_map.commands.options import FOLDER, starting
+from mergekit_map.commands.showing import answer, showing
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.words import bytes_in_words
@@ -50,6 +51,7 @@ def _licence(
 
 
 @click.command()
+@showing()
 @click.argument("out", type=FOLDER)
 @click.argument("repo")
 @click.option(
@@ -129,6 +131,13 @@ def push(
     except KeyboardInterrupt:
         click.echo("\nstopped; what was uploaded whole is kept: push again to go on")
         raise SystemExit(130) from None
+    answer(
+        repository=plan.target.url,
+        url=url or None,
+        private=plan.private,
+        files=[file.path for file in plan.files],
+        bytes=plan.size,
+    )
     said = f"holds the merge: {url}" if url else "holds all of this already."
     click.echo(f"{plan.target.url} {said}")
 

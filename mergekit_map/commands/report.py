@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.commands.options import FOLDER, look_first, starting
+from mergekit_map.commands.options import FOLDER, look_first, looked_at, starting
+from mergekit_map.commands.showing import answer, showing
 from mergekit_map.words import bytes_in_words, listed
 
 
 @click.command()
+@showing(quiet=True)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
 @click.option(
     "--out",
@@ -20,12 +22,13 @@ from mergekit_map.words import bytes_in_words, listed
     help="Where the page goes  [default: RUN/report.html; of several: RUN/fronts.html]",
 )
 def report(runs: tuple[Path, ...], page: Path | None) -> None:
-    """Write the finished search RUN as one HTML page, and pictures into RUN.
+    """Write the search RUN as one HTML page, and pictures into RUN.
 
     The page shows the front, the surrogates and all that was measured, and lets you
     choose a point by sliders and limits and copy its recipe. It holds all it needs,
     fetches nothing, and can be mailed as it is; recipes name your models as you did,
-    paths included.
+    paths included. Of a search that is not finished it shows what is found so far, and
+    goes into RUN/so-far.
 
     Several searches are laid over one another on one page (TIES or task arithmetic?):
     their fronts, hypervolumes and best points, on the tasks they share. Nothing is
@@ -44,7 +47,8 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     with starting(f"reading {run} and drawing"):
         from mergekit_map.publish.report import write_report
 
-    written = write_report(run, page)
+    written = write_report(looked_at(run), page)
+    answer(pictures=[*map(str, written.pictures)])
     _say(written.page)
     for picture in written.pictures:
         click.echo(picture)
@@ -54,9 +58,10 @@ def _lay_over(runs: tuple[Path, ...], page: Path | None) -> None:
     with starting(f"reading {listed([str(run) for run in runs])} and comparing"):
         from mergekit_map.publish.fronts_report import write_fronts_report
 
-    _say(write_fronts_report(runs, page))
+    _say(write_fronts_report([looked_at(run) for run in runs], page))
 
 
 def _say(page: Path) -> None:
+    answer(page, page=str(page))
     size = bytes_in_words(page.stat().st_size)
     click.echo(f"{page} ({size}): open it in a browser")

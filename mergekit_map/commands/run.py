@@ -15,9 +15,11 @@ from mergekit_map.commands.options import (
     trust_option,
 )
 from mergekit_map.commands.shared import merge_and_show, search_and_show
+from mergekit_map.commands.showing import showing
 
 
 @click.command(cls=PrettyPrintHelp)
+@showing(live=True)
 @config_or_options("out", "OUT")
 @click.option(
     "--run-folder",

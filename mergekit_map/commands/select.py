@@ -11,12 +11,15 @@ import click
 from mergekit_map.commands.options import (
     FOLDER,
     look_first,
+    looked_at,
     selection_options,
     starting,
 )
+from mergekit_map.commands.showing import answer, answer_front, showing
 
 
 @click.command()
+@showing(quiet=True)
 @click.argument("run", type=FOLDER)
 @selection_options
 @click.option(
@@ -28,7 +31,8 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
     """Choose a point of the front of RUN and write RUN/recipe.yml.
 
     Nothing is evaluated, so choose as often as you like. Without an option, what was
-    chosen last is shown again.
+    chosen last is shown again. Of a search that is not finished, what is found so far
+    is chosen from.
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
@@ -40,8 +44,11 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
         from mergekit_map.results.verdict_words import choice_in_words
         from mergekit_map.steps.select import select_point
 
-    selection = select_point(run, **choice)
+    found = looked_at(run)
+    selection = select_point(found, **choice)
     front = selection.front
+    answer_front(found, front, found / "recipe.yml")
+    answer(recipe=selection.recipe, recipe_file=str(found / "recipe.yml"))
     show_gains(front, Console(stderr=True))
     click.echo("", err=True)
     click.echo(selection.recipe, nl=False)
@@ -51,6 +58,6 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
     if not verdicts:
         command = shlex.join(["mergekit-map", "select", str(run), "--verdicts"])
         click.echo(f"What is known of the whole search: {command}", err=True)
-    click.echo(f"\nwritten to {run / 'recipe.yml'}; merge it with:", err=True)
+    click.echo(f"\nwritten to {found / 'recipe.yml'}; merge it with:", err=True)
     command = shlex.join(["mergekit-map", "merge", str(run), "OUT"])
     click.echo(f"  {command}", err=True)

@@ -7,7 +7,7 @@ mergekit's own.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ import click
 
 from mergekit_map.commands.merge_options import MergeOptions
 from mergekit_map.commands.options import N_SHOWN, starting
+from mergekit_map.commands.showing import answer, answer_front, exit_code
 
 if TYPE_CHECKING:
+    from mergekit_map.commands.progress import TerminalReporter
     from mergekit_map.results.front import Front
     from mergekit_map.steps.select import Selection
 
@@ -35,34 +37,59 @@ def search_and_show(
 ) -> Front:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
+        from mergekit_map.commands.live import serving_live
         from mergekit_map.commands.progress import TerminalReporter
         from mergekit_map.commands.terminal import show_front
+        from mergekit_map.pulse import heard_by, stage
         from mergekit_map.results.reason_words import unmet_limits
         from mergekit_map.steps.project import load_project
         from mergekit_map.steps.search import search_front
         from mergekit_map.study.import_csv import read_imported
 
-    project = load_project(
-        config, options, trust_run=trust_run, model_paths=model_paths
-    )
-    for note in project.notes:
-        click.echo(note, err=True)
-    imported = read_imported(import_file, project.study()) if import_file else []
+    again = again or ["search", str(config), str(run)]
+    again = [*again, *(f"--model-path={name}={f}" for name, f in model_paths.items())]
+    reporter = TerminalReporter()
     try:
-        with TerminalReporter() as reporter:
+        checking = f"checking models and tasks of {config}"
+        with reporter, heard_by(reporter), stage(checking):
+            project = load_project(
+                config, options, trust_run=trust_run, model_paths=model_paths
+            )
+            study = project.study()
+        for note in project.notes:
+            reporter.notice(note)
+        imported = read_imported(import_file, study) if import_file else []
+        with reporter, serving_live(run):
             front = search_front(project, run, reporter, imported).front
-    except KeyboardInterrupt:
-        again = again or ["search", str(config), str(run)]
-        places = (f"--model-path={name}={f}" for name, f in model_paths.items())
-        words = shlex.join(["mergekit-map", *again, *places])
-        click.echo(
-            f"\nstopped; all finished measurements are kept. Go on with: {words}"
-        )
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as stop:
+        for line in _stopped(run, reporter, shlex.join(["mergekit-map", *again])):
+            click.echo(line)
+        raise SystemExit(exit_code(stop)) from None
+    answer_front(run, front, run)
     show_front(front, n_points)
     if unmet_limits(front):
         click.echo(f"warning: {front.reason}", err=True)
     return front
+
+
+def _stopped(run: Path, reporter: TerminalReporter, again: str) -> Iterator[str]:
+    """Say what is there of a search that is stopped, and what can be done with it."""
+    from mergekit_map.results.run_folder import RunFolder
+    from mergekit_map.results.underway import read_underway
+
+    folder, place = RunFolder(run), shlex.quote(str(run))
+    if not (reporter.done and folder.plan.exists()):
+        yield f"\nstopped before anything was measured. Go on with: {again}"
+        return
+    yield (
+        f"\nstopped at {reporter.done} of at most {reporter.total} measurements, which "
+        "are kept."
+    )
+    if read_underway(folder).recipe is not None:
+        yield f"Look at what they say: mergekit-map report {place}"
+        yield f"Choose of it: mergekit-map select {place} --prefer TASK=WEIGHT"
+        yield f"Merge it: mergekit-map merge {place} OUT"
+    yield f"Go on with: {again}"
 
 
 def merge_and_show(
@@ -92,6 +119,8 @@ def merge_and_show(
             trust_run=trust_run,
             model_paths=model_paths,
         )
+    answer_front(run, merged.front, out)
+    answer(model=str(out), command=merged.command)
     front = RunFolder(run).read_front()
     show_merged(front.with_point(selection.index, merged.point), out)
     click.echo(f"\nThe same checkpoint with mergekit alone:\n  {merged.command}")

@@ -28,6 +28,9 @@ from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.weights import WeightTable, weight_table
+from mergekit_map.models.references import referenced_models
+from mergekit_map.pulse import stage
+from mergekit_map.words import bytes_in_words
 
 # Where in the box the recorded merge lies. At a corner, tensors that are tied could
 # happen to be equal and be loaded as one.
@@ -81,6 +84,15 @@ def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
     torch.set_num_threads(count)
 
 
+def _named(space: MergeSpace) -> str:
+    """Name the models that are merged, with the size of those that lie here."""
+    folders = [Path(name) for name in referenced_models(space.template)]
+    files = [file for folder in folders for file in folder.glob("*.safetensors")]
+    size = sum(file.stat().st_size for file in files)
+    names = ", ".join(folder.name for folder in folders)
+    return f"{names} ({bytes_in_words(size)})" if size else names
+
+
 @contextmanager
 def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[ResidentMerge]:
     """Record a merge and load it.
@@ -97,10 +109,12 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
     changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
     with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
         folder = Path(scratch) / "model"
-        with recording() as replays:
+        with stage(f"recording a merge of {_named(space)}"), recording() as replays:
             recorded = options.model_copy(update=changes)
             write_checkpoint({**config, **twin}, folder, recorded)
-        model, tokenizer = load_checkpoint(folder, options)
+        size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        with stage(f"loading the merge ({bytes_in_words(size)})"):
+            model, tokenizer = load_checkpoint(folder, options)
         weights = weight_table(space, model.config, options)
     missing = [name for name in replays if name not in model.state_dict()]
     if missing:

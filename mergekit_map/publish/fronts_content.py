@@ -27,6 +27,7 @@ from mergekit_map.publish.public_items import ItemReader
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Role
+from mergekit_map.results.underway import unfinished_in_words
 from mergekit_map.results.won_items import Items
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.version import __version__
@@ -47,7 +48,7 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     first, names = runs[0].front, _names(runs)
     content: dict[str, object] = {
         "name": " and ".join(names),
-        "left_out": _left_out(runs, tasks, names),
+        "left_out": [*_unfinished(runs, names), *_left_out(runs, tasks, names)],
         "tasks": [
             {
                 "name": name,
@@ -95,7 +96,7 @@ def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
         )
     ]
     if not tasks:
-        folders = listed([str(run.folder.path) for run in runs])
+        folders = listed([str(run.folder.named) for run in runs])
         raise ArtifactError(
             f"{folders} share no task: fronts are compared on tasks of the same name "
             "that measure the same on the same documents; search one of them again "
@@ -121,9 +122,18 @@ def _left_out(
     return said
 
 
+def _unfinished(runs: Sequence[FinishedSearch], names: Sequence[str]) -> list[str]:
+    """Say which searches are not finished, and how they go on."""
+    return [
+        f"{name} is not finished: {words}"
+        for name, run in zip(names, runs, strict=True)
+        for words in unfinished_in_words(run.folder, run.front)
+    ]
+
+
 def _names(runs: Sequence[FinishedSearch]) -> list[str]:
     """Call searches by their folders, with as much of the path as tells them apart."""
-    parts = [run.folder.path.resolve().parts for run in runs]
+    parts = [run.folder.named.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
@@ -142,7 +152,7 @@ def _measured(run: FinishedSearch, tasks: Iterable[str]) -> list[MeasuredMerge]:
     ]
     if not found:
         raise ArtifactError(
-            f"{run.folder.path} has no merge that was measured on {listed(tasks)}; "
+            f"{run.folder.named} has no merge that was measured on {listed(tasks)}; "
             "continue its search"
         )
     return found

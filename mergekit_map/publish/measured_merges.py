@@ -40,8 +40,10 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     places = [next(iter(merge.values())).coefficients for merge in merges]
     X = run.locate(places)
     found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
-    rows = zip(merges, places, X, predict(run.surrogates, X), strict=True)
-    for merge, coefficients, row, predicted in rows:
+    nothing = dict.fromkeys(front.tasks, UNKNOWN)
+    predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
+    rows = zip(merges, places, X, predicted, strict=True)
+    for merge, coefficients, row, foreseen in rows:
         known = bool(np.isfinite(row).all())
         anchor = _find(front.anchors, coefficients)
         evaluations = [merge.get(task) for task in front.tasks]
@@ -58,11 +60,12 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
                     for e in evaluations
                 ),
                 fitted=tuple(
-                    known and e is not None and _is_fitted(e) for e in evaluations
+                    bool(run.surrogates) and known and e is not None and _is_fitted(e)
+                    for e in evaluations
                 ),
                 seconds=sum(e.seconds for e in merge.values()),
                 at=row.tolist() if known else None,
-                predicted=tuple(predicted[task] for task in front.tasks),
+                predicted=tuple(foreseen[task] for task in front.tasks),
                 foretold=tuple((e and e.foretold) or UNKNOWN for e in evaluations),
             )
         )

@@ -60,12 +60,15 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     finished = read_finished(run)
     surfaces, merges = predict_surfaces(finished), measured_merges(finished)
     content = report_content(finished, surfaces, merges)
-    pictures = finished.folder.picture, run / "surrogates.png"
+    pictures = [finished.folder.picture, run / "surrogates.png"]
     if not _is_drawn(finished):
         plot_front(finished.front, pictures[0])
-    plot_surrogates(finished.front, surfaces, merges, pictures[1])
+    if finished.surrogates:
+        plot_surrogates(finished.front, surfaces, merges, pictures[1])
+    else:
+        pictures = pictures[:1]
     write_atomically(page, report_page(content))
-    return Report(page, pictures)
+    return Report(page, tuple(pictures))
 
 
 def _is_drawn(finished: FinishedSearch) -> bool:

@@ -25,6 +25,7 @@ from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
 from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
 from mergekit_map.results.promise_words import confirmed_in_words
+from mergekit_map.results.underway import unfinished_in_words
 from mergekit_map.results.verdict_words import foretellings_in_words
 from mergekit_map.search.arrays import finite
 from mergekit_map.version import __version__
@@ -40,8 +41,8 @@ def report_content(
     """
     front = run.front
     content: dict[str, object] = {
-        "name": _name(run.folder.path),
-        "run": shlex.quote(str(run.folder.path)),
+        "name": _name(run.folder.named),
+        "run": shlex.quote(str(run.folder.named)),
         "facts": _facts(run),
         "coefficients": [
             {"name": name, "bounds": bounds}
@@ -60,7 +61,10 @@ def report_content(
         "anchors": _anchors(front),
         "selected": front.selected,
         "reason": front.reason,
-        "confirmed": confirmed_in_words(front),
+        "confirmed": [
+            *unfinished_in_words(run.folder, front),
+            *confirmed_in_words(front),
+        ],
         "start": _start(front),
         **points_content(run),
         "tested": _tested(front),

@@ -7,7 +7,7 @@ tasks. Predictions are rounded: a picture shows no more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -15,19 +15,20 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.search.arrays import FloatArray
 
+Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 _DIGITS = 5  # significant ones
 
 
 @dataclass(frozen=True, eq=False)
 class Surfaces:
-    """Predictions along one axis, over two, or along each of more.
+    """Predictions along one axis, over two, or along each of more; or none at all.
 
     Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
     are (n, d, g): through each point of the front, along each axis.
     """
 
-    kind: Literal["curve", "contour", "slices"]
+    kind: Kind
     axes: tuple[str, ...]
     nodes: FloatArray  # (d, g)
     points: FloatArray  # (n, d) of the front
@@ -38,11 +39,16 @@ class Surfaces:
 def predict_surfaces(run: FinishedSearch) -> Surfaces:
     """Predict every task on a grid, or on slices where there are more than two axes.
 
+    Of a search that has no surrogates yet there is nothing to draw.
+
     Raises:
         ArtifactError: a surrogate predicts no finite numbers.
     """
     d = len(run.bounds)
-    kind: Literal["curve", "contour", "slices"]
+    kind: Kind
+    if not run.surrogates:
+        nothing = np.zeros((0,))
+        return Surfaces("none", run.axes, nothing, nothing, nothing, nothing)
     kind = "curve" if d == 1 else "contour" if d == 2 else "slices"
     lower, upper = run.bounds.T
     nodes = np.linspace(lower, upper, _NODES[kind], axis=1)

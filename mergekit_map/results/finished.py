@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, Merge, Readings, pairs
 from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
@@ -23,7 +25,7 @@ class FinishedSearch:
     folder: RunFolder
     manifest: Manifest
     front: Front  # with what was measured since
-    surrogates: Mapping[str, Surrogate]  # by task
+    surrogates: Mapping[str, Surrogate]  # by task; none of a search that began
     axes: tuple[str, ...]  # what the surrogates are functions of
     groups: Mapping[str, Mapping[str, float]]  # those of the axes that are merges
     evaluations: tuple[Evaluation, ...]  # of the front's coefficients, each key once
@@ -31,6 +33,8 @@ class FinishedSearch:
     @property
     def bounds(self) -> FloatArray:
         """Give the ends of the axes, between which surrogates were fitted; (d, 2)."""
+        if not self.surrogates:
+            return np.array(list(self.front.coefficients.values()), np.float64)
         return next(iter(self.surrogates.values())).bounds
 
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
@@ -46,21 +50,29 @@ def read_finished(run: Path) -> FinishedSearch:
     """
     folder = open_run(run)
     front = folder.read_front()
-    content = read_record(folder.surrogates, Surrogates, "surrogates")
-    if content.tasks.keys() != front.tasks.keys():
-        raise ArtifactError(
-            f"{folder.surrogates} has other tasks than {folder.front}; search again"
-        )
+    content = _surrogates(folder, front)
     evaluations = _evaluations(_folder_of_log(folder, front), front)
     return FinishedSearch(
         folder=folder,
         manifest=folder.read_manifest(),
         front=_with_new_measurements(front, evaluations),
-        surrogates=content.values(),
-        axes=content.coefficients,
-        groups=content.groups,
+        surrogates={} if content is None else content.values(),
+        axes=tuple(front.coefficients) if content is None else content.coefficients,
+        groups={} if content is None else content.groups,
         evaluations=evaluations,
     )
+
+
+def _surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
+    """Read the surrogates; none where a search is not far enough to have some."""
+    if front.unfinished is not None and not front.unfinished.fitted:
+        return None
+    content = read_record(folder.surrogates, Surrogates, "surrogates")
+    if content.tasks.keys() != front.tasks.keys():
+        raise ArtifactError(
+            f"{folder.surrogates} has other tasks than {folder.front}; search again"
+        )
+    return content
 
 
 def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:

@@ -23,7 +23,7 @@ from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.confirmation import Confirmation
 from mergekit_map.results.differences import Differences
-from mergekit_map.results.quality import Border, Ending, Fit, Growth
+from mergekit_map.results.quality import Border, Ending, Fit, Growth, Unfinished
 from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
 from mergekit_map.search.arrays import FloatArray, finite
 
@@ -193,6 +193,8 @@ class Front(Record):
     """Ends of the box at which points lie, and beyond which better ones may."""
     growth: tuple[Growth, ...] = ()
     """Ends of the box that the search moved, or tried to."""
+    unfinished: Unfinished | None = None
+    """How far the search was, if it was not finished; left out if it was."""
     select: SelectSpec = SelectSpec()
     """What the point was chosen by."""
     reason: Line
@@ -242,7 +244,7 @@ class Front(Record):
         for anchor in content["anchors"]:
             anchor["coefficients"] = anchor["coefficients"] or nowhere
         content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
-        later = {"differences", "holdout", "border", "growth"}
+        later = {"differences", "holdout", "border", "growth", "unfinished"}
         return {k: v for k, v in content.items() if v or k not in later}
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -30,13 +31,24 @@ def further_recipe(folder: RunFolder, front: Front) -> str:
         ArtifactError: the manifest or the recipe is damaged.
     """
     text = folder.read_recipe(0)
-    index = len(front.points) - 1
+    index, identity = len(front.points) - 1, _identity(folder, front)
+    return recipe_like(text, folder.recipe(0), identity, front, index)
+
+
+def recipe_like(
+    text: str, place: Path, identity: Mapping[str, Any], front: Front, index: int
+) -> str:
+    """Write the recipe of a point like that of the first, whose text and place it is.
+
+    Raises:
+        ArtifactError: the identity or the text is damaged.
+    """
     try:
         *stages, config = yaml.safe_load_all(text)
-        _fill(config, _identity(folder, front), front.points[index].coefficients)
+        _fill(config, identity, front.points[index].coefficients)
     except (yaml.YAMLError, *_DAMAGES) as error:
         raise ArtifactError(
-            f"{folder.recipe(0)} is no recipe of this search ({error!r}), so point "
+            f"{place} is no recipe of this search ({error!r}), so point "
             f"{index} cannot be written like it; search again"
         ) from None
     command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)

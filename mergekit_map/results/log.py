@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from itertools import pairwise
@@ -198,6 +198,11 @@ class EvaluationLog:
     def __init__(self, path: Path, evaluations: list[Evaluation]):
         self.path = path
         self._evaluations = evaluations
+        self._tell: Callable[[Evaluation], None] | None = None
+
+    def tell(self, listener: Callable[[Evaluation], None]) -> None:
+        """Let somebody hear of every measurement, once it is on the disk."""
+        self._tell = listener
 
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self._evaluations)
@@ -209,6 +214,8 @@ class EvaluationLog:
             file.flush()
             os.fsync(file.fileno())
         self._evaluations.append(evaluation)
+        if self._tell is not None:
+            self._tell(evaluation)
 
 
 @contextmanager

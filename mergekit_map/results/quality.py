@@ -110,3 +110,17 @@ class Ending(Frozen):
         self, handler: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
         return {k: v for k, v in handler(self).items() if v or k != "spent"}
+
+
+class Unfinished(Frozen):
+    """How far a search was that is not finished, when its front was found."""
+
+    measured: int = Field(ge=0)
+    """Merges measured on every task."""
+    most: int = Field(ge=0)
+    """Merges that the search measures at most."""
+    fitted: bool
+    """Whether surrogates were fitted; without them points are measured merges, and what
+    is said to be predicted of them is what was measured."""
+    of: Line
+    """Digest of what it was found from."""

@@ -20,6 +20,8 @@ from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import Line, Record, one_line, read_record
 
+_SO_FAR = "so-far"
+
 Identity: TypeAlias = dict[str, JsonValue]  # all that decides what a merge is
 
 
@@ -75,7 +77,18 @@ class RunFolder:
         self.picture = path / "front.png"
         self.manifest = path / "manifest.json"  # that a finished search has
         self.places = path / "places.json"  # of models that lie elsewhere now
+        self.plan = path / "search.json"  # that an unfinished search has
         self.chosen_recipe = path / "recipe.yml"
+
+    @property
+    def so_far(self) -> RunFolder:
+        """Name the folder of what an unfinished search has found so far."""
+        return RunFolder(self.path / _SO_FAR)
+
+    @property
+    def named(self) -> Path:
+        """Give the folder that users name: of what is found so far, the search's."""
+        return self.path.parent if self.path.name == _SO_FAR else self.path
 
     @property
     def merged(self) -> Path:

@@ -12,7 +12,7 @@ from mergekit_map.results.dominance_words import (
 )
 from mergekit_map.results.foretold import NOMINAL, STDERRS, foretold
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.quality import Border, Ending, Growth, n_safe
+from mergekit_map.results.quality import Border, Ending, Growth, Unfinished, n_safe
 from mergekit_map.results.verdicts import (
     AnchorCompared,
     AtBorder,
@@ -72,6 +72,8 @@ def warnings_in_words(front: Front) -> tuple[str, ...]:
 
 def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
     match verdict:
+        case Unfinished():
+            yield from _unfinished(verdict)
         case TradeOff(kind="trade-off"):
             yield from _trading(front, verdict)
         case TradeOff():
@@ -95,6 +97,18 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
         case Ahead():
             more = ["", " So does 1 more.", f" So do {verdict.others} more."]
             yield dominates_in_words(front, verdict) + more[min(verdict.others, 2)]
+
+
+def _unfinished(found: Unfinished) -> Iterator[str]:
+    yield (
+        f"Not finished: {found.measured} of at most {_counted(found.most, 'merge')} "
+        "measured when this was found."
+    )
+    if not found.fitted:
+        yield (
+            "These are too few to predict others, so that the front is of measured "
+            "merges alone, and what is called predicted is what was measured."
+        )
 
 
 def _no_tradeoff(front: Front, found: TradeOff) -> str:

@@ -23,7 +23,7 @@ from mergekit_map.results.foretold import (
     stderr_of_miss,
 )
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.quality import Border, Ending, Growth, n_safe
+from mergekit_map.results.quality import Border, Ending, Growth, Unfinished, n_safe
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff
 
@@ -117,7 +117,8 @@ class Foretellings:
 
 
 Verdict: TypeAlias = (
-    TradeOff
+    Unfinished
+    | TradeOff
     | Ended
     | FewMerges
     | PoorFit
@@ -142,7 +143,13 @@ def judge(front: Front) -> list[Verdict]:
         front,
         [(a, b) for a, b in pairs if a is not b and {id(a), id(b)} <= whole],
     )
+    begun = [] if front.unfinished is None else [front.unfinished]
+    compared = [_on_anchor(family, anchor, known) for anchor in front.anchors]
+    better = list(_on_better(family, merges))
+    if begun and not begun[0].fitted:  # nothing was predicted
+        return [*begun, *_on_number(front), *compared, *better]
     return [
+        *begun,
         detect_tradeoff(
             front.utilities(front.points, "predicted"),
             front.stderrs(front.points, "predicted"),
@@ -153,9 +160,9 @@ def judge(front: Front) -> list[Verdict]:
         *_on_foretellings(front),
         *map(BoxGrew, front.growth),
         *map(AtBorder, front.border),
-        *(_on_anchor(family, anchor, known) for anchor in front.anchors),
+        *compared,
         _on_prediction(front),
-        *_on_better(family, merges),
+        *better,
     ]
 
 

@@ -15,11 +15,13 @@ from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
+from mergekit_map.pulse import stage
 from mergekit_map.results.answers import KeptAnswers, complete
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.held_out import Divided
 from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.words import bytes_in_words
 
 
 class Merges(Protocol):
@@ -171,14 +173,15 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 project.space,
                 checkpoint_activations=spec.search.checkpoint_activations,
             )
-        measures = prepare_tasks(
-            project.tasks,
-            merge.model,
-            merge.tokenizer,
-            batch_size=spec.batch_size,
-            differentiate=differentiate,
-            generations=generations,
-        )
+        with stage(f"preparing {', '.join(project.tasks)}"):
+            measures = prepare_tasks(
+                project.tasks,
+                merge.model,
+                merge.tokenizer,
+                batch_size=spec.batch_size,
+                differentiate=differentiate,
+                generations=generations,
+            )
         yield InMemory(merge, _as_searched(project, measures), generations)
 
 
@@ -193,7 +196,8 @@ class OnDisk:
         with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
             folder = Path(scratch) / "model"
             config = stock_config(self.project.space, coefficients)
-            write_checkpoint(config, folder, self.project.options)
+            with stage("merging to disk"):
+                write_checkpoint(config, folder, self.project.options)
             return OneCheckpoint(self.project, folder).at(coefficients)
 
 
@@ -206,16 +210,18 @@ class OneCheckpoint:
 
     def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
         """Load the checkpoint."""
-        model, tokenizer = load_checkpoint(self.folder, self.project.options)
         spec = self.project.spec
-        measures = prepare_tasks(
-            self.project.tasks,
-            model,
-            tokenizer,
-            batch_size=spec.batch_size,
-            backend=spec.backend,
-            generations=Generations(),
-        )
+        size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
+        with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
+            model, tokenizer = load_checkpoint(self.folder, self.project.options)
+            measures = prepare_tasks(
+                self.project.tasks,
+                model,
+                tokenizer,
+                batch_size=spec.batch_size,
+                backend=spec.backend,
+                generations=Generations(),
+            )
         return _as_searched(self.project, measures)
 
 

@@ -18,6 +18,7 @@ from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.notebook_html import folded, front_html
 from mergekit_map.publish.plots import front_figure, save_front
+from mergekit_map.pulse import stage
 from mergekit_map.results.choosing import judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
@@ -28,6 +29,7 @@ from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.drafting import quietly
 from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
+from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import (
     Project,
@@ -38,6 +40,7 @@ from mergekit_map.steps.reading import front_line
 from mergekit_map.steps.recipe_files import present_recipe, write_recipes
 from mergekit_map.steps.select import Selection, select_point
 from mergekit_map.steps.telling import reporting
+from mergekit_map.study.callbacks import Told, telling
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.nested import of_tasks
 from mergekit_map.study.outcome import measured_at
@@ -100,16 +103,16 @@ def merge_point(
             is not that of its point.
         MergeError: the models have changed since the search.
     """
-    run, out = Path(run), Path(out)
+    run, out = look_at(Path(run)), Path(out)
     project = finished_project(
         run, quietly(options), trust_run=trust_run, model_paths=model_paths
     )
-    with reporting(reporter) as told:
+    with reporting(reporter) as seen, telling(seen) as told:
         return _merge(project, selection or select_point(run), run, out, told)
 
 
 def _merge(
-    project: Project, selection: Selection, run: Path, out: Path, reporter: Reporter
+    project: Project, selection: Selection, run: Path, out: Path, told: Told
 ) -> Merged:
     recipes, place = Recipes(project.space, project.options), RunFolder(run)
     part = project  # that has the coefficients of the point
@@ -117,16 +120,18 @@ def _merge(
         part, recipes, place = finished_pairs(project, place)
     recipe = present_recipe(recipes, selection, RunFolder(run))
     with whole_folder(out) as folder:
-        if recipes.folder is not None:
-            write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
-            part = part.as_known([place.read_manifest().identity])
-            refuse_changes(part, place.read_manifest())  # now that the stages are there
-        else:
-            config = stock_config(part.space, selection.point.coefficients)
-            write_checkpoint(config, folder, project.options)
+        with stage(f"writing {out}"):
+            if recipes.folder is not None:
+                write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
+                part = part.as_known([place.read_manifest().identity])
+                # Now that the stages are there.
+                refuse_changes(part, place.read_manifest())
+            else:
+                config = stock_config(part.space, selection.point.coefficients)
+                write_checkpoint(config, folder, project.options)
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
-        searched, written = _measure_checkpoint(part, folder, place, point, reporter)
+        searched, written = _measure_checkpoint(part, folder, place, point, told)
         front = RunFolder(run).read_front().with_point(selection.index, searched)
         records = Records.of(project, RunFolder(run))
         evaluations = list(read_log(place.log))
@@ -135,7 +140,7 @@ def _merge(
         front = _chosen_by(front, selection)
         shown = front.with_point(selection.index, written)
         if difference := _difference(searched, written):
-            reporter.notice(difference)
+            told.notice(difference)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
         name = out.resolve().name
@@ -157,7 +162,7 @@ def _chosen_by(front: Front, selection: Selection) -> Front:
 
 
 def _measure_checkpoint(
-    project: Project, folder: Path, run: RunFolder, point: Merge, reporter: Reporter
+    project: Project, folder: Path, run: RunFolder, point: Merge, told: Told
 ) -> tuple[Merge, Merge]:
     """Measure every task of what was written; what the search has not, it has then.
 
@@ -165,6 +170,7 @@ def _measure_checkpoint(
     """
     study, merge = project.study(), point.coefficients
     with open_log(run.log) as log:
+        log.tell(told.measured)
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]
         # A single item of a search is of the merge that the search made.
@@ -176,10 +182,10 @@ def _measure_checkpoint(
             written = nullcontext(OneCheckpoint(project, folder))
             part = of_tasks(study, tasks)
             with MergeEvaluator(written, samples, study.definitions) as evaluate:
-                measure(part, [(role, merge)], evaluate, log, reporter.progress)
+                measure(part, [(role, merge)], evaluate, log, told.progress)
         written = nullcontext(OneCheckpoint(project, folder))
         with MergeEvaluator(written, None) as evaluate:
-            confirming = Confirming(project, run, log, evaluate, reporter.progress)
+            confirming = Confirming(project, run, log, evaluate, told.progress)
             confirming.measure([merge], study.tasks)
         searched = measured_at(study, merge, log)
         again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last

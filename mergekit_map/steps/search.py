@@ -21,17 +21,20 @@ from mergekit_map.results.places import keep_places
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
+from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.reading import Run
 from mergekit_map.steps.recipe_files import write_recipes
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
+from mergekit_map.study.callbacks import Callback, Started, Told, telling
 from mergekit_map.study.checking import select_problems
-from mergekit_map.study.forecast import warn_of_budget
+from mergekit_map.study.forecast import forecast, warn_of_budget
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
@@ -47,12 +50,14 @@ def search_front(
     run: StrPath,
     reporter: Reporter | None = None,
     imported: Sequence[Evaluation] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Search into a run folder, going on where an earlier search was stopped.
 
     The project may be named by its configuration. Without a reporter, a line on
     standard error says how far it is, where somebody sees it. What was measured
-    elsewhere may be imported, as ``read_imported`` gives it.
+    elsewhere may be imported, as ``read_imported`` gives it. Callbacks hear how the
+    search goes.
 
     Raises:
         ArtifactError: the folder is something else's, or another search is writing it.
@@ -62,12 +67,14 @@ def search_front(
     if not isinstance(project, Project):
         project = load_project(project)
     run = Path(run)
-    with reporting(reporter) as told:
-        return Run(run, _search(project, run, told, imported))
+    with reporting(reporter) as seen, telling(seen, callbacks) as told:
+        front = _search(project, run, told, imported)
+        told.finish(front)
+    return Run(run, front)
 
 
 def _search(
-    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation] = ()
+    project: Project, run: Path, told: Told, imported: Sequence[Evaluation] = ()
 ) -> Front:
     if imported and project.held_out is not None:
         raise ConfigError(
@@ -80,15 +87,14 @@ def _search(
         if digest(project.identity) not in kept.merges:
             project = project.as_known(kept.merges.values())
     if project.nests_checkpoints:
-        return _search_nested(project, run, reporter, imported)
-    with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
-        report = _warning_of_budget(study, log, reporter)
+        return _search_nested(project, run, told, imported)
+    with _opened_run(project, run, told, imported) as (study, log, evaluate):
+        report = _warning_of_budget(study, log, told)
         result = run_study(study, evaluate, log, report)
         records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
         front = with_differences(front, project.tasks, records, log)
-        report = reporter.progress
-        confirming = Confirming(project, RunFolder(run), log, evaluate, report)
+        confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
         front = confirming.front(front)
         _write_stages(project, result, log, run)
     surrogates = fitted_surrogates(study, result)
@@ -98,7 +104,7 @@ def _search(
 
 
 def _warning_of_budget(
-    study: Study, log: EvaluationLog, reporter: Reporter
+    study: Study, log: EvaluationLog, told: Told
 ) -> Callable[[Progress], None]:
     """Report progress, and once the anchors are measured that a budget is too small."""
     warned = False
@@ -108,21 +114,21 @@ def _warning_of_budget(
         if not warned and progress.role != "anchor":
             warned = True
             if text := warn_of_budget(study, matching(study, log)):
-                reporter.notice(text)
-        reporter.progress(progress)
+                told.notice(text)
+        told.progress(progress)
 
     return report
 
 
 def _search_nested(
-    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
+    project: Project, run: Path, told: Told, imported: Sequence[Evaluation]
 ) -> Front:
-    with _opened_run(project, run, reporter, imported) as (study, log, evaluate):
+    with _opened_run(project, run, told, imported) as (study, log, evaluate):
         anchors = first_candidates(study)
-        measure(study, anchors, evaluate, log, reporter.progress)
+        measure(study, anchors, evaluate, log, told.progress)
         evaluations = matching(study, log)
 
-    search = partial(_search, reporter=reporter)
+    search = partial(_search, told=told)
     front, surrogates, recipes = search_pairs(
         project, evaluations, RunFolder(run), search
     )
@@ -134,7 +140,7 @@ def _search_nested(
 
 @contextmanager
 def _opened_run(
-    project: Project, run: Path, reporter: Reporter, imported: Sequence[Evaluation]
+    project: Project, run: Path, told: Told, imported: Sequence[Evaluation]
 ) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
     folder = RunFolder(run)
     folder.claim()
@@ -143,19 +149,36 @@ def _opened_run(
         merges_as_asked(project), folder.samples(study.merge), study.definitions
     )
     with open_log(folder.log) as log, evaluator as evaluate:
+        write_record(folder.plan, _plan(project, study, folder))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
-        take_over(project, study, log, folder, reporter)
-        add_imported(study, log, imported, reporter.notice)
+        take_over(project, study, log, folder, told)
+        add_imported(study, log, imported, told.notice)
+        told.start(_started(project, study, run, log), study)
+        log.tell(told.measured)
         if few := warn_of_few(study, matching(study, log)):
-            reporter.notice(few)
+            told.notice(few)
         yield study, log, evaluate
         latest = {e.key: e for e in matching(study, log)}
     if failed := sum(e.failed for e in latest.values()):
-        reporter.notice(
+        told.notice(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {folder.log}"
         )
+
+
+def _started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:
+    ahead = forecast(study, checkpoints=project.nests_checkpoints)
+    return Started(
+        run=run,
+        config=project.file.content,
+        coefficients=study.bounds,
+        tasks=study.tasks,
+        total=ahead.measurements,
+        known=list(log),
+        hours=study.search.hours,
+        documents=study.search.documents,
+    )
 
 
 def _write_stages(
@@ -178,6 +201,38 @@ def _write_results(
     save_front(front, folder)
     keep_places(folder, project.places, project.directory)
     write_record(folder.manifest, _manifest(project, project.study()))
+    forget_so_far(folder)
+
+
+def _plan(project: Project, study: Study, run: RunFolder) -> Underway:
+    """Write down what a search sets out to do, for whoever looks before its end."""
+    ahead = forecast(study, checkpoints=project.nests_checkpoints)
+    recipe = None
+    if not project.nests_checkpoints:
+        recipes = Recipes(project.space, project.options)
+        command = recipes.command(run.so_far.recipe(0), "OUT")
+        anchor = next(iter(study.anchors.values()))
+        recipe = recipes.text(anchor, [f"Merge it with: {command}"])
+    return Underway(
+        manifest=_manifest(project, study),
+        source=str(project.file.path),
+        most=ahead.searched + ahead.front,
+        bounds=dict(study.bounds),
+        anchors={label: dict(merge) for label, merge in study.anchors.items()},
+        tasks={
+            name: Asked(
+                higher_is_better=metric.higher_is_better,
+                range=(metric.lower, metric.upper),
+                unit=metric.unit,
+                differentiable=metric.differentiable,
+                documents=study.documents.get(name, "all"),
+            )
+            for name, metric in study.tasks.items()
+        },
+        search=study.search,
+        select=study.select,
+        recipe=recipe,
+    )
 
 
 def _manifest(project: Project, study: Study) -> Manifest:

@@ -18,6 +18,7 @@ from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.further_recipe import further_recipe, naming_its_place
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.reading import front_line
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def select_point(
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
-    folder = open_run(Path(run))
+    folder = open_run(look_at(Path(run)))
     front = folder.read_front()
     n_points = len(front.points)
     asked_for_one = bool(select.model_fields_set)

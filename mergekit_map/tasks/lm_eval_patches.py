@@ -19,6 +19,8 @@ import lm_eval.utils
 from lm_eval.evaluator_utils import get_sample_size
 from transformers import PreTrainedModel
 
+from mergekit_map.pulse import step
+
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 _WITH_BARS = (
     lm_eval.api.model,
@@ -33,8 +35,7 @@ def without_bars() -> Iterator[None]:
     """Show no progress bars: no argument switches all of them off."""
     with ExitStack() as stack:
         for module in _WITH_BARS:
-            silent = functools.partial(_silent, module.tqdm)
-            stack.enter_context(_replaced(module, "tqdm", silent))
+            stack.enter_context(_replaced(module, "tqdm", _counting(module.tqdm)))
         yield
 
 
@@ -104,8 +105,26 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         own.update(before)
 
 
-def _silent(bar: Any, iterable: Any = None, **_: Any) -> Any:
-    return bar(iterable, disable=True)
+@functools.cache
+def _counting(bar: Any) -> Any:
+    """Make a bar that is not shown, and says how much is done to whoever listens."""
+
+    class Counting(bar):  # type: ignore[misc]
+        def __init__(self, iterable: Any = None, *_: Any, **options: Any) -> None:
+            super().__init__(iterable, disable=True)
+            known = len(iterable) if hasattr(iterable, "__len__") else 0
+            self._all, self._done = options.get("total") or known, 0
+
+        def __iter__(self) -> Iterator[Any]:
+            for item in self.iterable:
+                yield item
+                self.update()
+
+        def update(self, n: float | None = 1) -> None:
+            self._done += int(n or 0)
+            step(self._done, self._all)
+
+    return Counting
 
 
 @functools.lru_cache(maxsize=4096)

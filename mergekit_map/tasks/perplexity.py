@@ -28,6 +28,7 @@ from mergekit_map.measurement import (
     Measurement,
     Metric,
 )
+from mergekit_map.pulse import step
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.prepared_task import PreparedTask, with_derivatives
@@ -211,6 +212,7 @@ def _block_losses(
         if backward:
             loss.sum().backward()  # type: ignore[no-untyped-call]
         losses.append(loss.detach())
+        step(sum(map(len, losses)) // targets.shape[1], len(blocks.inputs))
     # Moved before the sum: not every device has float64.
     return torch.cat(losses).cpu().double().view(blocks.targets.shape).sum(dim=1)
 

@@ -244,6 +244,7 @@
   function makeCharts(id) {
     place(id).append(...content.tasks.map(drawing.taskFigure));
     place(id).classList.add(content.surfaces.kind);
+    place(id).hidden = content.surfaces.kind === "none";
   }
 
   function drawFront() {
@@ -261,7 +262,8 @@
     if (content.tasks.length > 1) {
       inView.draw(all, () => parallelChart.drawAll(all, content, state));
     }
-    charts("surrogate-charts").forEach((chart, t) => {
+    const drawn = content.surfaces.kind === "none" ? [] : charts("surrogate-charts");
+    drawn.forEach((chart, t) => {
       inView.draw(chart, () =>
         surrogateCharts.drawSurrogate(chart, content, state, t));
     });

@@ -17,6 +17,7 @@ const surrogateCharts = (() => {
       "Predictions over the two coefficients. A mark has the colour of what was " +
       "measured there: where it fades into its surroundings, the prediction came true. " +
       "Small marks are estimates from some documents.",
+    none: "Too few merges are measured to predict others.",
     slices:
       "Predictions through the chosen point, along one coefficient at a time, with their " +
       "standard errors. The ring is that point, the diamond what was measured there.",

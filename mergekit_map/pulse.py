@@ -1,0 +1,60 @@
+"""Signs of life of long work: which stage it is in, and how many steps of it are done.
+
+Whoever works says so here and need not know whether anybody listens. Nobody does
+unless they are named for the time of a ``with``; inside, it is as in the thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class Listener(Protocol):
+    """Whoever wants to hear how long work goes."""
+
+    def staged(self, text: str, seconds: float | None) -> None:
+        """Hear that a stage begins, or, with the seconds it took, that it is over."""
+        ...
+
+    def stepped(self, done: int, total: int) -> None:
+        """Hear how much of what is being measured is done."""
+        ...
+
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Tell a listener of all that goes on inside."""
+    before = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
+
+
+@contextmanager
+def stage(text: str) -> Iterator[None]:
+    """Say that something takes long inside, what it is, and when it is over."""
+    listener = _LISTENER.get()
+    if listener is None:
+        yield
+        return
+    started = time.perf_counter()
+    listener.staged(text, None)
+    try:
+        yield
+    finally:
+        listener.staged(text, time.perf_counter() - started)
+
+
+def step(done: int, total: int) -> None:
+    """Say how much of what is being measured is done."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener.stepped(done, total)

@@ -1,0 +1,143 @@
+"""Writing the folder of what an unfinished search has found so far."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from mergekit_map.config.specs import SelectSpec
+from mergekit_map.errors import ArtifactError
+from mergekit_map.files import digest, write_atomically
+from mergekit_map.publish.plots import save_front
+from mergekit_map.results.choosing import judged
+from mergekit_map.results.front import Front
+from mergekit_map.results.further_recipe import recipe_like
+from mergekit_map.results.log import LOCK_NAME, by_merge, read_log
+from mergekit_map.results.quality import Unfinished
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.underway import Underway, read_underway
+from mergekit_map.study.so_far import complete_merges, find_so_far
+from mergekit_map.study.study import Study
+
+
+def write_so_far(folder: RunFolder) -> None:
+    """Find what the log of an unfinished search says, unless it is found already.
+
+    Raises:
+        ArtifactError: there is nothing to look at yet, or a file is damaged.
+    """
+    plan, so_far = read_underway(folder), folder.so_far
+    if plan.recipe is None:
+        raise ArtifactError(_of_pairs(folder))
+    lines = _lines(folder.log)
+    of = digest([folder.plan.read_text("utf-8"), *(line.decode() for line in lines)])
+    earlier = _earlier(so_far)
+    if earlier and earlier.unfinished and earlier.unfinished.of == of:
+        return
+    so_far.manifest.unlink(missing_ok=True)
+    # What merging a point so far has measured is not in the log of the search.
+    more = [line for line in _lines(so_far.log) if line not in set(lines)]
+    write_atomically(so_far.log, b"".join([*lines, *more]))
+    (so_far.path / LOCK_NAME).touch()  # tells a run folder
+    write_atomically(so_far.config, folder.config.read_bytes())
+    _link_samples(folder.path / "samples", so_far.path / "samples")
+    _write_found(folder, plan, _wishes(plan, earlier), of)
+
+
+def study_of(plan: Underway) -> Study:
+    """Give what is searched and measured, without the models."""
+    return Study(
+        bounds=plan.bounds,
+        anchors=plan.anchors,
+        tasks={name: task.metric for name, task in plan.tasks.items()},
+        definitions=plan.manifest.definitions,
+        merge=plan.manifest.merge,
+        search=plan.search,
+        select=plan.select,
+        documents={name: task.documents for name, task in plan.tasks.items()},
+    )
+
+
+def _write_found(
+    folder: RunFolder, plan: Underway, wishes: Sequence[SelectSpec], of: str
+) -> None:
+    study, so_far = study_of(plan), folder.so_far
+    log = list(read_log(so_far.log))
+    try:
+        front, surrogates = find_so_far(study, log, wishes)
+    except ArtifactError as error:
+        again = plan.going_on(folder.path)
+        raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
+    unfinished = Unfinished(
+        measured=len(by_merge(complete_merges(study, read_log(folder.log)))),
+        most=plan.most,
+        fitted=surrogates is not None,
+        of=of,
+    )
+    front = judged(front.model_copy(update={"unfinished": unfinished}))
+    so_far.surrogates.unlink(missing_ok=True)
+    if surrogates is not None:
+        write_record(so_far.surrogates, surrogates)
+    _write_recipes(so_far, plan, front)
+    save_front(front, so_far)
+    write_record(so_far.manifest, plan.manifest)
+
+
+def _write_recipes(so_far: RunFolder, plan: Underway, front: Front) -> None:
+    for index in range(len(front.points)):
+        text = recipe_like(
+            plan.recipe or "", so_far.plan, plan.manifest.identity, front, index
+        )
+        write_atomically(so_far.recipe(index), text)
+        if index == front.selected:
+            write_atomically(so_far.chosen_recipe, f"# {front.reason}\n{text}")
+    so_far.remove_recipes(len(front.points))
+
+
+def _earlier(so_far: RunFolder) -> Front | None:
+    """Read what was found when somebody looked before."""
+    with suppress(ArtifactError):
+        return so_far.read_front()
+    return None
+
+
+def _wishes(plan: Underway, earlier: Front | None) -> list[SelectSpec]:
+    """List what to choose by: as before, but a point's number means another one now."""
+    before = [] if earlier is None or earlier.select.index is not None else [earlier]
+    return [*(front.select for front in before), plan.select]
+
+
+def _lines(log: Path) -> list[bytes]:
+    """Read whole lines: the last one may be in writing, or was cut short."""
+    with suppress(FileNotFoundError):
+        return [
+            f"{line}\n".encode() for line in log.read_text("utf-8").split("\n")[:-1]
+        ]
+    return []
+
+
+def _link_samples(source: Path, target: Path) -> None:
+    """Put records into another folder: files that are replaced, never written into."""
+    for file in source.rglob("[!.]*.json"):
+        place = target / file.relative_to(source)
+        if place.exists() and place.samefile(file):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        try:
+            os.link(file, place)
+        except OSError:  # a disk without links
+            shutil.copyfile(file, place)
+
+
+def _of_pairs(folder: RunFolder) -> str:
+    pairs = sorted(p.parent for p in folder.path.glob("nested/pair-*/manifest.json"))
+    finished = ", ".join(map(str, pairs)) or "none yet"
+    return (
+        f"{folder.path} merges checkpoints pair by pair, and can be looked at when it "
+        f"is finished; its pairs that are: {finished}"
+    )

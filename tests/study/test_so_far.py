@@ -1,0 +1,76 @@
+"""A front so far is the one that the search would have at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import bowls, run
+from quick_fronts import fronts_of_few_points
+from test_growing_box import bowls as bowls_of
+from test_growing_box import make_study
+
+from mergekit_map.results.log import read_log
+from mergekit_map.study.so_far import find_so_far
+
+pytestmark = pytest.mark.usefixtures("_few_points")
+
+
+@pytest.fixture
+def _few_points() -> Iterator[None]:
+    with fronts_of_few_points(30):
+        yield
+
+
+def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
+    tmp_path: Path,
+) -> None:
+    ideals = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
+    study = make_study(ideals, bounds=(0.0, 1.0))
+    result = run(study, tmp_path, bowls)
+    log = list(read_log(tmp_path / "evaluations.jsonl"))
+
+    front, surrogates = find_so_far(study, log, [study.select])
+
+    assert surrogates is not None
+    X = np.random.default_rng(0).uniform(size=(50, 2))
+    for task, fitted in surrogates.values().items():
+        np.testing.assert_array_equal(
+            fitted.predict(X), result.surrogates[task].predict(X)
+        )
+    chosen = front.chosen.coefficients
+    end = result.front[result.selected]
+    assert chosen == pytest.approx(end, abs=1e-9)
+
+
+def test_a_box_that_grew_is_the_one_that_the_search_has(tmp_path: Path) -> None:
+    study = make_study({"t": (1.3,)})
+    result = run(study, tmp_path, bowls_of({"t": (1.3,)}))
+    log = list(read_log(tmp_path / "evaluations.jsonl"))
+
+    front, _ = find_so_far(study, log, [study.select])
+
+    assert front.coefficients == result.bounds == {"a": (0.0, 1.4)}
+    assert list(front.growth) == list(result.growth)
+
+
+def test_what_opponents_and_checkpoints_measured_is_no_part_of_it(
+    tmp_path: Path,
+) -> None:
+    ideals = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
+    study = make_study(ideals, bounds=(0.0, 1.0))
+    run(study, tmp_path, bowls)
+    log = list(read_log(tmp_path / "evaluations.jsonl"))
+    better = {"a": 0.55, "b": 0.45}
+    others = [
+        replace(e, coefficients=better, role="opponent", value=0.0) for e in log[:2]
+    ]
+
+    front, _ = find_so_far(study, [*log, *others], [study.select])
+
+    alone, _ = find_so_far(study, log, [study.select])
+    assert front.points == alone.points
+    assert front.selected == alone.selected
