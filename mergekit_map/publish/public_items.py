@@ -52,7 +52,7 @@ class ItemReader:
         self, coefficients: Mapping[str, float], value: float, task: str
     ) -> Items:
         content = read_sample_file(self._folder / task, coefficients)
-        known = self._definitions[task]
+        known = self._definitions.get(task)
         if content.get("definition", known) != known:
             return NO_ITEMS
         return read_items(content, value)
