@@ -85,10 +85,16 @@ class Browser(App[Leaving]):
     """
 
     def __init__(
-        self, run: Path, view: View, records: ItemRecords, outside: Outside
+        self,
+        run: Path,
+        view: View,
+        records: ItemRecords,
+        outside: Outside,
+        name: str,
     ) -> None:
+        """Show a view of the folder ``run``, of a search that is called ``name``."""
         super().__init__()
-        self.run_folder, self.view = run, view
+        self.run_folder, self.view, self._called = run, view, printable(name)
         self._records, self._outside = records, outside
         self._wish: Mapping[str, str] = {}
 
@@ -144,7 +150,7 @@ class Browser(App[Leaving]):
         words += ["recommended"] if view.at in view.front.recommended else []
         words += ["misses a limit"] if view.at in view.missing else []
         words += ["not saved yet"] if view.at >= view.saved else []
-        return f" {', '.join(words)} · {printable(self.run_folder.name)}"
+        return f" {', '.join(words)} · {self._called}"
 
     def say(self, text: str, *, wrong: bool = False) -> None:
         """Show a line below the front."""
@@ -282,7 +288,7 @@ class Browser(App[Leaving]):
     @work
     async def action_merge(self) -> None:
         """Ask where to, and merge outside of the screen."""
-        place = f"{self.run_folder.name}-{self.view.at}"
+        place = f"{self._called}-{self.view.at}"
         about = f"Merge point {self.view.at}, and choose it, as the command merge does."
         fields = [("out", "folder for the merge", place)]
         answer = await self.push_screen_wait(Asking(about, fields, all_of_them=True))

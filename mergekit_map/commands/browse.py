@@ -20,6 +20,7 @@ from mergekit_map.commands.merge_options import (
 from mergekit_map.commands.options import (
     FOLDER,
     look_first,
+    looked_at,
     selection_options,
     starting,
     trust_option,
@@ -48,7 +49,8 @@ def browse(
     """Walk along the front of RUN in the terminal, compare points, and choose one.
 
     From there a point is saved, merged, talked with and pushed. Models are loaded only
-    to merge and to talk. Press ? for the keys.
+    to merge and to talk. Press ? for the keys. Of a search that is not finished, what
+    is found so far is shown.
 
     Example: mergekit-map browse my-search
     """
@@ -58,6 +60,7 @@ def browse(
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"
         )
+    name, run = run.resolve().name, looked_at(run)
     with starting(f"opening {run}"):
         from mergekit_map.browse.app import Browser, Outside
         from mergekit_map.browse.view import View
@@ -76,7 +79,7 @@ def browse(
             merged=lambda: str(outside.merged or ""),
         )
         while True:
-            app = Browser(run, view, records, doing)
+            app = Browser(run, view, records, doing, name)
             leaving = app.run()
             if leaving is None:
                 return

@@ -64,7 +64,7 @@ def press(
     view = front if isinstance(front, View) else View.of(front)
 
     async def look() -> Seen:
-        app = Browser(run, view, records, outside)
+        app = Browser(run, view, records, outside, run.name)
         async with app.run_test(size=size) as pilot:
             lines = await settled(app, pilot)
             for key in keys:
