@@ -140,8 +140,12 @@ def test_a_report_predicts_without_what_fits(run: Path) -> None:
     ],
 )
 def test_a_command_says_what_it_does_before_it_imports(
-    arguments: str, line: str
+    arguments: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yml").touch()
+    Path("a").mkdir()
+
     stopped = run_script(STOPPED, *arguments.split())
 
     assert stopped.stderr.splitlines() == [line, "something heavy is imported"]

@@ -64,6 +64,7 @@ def after_merge(run: Path, out: Path, tasks: Sequence[str]) -> list[_Step]:
 
 
 def _choosing(run: Path, tasks: Sequence[str]) -> Iterator[str]:
+    yield _typed("browse", run)
     first, *others = tasks
     wish = ",".join([f"{first}=2", *(f"{task}=1" for task in others)])
     yield _typed("select", run, "--prefer", wish)

@@ -52,11 +52,11 @@ def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
 
 
 def choice_in_words(front: Front) -> tuple[str, ...]:
-    """Say the findings that depend on which point is chosen."""
+    """Say the findings that depend on which point is chosen, or on when."""
     lines: list[str] = []
     for found in judge(front):
         match found:
-            case Held() | Ahead():
+            case Unfinished() | Held() | Ahead():
                 lines += _in_words(front, found)
             case AnchorCompared(anchor, dominates_chosen=Ahead() as worse):
                 lines.append(_better_choice(front, anchor, worse))

@@ -154,9 +154,7 @@ def _finished_pair(
     raise_problems(file, check_merge(file.merge))
     space = _pair_space(file, file.merge)
     placed = map_references(space.template, lambda model: places.get(model, model))
-    return replace(
-        project, file=file, space=replace(space, template=placed), known_as=None
-    )
+    return replace(project, file=file, space=replace(space, template=placed))
 
 
 def _search_pair(
@@ -227,7 +225,6 @@ def _pair_project(
         spec=project.spec.model_copy(update=typed),
         space=space,
         tasks={task: project.tasks[task] for task in small.tasks},
-        known_as=None,
     )
 
 

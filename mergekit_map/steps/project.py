@@ -49,7 +49,8 @@ class Project:
     places: Mapping[str, str] = field(default_factory=dict)
     # How models are written, by reference to where they lie.
     names: Mapping[str, str] = field(default_factory=dict)
-    known_as: Identity | None = None  # where its models lay when it was searched
+    # What these merges were called when they were searched, their models elsewhere.
+    known_as: tuple[MergeSpace, Identity] | None = None
 
     def __repr__(self) -> str:
         """Say in a line what is searched for what."""
@@ -59,13 +60,15 @@ class Project:
     @cached_property
     def identity(self) -> Identity:
         """Name all that decides what a merge is, as a search knew it if one did."""
-        return self.known_as or merge_identity(self.space, self.options, self.names)
+        if self.known_as is not None and self.known_as[0] is self.space:
+            return self.known_as[1]
+        return merge_identity(self.space, self.options, self.names)
 
     def as_known(self, identities: Iterable[Identity]) -> Project:
         """Take it for what was searched, if that had the same models elsewhere."""
         for identity in identities:
             if only_places_differ(identity, self.identity):
-                return replace(self, known_as=identity)
+                return replace(self, known_as=(self.space, identity))
         return self
 
     @property

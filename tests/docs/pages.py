@@ -23,7 +23,9 @@ def text(page: str) -> str:
 def command_lines(page: str) -> list[str]:
     """List the commands of this program that a page tells its reader to type."""
     lines = re.findall(
-        r"^ {4}(mergekit-map [^#\n]*)|`(mergekit-map [^`]*)`", text(page), re.M
+        r"^ {4}(mergekit-map [^#\n]*)|`(mergekit-map [^`]*)`",
+        text(page).replace("\\\n", " "),  # a command of several lines
+        re.M,
     )
     return [" ".join((one or other).split()) for one, other in lines]
 
