@@ -47,6 +47,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
 
 
+def read_json_or_nothing(path: Path) -> Mapping[str, Any]:
+    """Read the JSON object of a file; an empty one where there is none to be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def plain(value: Any) -> Any:
     """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float):

@@ -28,6 +28,12 @@ def number_in_words(number: int) -> str:
     return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
 
 
+def percent(share: float) -> str:
+    """Write a share: ``4.7 %``."""
+    number = 100 * share
+    return f"{number:.2g} %" if number < 99.5 else f"{number:.0f} %"
+
+
 def listed(words: Iterable[str]) -> str:
     """Join words: ``a``, ``a and b``, ``a, b and c``."""
     *first, last = words

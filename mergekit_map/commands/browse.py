@@ -33,7 +33,7 @@ from mergekit_map.files import refuse_existing
 from mergekit_map.words import printable
 
 if TYPE_CHECKING:
-    from mergekit_map.browse.app import Leaving
+    from mergekit_map.browse.outside import Leaving
     from mergekit_map.browse.view import View
     from mergekit_map.results.run_folder import RunFolder
     from mergekit_map.steps.talking import Speakers
@@ -62,7 +62,8 @@ def browse(
         )
     name, run = run.resolve().name, looked_at(run)
     with starting(f"opening {run}"):
-        from mergekit_map.browse.app import Browser, Outside
+        from mergekit_map.browse.app import Browser
+        from mergekit_map.browse.outside import Outside
         from mergekit_map.browse.view import View
         from mergekit_map.results.item_gains import ItemRecords
         from mergekit_map.results.run_folder import open_run

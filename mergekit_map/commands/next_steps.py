@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import click
 
+from mergekit_map.files import read_json_or_nothing
 from mergekit_map.publish.usage import has_chat_template
 
 # Of transformers; vLLM and llama.cpp both know these. What is missing here may work.
@@ -73,7 +73,7 @@ def _choosing(run: Path, tasks: Sequence[str]) -> Iterator[str]:
 
 def _trying(out: Path) -> Iterator[str]:
     """List what can run this checkpoint, by its architecture and tokenizer."""
-    config = _read(out / "config.json")
+    config = read_json_or_nothing(out / "config.json")
     (architecture,) = (config.get("architectures") or [""])[:1]
     if not str(architecture).endswith(("ForCausalLM", "LMHeadModel")):
         return
@@ -102,14 +102,6 @@ def _quoted(code: str) -> str:
     """Put code with single quotes into double ones, where nothing speaks against."""
     plain = not set(code) & set('"$`\\!')
     return f'"{code}"' if plain else shlex.quote(code)
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _typed(command: str, folder: Path, *words: str) -> str:

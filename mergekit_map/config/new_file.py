@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mergekit_map.config.map_lines import map_block, scalar, task_names
 from mergekit_map.config.presets import PRESETS, hint_on
 from mergekit_map.config.task_specs import TASK_NAME
 from mergekit_map.errors import ConfigError
-from mergekit_map.files import sha256
+from mergekit_map.files import read_json_or_nothing, sha256
 from mergekit_map.words import printable
 
 # Without a density these methods drop nothing, and are another method by name.
@@ -66,7 +64,10 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> dict[str, str]
 
 def base_of_adapters(models: Iterable[str]) -> str | None:
     """Name the model that all of these were trained on, if they are adapters here."""
-    named = {_read(Path(m, "adapter_config.json")).get(_BASE_KEY) for m in models}
+    named = {
+        read_json_or_nothing(Path(m, "adapter_config.json")).get(_BASE_KEY)
+        for m in models
+    }
     base = named.pop() if len(named) == 1 else None
     return base if isinstance(base, str) and base else None
 
@@ -115,14 +116,6 @@ def _benchmark(given: str) -> tuple[str, str]:
 
 def _dtype_of(model: Path) -> str:
     """Name the dtype that a folder's model was saved in, or what most are."""
-    content = _read(model / "config.json")
+    content = read_json_or_nothing(model / "config.json")
     saved = content.get("dtype") or content.get("torch_dtype")
     return str(saved or _USUAL_DTYPE).removeprefix("torch.")
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

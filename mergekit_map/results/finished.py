@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, Merge, Readings, pairs
 from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
-from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
-from mergekit_map.results.surrogates import Surrogates, locate
+from mergekit_map.results.surrogates import Surrogates, locate, read_surrogates
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.surrogate import Surrogate
 
@@ -67,12 +65,7 @@ def _surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
     """Read the surrogates; none where a search is not far enough to have some."""
     if front.unfinished is not None and not front.unfinished.fitted:
         return None
-    content = read_record(folder.surrogates, Surrogates, "surrogates")
-    if content.tasks.keys() != front.tasks.keys():
-        raise ArtifactError(
-            f"{folder.surrogates} has other tasks than {folder.front}; search again"
-        )
-    return content
+    return read_surrogates(folder.surrogates, front)
 
 
 def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from mergekit_map.results.front import Reading, Readings
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import Front, Reading, Readings
 from mergekit_map.results.process_records import (
     IsotropicRecord,
     ProcessRecord,
@@ -23,7 +25,14 @@ from mergekit_map.results.process_records import (
     rows_of,
 )
 from mergekit_map.results.quality import Fit
-from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
+from mergekit_map.results.records import (
+    Coefficients,
+    Frozen,
+    Line,
+    Number,
+    Record,
+    read_record,
+)
 from mergekit_map.search.arrays import FloatArray, finite, inside
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic, n_quadratic_terms
@@ -156,6 +165,18 @@ class Surrogates(Record):
             name: sum(axes[label] * group[name] for label, group in self.groups.items())
             for name in names
         }
+
+
+def read_surrogates(path: Path, front: Front) -> Surrogates:
+    """Read what predicted a front.
+
+    Raises:
+        ArtifactError: the file is damaged, or of another front.
+    """
+    found = read_record(path, Surrogates, "surrogates")
+    if found.tasks.keys() != front.tasks.keys():
+        raise ArtifactError(f"{path} has other tasks than its front; search again")
+    return found
 
 
 def locate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mergekit_map.results.box_words import border_in_words, growth_in_words
 from mergekit_map.results.dominance import Ahead
 from mergekit_map.results.dominance_words import (
     dominates_in_words,
@@ -12,7 +13,7 @@ from mergekit_map.results.dominance_words import (
 )
 from mergekit_map.results.foretold import NOMINAL, STDERRS, foretold
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.quality import Border, Ending, Growth, Unfinished, n_safe
+from mergekit_map.results.quality import Ending, Unfinished, n_safe
 from mergekit_map.results.verdicts import (
     AnchorCompared,
     AtBorder,
@@ -28,7 +29,7 @@ from mergekit_map.results.verdicts import (
     judge_each_point,
 )
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff
-from mergekit_map.words import listed, number_in_words
+from mergekit_map.words import listed, number_in_words, percent
 
 # Share of the hypervolume that is worth asking for more evaluations.
 _WORTH_MORE = 0.005
@@ -87,9 +88,9 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
         case Foretellings():
             yield foretellings_in_words(verdict.held, verdict.count)
         case AtBorder(border):
-            yield _at_border(front, border)
+            yield border_in_words(front, border)
         case BoxGrew(growth):
-            yield from _box_grew(front, growth)
+            yield from growth_in_words(front, growth)
         case AnchorCompared():
             yield from _anchor(front, verdict)
         case Held():
@@ -152,7 +153,7 @@ def _ended(ending: Ending) -> str:
                 else f"last {number_in_words(ending.quiet)}"
             )
             why = f"the {last} came out as predicted"
-        known = f"the front is known to {_percent(ending.error)} of a task's range"
+        known = f"the front is known to {percent(ending.error)} of a task's range"
         return f"Stopped after {merges}: {why}, and {known}."
     used, more = f"All {ending.allowed} merges are used", "evaluations"
     if ending.spent:
@@ -160,13 +161,13 @@ def _ended(ending: Ending) -> str:
         used, more = f"The budget is used after {merges}", "documents or hours"
     text = (
         f"{used}; the front is known to "
-        f"{_percent(ending.error)} of the range of {ending.task} at worst"
+        f"{percent(ending.error)} of the range of {ending.task} at worst"
     )
     if ending.hope < _WORTH_MORE:
         return f"{text}."
     return (
         f"{text}, and a front one standard error better would have "
-        f"{_percent(ending.hope)} more hypervolume: allow more {more}."
+        f"{percent(ending.hope)} more hypervolume: allow more {more}."
     )
 
 
@@ -182,7 +183,7 @@ def foretellings_in_words(held: int, count: int) -> str:
     """Say how many predictions came true, of those made before measuring."""
     return (
         f"{held} of {_counted(count, 'prediction')} held: measured afterwards, they "
-        f"were off by at most {STDERRS:g} standard errors, as {_percent(NOMINAL)} "
+        f"were off by at most {STDERRS:g} standard errors, as {percent(NOMINAL)} "
         "should be."
     )
 
@@ -192,7 +193,7 @@ def _poor_fit(front: Front, found: PoorFit) -> str:
     if found.expected_r2 is not None:
         r2.append(f"{found.expected_r2:.2f} by their own standard errors")
     if found.loo_r2 is not None:
-        off = "" if found.error is None else f", off by {_percent(found.error)}"
+        off = "" if found.error is None else f", off by {percent(found.error)}"
         of = "" if found.error is None else " of its range"
         r2.append(f"{found.loo_r2:.2f} left out one by one{off}{of}")
     if found.box and not r2:
@@ -201,7 +202,7 @@ def _poor_fit(front: Front, found: PoorFit) -> str:
     if found.box:
         where.append(f"over the whole box R² {', '.join(r2)}")
     if found.front_error is not None:
-        off = _percent(found.front_error)
+        off = percent(found.front_error)
         where.append(f"near the front off by {off} of the range there")
     return (
         f"Predictions of {found.task} are poor ({'; '.join(where)}){_why(front, found)}"
@@ -222,39 +223,8 @@ def _why(front: Front, found: PoorFit) -> str:
     return f": {cause}. Trust what was measured; {advice}, or search a smaller box."
 
 
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.0f} %"
-
-
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _at_border(front: Front, border: Border) -> str:
-    name = border.coefficient
-    lie = "lies" if border.points == 1 else "lie"
-    return (
-        f"{border.points} of {len(front.points)} points {lie} at weight "
-        f"{border.end:.4g} for {name}: searching to {border.beyond:.4g} would gain "
-        f"about {_percent(border.gain)} of the hypervolume, as the surrogates go on."
-    )
-
-
-def _box_grew(front: Front, growth: Growth) -> Iterator[str]:
-    name = growth.coefficient
-    if growth.end != growth.start:
-        lower, upper = front.coefficients[name]
-        yield (
-            f"The box grew to [{lower:.4g}, {upper:.4g}] for {name}, as merges "
-            f"measured beyond {growth.start:.4g} were better."
-        )
-    if growth.tried is not None:
-        yield (
-            f"The box does not go beyond {growth.end:.4g} for {name}: better merges "
-            f"were predicted there, but the one measured at {growth.tried:.4g} did not "
-            "bear that out."
-        )
 
 
 def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
@@ -300,5 +270,5 @@ def _apart(miss: Miss) -> str:
         return f"{miss.apart:.2g} apart"
     text = f"{miss.apart / miss.noise:.1f} standard errors"
     if miss.share is not None and miss.apart <= NOISE_FACTOR * miss.noise:
-        text += f", but {_percent(miss.share)} of its range"
+        text += f", but {percent(miss.share)} of its range"
     return f"{text} apart"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mergekit_map.config.parsing import parse_select
-from mergekit_map.errors import ArtifactError
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.notebook_html import folded, front_html
 from mergekit_map.publish.plots import front_figure, save_front
@@ -16,7 +16,6 @@ from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.further_recipe import further_recipe, naming_its_place
-from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.reading import front_line
@@ -107,25 +106,15 @@ def select_point(
         "scalarization": scalarization,
         "knee": knee or None,
         "require": require,
-        "not_worse_than": (
-            not_worse_than
-            if not_worse_than is None or isinstance(not_worse_than, str)
-            else list(not_worse_than)
-        ),
+        "not_worse_than": _listed(not_worse_than),
         "margin": margin,
         "index": index,
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
     folder = open_run(look_at(Path(run)))
-    front = folder.read_front()
-    n_points = len(front.points)
-    asked_for_one = bool(select.model_fields_set)
-    if asked_for_one:
-        known = known_surrogates(folder, front) if select.index is None else None
-        front = choose_point(front, select, known)
-    else:
-        front = judged(front)
-    further = len(front.points) > n_points
+    before = folder.read_front()
+    front = _chosen(folder, before, select)
+    further = len(front.points) > len(before.points)
     text = further_recipe(folder, front) if further else None
     text = text or folder.read_recipe(front.selected)
     text = naming_its_place(text, folder, front.selected)
@@ -134,6 +123,17 @@ def select_point(
     write_atomically(folder.chosen_recipe, recipe)
     save_front(front, folder)
     return Selection(front, recipe)
+
+
+def _listed(names: str | Sequence[str] | None) -> str | list[str] | None:
+    return names if names is None or isinstance(names, str) else list(names)
+
+
+def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
+    if not select.model_fields_set:
+        return judged(front)
+    known = known_surrogates(folder, front) if select.index is None else None
+    return choose_point(front, select, known)
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
@@ -145,11 +145,6 @@ def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
     if not folder.surrogates.exists():  # a folder that was thinned out
         return None
     # It brings SciPy, which takes longer than all else where an index is given.
-    from mergekit_map.results.surrogates import Surrogates
+    from mergekit_map.results.surrogates import read_surrogates
 
-    found = read_record(folder.surrogates, Surrogates, "surrogates")
-    if found.tasks.keys() != front.tasks.keys():
-        raise ArtifactError(
-            f"{folder.surrogates} has other tasks than {folder.front}; search again"
-        )
-    return found
+    return read_surrogates(folder.surrogates, front)

@@ -30,7 +30,7 @@ from mergekit.options import MergeOptions
 from screens import ALONE, press
 from transformers import AutoModelForCausalLM
 
-from mergekit_map.browse.app import Leaving
+from mergekit_map.browse.outside import Leaving
 from mergekit_map.browse.view import View
 from mergekit_map.cli import main
 from mergekit_map.commands.browse import _Outside, _wish
