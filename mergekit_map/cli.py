@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.errors import LostModels, MapError
+from mergekit_map.errors import LostModels, MapError, nearest
 from mergekit_map.version import __version__
 from mergekit_map.words import printable
 
@@ -44,6 +44,13 @@ class _LazyGroup(click.Group):
         module = importlib.import_module(f"{__package__}.commands.{name}")
         command: click.Command = getattr(module, name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"There is no command {args[0]!r}; {nearest(args[0], _COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(
         self,

@@ -476,3 +476,10 @@ def test_what_is_chosen_between_the_points_is_merged_as_any_other(
     recipe = yaml.safe_load(Path("out/mergekit_config.yml").read_text())
     weights = [m["parameters"]["weight"] for m in recipe["models"]]
     assert weights == list(point["coefficients"].values())
+
+
+def test_a_misspelt_command_is_suggested() -> None:
+    result = click.testing.CliRunner().invoke(main, ["serach", "a.yml", "b"])
+
+    assert result.exit_code == 2
+    assert "There is no command 'serach'; did you mean 'search'?" in result.stderr

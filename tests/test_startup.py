@@ -136,6 +136,7 @@ def test_a_report_predicts_without_what_fits(run: Path) -> None:
         ("compare a b", "opening a and loading mergekit ..."),
         ("demo", "preparing the demo and loading mergekit ..."),
         ("report a", "reading a and drawing ..."),
+        ("select a", "reading a ..."),
         ("push a b/c", "reading a and asking the Hub ..."),
     ],
 )

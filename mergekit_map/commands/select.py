@@ -37,8 +37,9 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
     look_first(run=run)
-    with starting():
+    with starting(f"reading {run}"):
         from rich.console import Console
+        from rich.text import Text
 
         from mergekit_map.commands.gain_table import show_gains
         from mergekit_map.results.verdict_words import choice_in_words
@@ -49,12 +50,14 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
     front = selection.front
     answer_front(found, front, found / "recipe.yml")
     answer(recipe=selection.recipe, recipe_file=str(found / "recipe.yml"))
-    show_gains(front, Console(stderr=True))
-    click.echo("", err=True)
+    console = Console(stderr=True)
+    show_gains(front, console)
+    console.print()
     click.echo(selection.recipe, nl=False)
     click.echo("", err=True)
     for sentence in front.verdicts if verdicts else choice_in_words(front):
-        click.echo(sentence, err=True)
+        # A line each where programs read.
+        console.print(Text(sentence), soft_wrap=not console.is_terminal)
     if not verdicts:
         command = shlex.join(["mergekit-map", "select", str(run), "--verdicts"])
         click.echo(f"What is known of the whole search: {command}", err=True)

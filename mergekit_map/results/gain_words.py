@@ -26,9 +26,29 @@ _SOUP: dict[Verdict, str] = {
 
 def gains_in_words(front: Front) -> list[str]:
     """Say what is gained, and first of all on which tasks the base is better."""
+    return [*worse_than_base(front), *_gained(front)]
+
+
+def worse_than_base(front: Front) -> list[str]:
+    """Say on which tasks the base is better than the chosen merge, if on any."""
     found = gains(front)
-    sentences = _worse_than_base(front, found)
-    sentences += _kept_in_words(found)
+    base = found.rival(BASE)
+    sentences = []
+    for task, gained in base.tasks.items() if base is not None else ():
+        if gained.amount >= 0:
+            continue
+        source, unit = found.sources[task], front.tasks[task].unit
+        how = "" if source == "measured" else f", as {source}"
+        values = f"{found.readings[task]} against {gained.reading} {unit}".rstrip()
+        by = f" ({-ahead:.1f} standard errors)" if (ahead := gained.errors) else ""
+        noise = ", within noise" if gained.verdict == "noise" else ""
+        sentences.append(f"Worse than the base on {task}{how}: {values}{by}{noise}.")
+    return sentences
+
+
+def _gained(front: Front) -> list[str]:
+    found = gains(front)
+    sentences = _kept_in_words(found)
     against = [
         f"{words} {listed(tasks)}"
         for verdict, words in _SOUP.items()
@@ -41,24 +61,21 @@ def gains_in_words(front: Front) -> list[str]:
 
 def _perplexities(front: Front, found: Gains) -> list[str]:
     """Say losses as people compare them, with those of all rivals."""
-    sentences = []
+    told = []
     for task, reading in found.readings.items():
         if front.tasks[task].unit != NATS or reading.value is None:
             continue
         others = [
-            f"{perplexity(there.reading.value)} of {_named(rival.label, there.other)}"
+            f"{there.other} {perplexity(there.reading.value)}"
             for rival in found.rivals
             if (there := rival.tasks.get(task)) and there.reading.value is not None
         ]
-        besides = f", against {listed(others)}" if others else ""
-        sentences.append(
-            f"As a perplexity, {task} is {perplexity(reading.value)}{besides}."
-        )
-    return sentences
-
-
-def _named(row: str, label: str) -> str:
-    return f"the {row}" if row == label else label
+        besides = f" ({', '.join(others)})" if others else ""
+        told.append(f"{task} {perplexity(reading.value)}{besides}")
+    if not told:
+        return []
+    start = "As a perplexity" if len(told) == 1 else "As perplexities"
+    return [f"{start}: {', '.join(told)}."]
 
 
 def margins_in_words(front: Front, label: str) -> str:
@@ -82,7 +99,7 @@ def _margin(ahead: Reading) -> str:
 
 def _kept_in_words(found: Gains) -> list[str]:
     shares = {t: share for t, share in found.kept.items() if share is not None}
-    told = {task: share for task, share in shares.items() if share >= 0}
+    told = {task: share for task, share in shares.items() if round(100 * share) >= 0}
     of = "of the best parent's gain over the base"
     if not told:
         return []
@@ -103,24 +120,10 @@ def amount_in_words(gained: Gained) -> str:
     if not stderr:
         return f"{amount:+.2g}"
     digits = max(0, 1 - math.floor(math.log10(stderr)))
-    return f"{amount:+.{digits}f} ± {stderr:.{digits}f}"
+    # A sum with 0 has no sign where it is 0.
+    return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"
 
 
 def share_in_words(share: float | None) -> str:
     """Write ``84 %``; a dash where no parent gains anything."""
-    return "-" if share is None else f"{100 * share:.0f} %"
-
-
-def _worse_than_base(front: Front, found: Gains) -> list[str]:
-    base = found.rival(BASE)
-    sentences = []
-    for task, gained in base.tasks.items() if base is not None else ():
-        if gained.amount >= 0:
-            continue
-        source, unit = found.sources[task], front.tasks[task].unit
-        how = "" if source == "measured" else f", as {source}"
-        values = f"{found.readings[task]} against {gained.reading} {unit}".rstrip()
-        by = f" ({-ahead:.1f} standard errors)" if (ahead := gained.errors) else ""
-        noise = ", within noise" if gained.verdict == "noise" else ""
-        sentences.append(f"Worse than the base on {task}{how}: {values}{by}{noise}.")
-    return sentences
+    return "-" if share is None else f"{round(100 * share)} %"

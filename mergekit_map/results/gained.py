@@ -172,7 +172,9 @@ def _difference(front: Front, rival: Merge, task: str) -> _Difference | None:
     if reading.value is None or other.value is None:
         return None
     known = front.differences.get(task)
-    if source == "measured":
+    if rival.coefficients and rival.coefficients == front.chosen.coefficients:
+        error, items = 0.0, math.inf  # it is that merge
+    elif source == "measured":
         error, items = apart(front, rival, task), known.items if known else math.inf
         if math.isnan(error):
             error, items = _hypot(reading.stderr, other.stderr), math.inf

@@ -109,7 +109,7 @@ def test_a_front_without_anchors_has_no_rows() -> None:
     assert found.rivals == ()
     assert found.kept == {"math": None, "code": None}
     assert gains_in_words(make_front([(CHOSEN, CHOSEN)])) == [
-        "As a perplexity, code is 7.39."
+        "As a perplexity: code 7.39."
     ]
 
 
@@ -119,8 +119,7 @@ def test_the_gain_is_said_in_a_few_sentences() -> None:
         "and 83 % on code.",
         "It is better than the soup on code and as good as the soup, within noise, on "
         "math.",
-        "As a perplexity, code is 7.39, against 12.2 of the base, 9.03 of the soup and "
-        "6.69 of other.",
+        "As a perplexity: code 7.39 (base 12.2, soup 9.03, other 6.69).",
     ]
 
 
@@ -132,3 +131,18 @@ def test_the_first_thing_said_is_where_the_base_is_better() -> None:
         "Worse than the base on code: 2.51 ± 0.05 against 2.5 ± 0.05 nats/token "
         "(1.0 standard errors), within noise.",
     ]
+
+
+def test_a_choice_that_is_the_base_gains_nothing_and_that_is_certain() -> None:
+    # Of the same coefficients as the base that ``make_front`` makes.
+    points = [(CHOSEN, ANCHORS["base"])]
+    made = make_front(points, ANCHORS)
+    same = made.anchors[0].coefficients
+    point = made.points[0].model_copy(update={"coefficients": same})
+    made = made.with_point(0, point)
+
+    base = gains(made).rival("base")
+
+    assert base is not None
+    assert [(one.amount, one.stderr) for one in base.tasks.values()] == [(0, 0)] * 2
+    assert made.chosen.coefficients == same

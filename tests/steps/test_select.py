@@ -169,7 +169,9 @@ def test_what_is_gained_is_said_before_all_else_and_the_recipe_is_alone(
 ) -> None:
     result = select(run, "--index", "2")
 
-    assert result.stderr.startswith("What the chosen merge gains, point 2\n")
+    first, second, *_ = result.stderr.splitlines()
+    assert first == f"reading {run} ..."
+    assert second == "What the chosen merge gains, point 2"
     assert result.stdout == (run / "recipe.yml").read_text()
 
 
