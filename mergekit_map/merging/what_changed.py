@@ -13,7 +13,8 @@ def changes_in_words(before: Identity, now: Identity) -> str:
     changed = _differing(_numbered(before), _numbered(now))
     match before.get("models"), now.get("models"):
         case dict() as former, dict() as present if "models" in changed:
-            names = [Path(name).name for name in _other_models(former, present)]
+            others = _other_models(former, present)
+            names = dict.fromkeys(Path(name).name for name in others)
             changed[changed.index("models")] = f"models ({', '.join(names)})"
     return "the " + ", ".join(changed or ["configuration"])
 
@@ -31,9 +32,10 @@ def _numbered(identity: Identity) -> Identity:
 def _other_models(former: Identity, present: Identity) -> list[str]:
     """List the models whose files differ; those alone, if all lie elsewhere."""
     if len(former) == len(present):
-        pairs = zip(former.items(), present.items(), strict=True)
-        if moved := [new for (_, old), (new, files) in pairs if old != files]:
-            return moved
+        pairs = list(zip(former, present, strict=True))
+        changed = [pair for pair in pairs if former[pair[0]] != present[pair[1]]]
+        if changed:
+            return [name for pair in changed for name in pair]
     return _differing(former, present)
 
 

@@ -19,15 +19,16 @@ from browser import Watched, find_chromium, watched_page
 from playwright.sync_api import Browser, Page, TimeoutError
 
 from mergekit_map.config.specs import SelectSpec
-from mergekit_map.errors import DesignError
-from mergekit_map.measurement import Metric
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.measurement import NATS, Metric
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page
 from mergekit_map.publish.report_data import report_content
 from mergekit_map.publish.surfaces import predict_surfaces
+from mergekit_map.results.anchor_values import Anchors
 from mergekit_map.results.choosing import choose, choose_point
 from mergekit_map.results.finished import read_finished
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.limits import required_limits
 from mergekit_map.results.run_folder import RunFolder
 
 Make = Callable[[str], Path]
@@ -99,7 +100,9 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
     weights = rng.choice([0.0, 0.5, 1, 3.3, 10], size=m)
     weights[0] = max(weights[0], 0.1)
     limits: list[str] = []
-    singles = np.abs(values[rng.integers(0, n, size=2)]) + 0.1
+    singles = values[rng.integers(0, n, size=2)]
+    worst = np.where(higher, singles.min(axis=0), singles.max(axis=0))
+    base = worst + np.where(higher, -1, 1) * rng.choice([-0.1, 0.1, 2], size=m)
     for t in range(m):
         kind = rng.choice(["none", "number", "share"], p=[0.6, 0.25, 0.15])
         number = float(rng.choice(values[:, t]))
@@ -110,7 +113,15 @@ def random_case(rng: np.random.Generator) -> dict[str, Any]:
         "higher": higher.tolist(),
         "weights": weights.tolist(),
         "limits": limits,
-        "singles": singles.tolist(),
+        "anchors": {
+            "base": base.tolist(),
+            **{f"single {i}": row.tolist() for i, row in enumerate(singles)},
+        },
+        "rivals": rng.permutation(["base", "single 0", "single 1"])[
+            : rng.choice([0, 1, 2], p=[0.7, 0.2, 0.1])
+        ].tolist(),
+        "margin": float(rng.choice([0, 0, 0.5, -1])),
+        "errors": np.sort(rng.random((m, 2)), axis=1).tolist(),
         "scalarization": str(rng.choice(["sum", "achievement"])),
     }
 
@@ -131,37 +142,50 @@ def python_choice(case: dict[str, Any]) -> dict[str, Any]:
         prefer=dict(zip(names, case["weights"], strict=True)),
         scalarization=case["scalarization"],
         require=require or None,
+        not_worse_than=case["rivals"] or None,
+        margin=case["margin"] if case["rivals"] else 0.0,
     )
-    anchors = {
-        f"single {i}": dict(zip(names, row, strict=True))
-        for i, row in enumerate(case["singles"])
-    }
+    errors = dict(zip(names, map(tuple, case["errors"]), strict=True))
+    anchors = Anchors(
+        {
+            label: dict(zip(names, row, strict=True))
+            for label, row in case["anchors"].items()
+        },
+        dict.fromkeys(case["anchors"], errors),
+    )
     signs = np.where(case["higher"], 1.0, -1.0)
     utilities = np.array(case["values"]) * signs
-    limits = find_limits(select, tasks, anchors)
     try:
-        index = choose(select, tasks, utilities, anchors)
-        return {"index": index, "limits": [limits.get(n) for n in names], "out": False}
+        limits = required_limits(select, tasks, anchors)
+    except ConfigError:  # a share of a gain that there is not
+        return {"wrong": True}
+    found = {
+        "limits": [limits[n].value if n in limits else None for n in names],
+        "out": False,
+        "wrong": False,
+    }
+    try:
+        return found | {"index": choose(select, tasks, utilities, anchors)}
     except DesignError as error:
         (nearest,) = re.findall(r"at point (\d+), the nearest", str(error))
-        return {
-            "index": int(nearest),
-            "limits": [limits.get(n) for n in names],
-            "out": True,
-        }
+        return found | {"index": int(nearest), "out": True}
 
 
 CHOOSE_ALL = """(cases) => cases.map((c) => {
   const content = {
     tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
     points: c.values.map((row) => ({predicted: row.map((v) => [v, null])})),
-    anchors: c.singles.map((row) => ({
-      label: "single", kind: "model", measured: row.map((v) => [v, null])})),
+    anchors: Object.entries(c.anchors).map(([label, row]) => ({
+      label, kind: label === "base" ? "base" : "model", errors: c.errors,
+      measured: row.map((v) => [v, null])})),
   };
-  const limits = c.limits.map((text, t) => choosing.readLimit(text, content, t).limit);
+  const read = c.limits.map((text, t) => choosing.readLimit(text, content, t));
+  if (read.some(({wrong}) => wrong !== undefined)) return {wrong: true};
+  const limits = read.map(({limit}) => limit);
   const found = choosing.choose(content,
-    {weights: c.weights, limits, scalarization: c.scalarization});
-  return {index: found.index, limits, out: found.missing !== null};
+    {weights: c.weights, limits, rivals: c.rivals, margin: c.margin,
+     scalarization: c.scalarization});
+  return {index: found.index, limits, out: found.missing !== null, wrong: false};
 })"""
 
 
@@ -176,9 +200,12 @@ def test_the_page_chooses_as_the_package_does(
     expected = [python_choice(case) for case in cases]
     assert found == expected
     outcomes = {
-        (e["out"], c["scalarization"]) for e, c in zip(expected, cases, strict=True)
+        (e["out"], c["scalarization"])
+        for e, c in zip(expected, cases, strict=True)
+        if not e["wrong"]
     }
     assert len(outcomes) == 4  # both scalarizations, within reach and out of it
+    assert 10 < sum(e["wrong"] for e in expected) < 400  # shares of no gain
 
 
 @pytest.mark.parametrize("name", ["two", "three"])
@@ -315,6 +342,49 @@ def test_the_copy_buttons_copy(
             copied = page.evaluate("navigator.clipboard.readText()")
             assert copied == page.text_content(f"#{source}")
             assert copied.strip()
+
+
+def test_what_is_ticked_is_what_a_point_must_not_be_worse_than(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path]
+) -> None:
+    run, page = reported("two"), open_report("two").page
+    front = RunFolder(run).read_front()
+    boxes = page.locator("#rivals input[type=checkbox]")
+    labels = [boxes.nth(i).input_value() for i in range(boxes.count())]
+    assert labels == [anchor.label for anchor in front.anchors]
+    weights = dict(zip(front.tasks, (10, 0.1), strict=True))
+    slide(page, dict(enumerate(weights.values())))
+    free = shown_point(page)
+
+    page.check("#rivals input[value=base]")
+
+    bound = chosen_of_points(run, {"prefer": weights, "not_worse_than": ["base"]})
+    assert_shows(page, run, bound)
+    assert bound != free
+    assert ", not worse than base." in (page.text_content("#reason") or "")
+    assert "points keep the limits" in (page.text_content("#verdict-on-limits") or "")
+    page.fill("#margin", "1.5")
+    choice = {"prefer": weights, "not_worse_than": ["base"], "margin": 1.5}
+    assert_shows(page, run, chosen_of_points(run, choice))
+    page.click("#reset")
+    assert page.locator("#rivals input:checked").count() == 0
+    assert page.input_value("#margin") == "0"
+
+
+def test_a_loss_in_nats_is_said_as_a_perplexity_too(
+    open_report: Callable[..., Watched],
+) -> None:
+    task = Metric(False, 0, None, NATS)
+    values = [0.0, 0.1, 1.5, 4.332, 10.0, 40.0, 1e9]
+
+    found = open_report("two").page.evaluate(
+        "(values) => values.map((v) => drawing.otherWords({unit: 'nats/token'}, v))",
+        values,
+    )
+
+    words = [text.removeprefix("perplexity ") for text in found]
+    said = [task.in_other_words(value).removeprefix("perplexity ") for value in values]
+    assert list(map(float, words)) == list(map(float, said))
 
 
 # --- looking -------------------------------------------------------------------------
