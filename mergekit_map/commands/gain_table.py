@@ -43,23 +43,24 @@ class _Cell:
 def show_gains(front: Front, console: Console) -> None:
     """Print the chosen merge beside base, soup and best parents, and say what it gains.
 
-    Where the base is better comes first. What is confirmed on documents that the search
-    never saw is said at once after it.
+    Where the base is better comes first, and limits that were missed. What is confirmed
+    on documents that the search never saw is said at once after it.
     """
     # Here, as the numbers are not needed for help.
     from mergekit_map.results.gain_words import gains_in_words, worse_than_base
     from mergekit_map.results.gained import gains
     from mergekit_map.results.promise_words import confirmed_in_words
+    from mergekit_map.results.reason_words import missed_as_measured
 
-    found, warnings = gains(front), worse_than_base(front)
-    for sentence in warnings:
+    found, worse = gains(front), worse_than_base(front)
+    for sentence in (*worse, *missed_as_measured(front)):
         console.print(Text(sentence, style="bold red"))
     if found.rivals:
         console.print(Text(f"What the chosen merge gains, point {front.selected}"))
         console.print(gain_table(front, found, console.width))
         console.print(Text(_legend(found), style="dim"))
         console.print()
-    others = gains_in_words(front)[len(warnings) :]
+    others = gains_in_words(front)[len(worse) :]
     for sentence in (*others, *confirmed_in_words(front)):
         console.print(Text(sentence, style="bold"))
 

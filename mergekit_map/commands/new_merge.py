@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.commands.options import FOLDER
+from mergekit_map.commands.options import FOLDER, look_first
 from mergekit_map.config.presets import PRESETS
 
 _METHOD = "task_arithmetic"
@@ -60,6 +60,7 @@ def config_or_options(
             wanted = 0 if target is None else 1
             config = _config_of(paths, wanted, beside, given)
             named = {target: paths[-1]} if target else {}
+            look_first(out=named.get("out"))  # before anything is written beside it
             if config is not None:
                 command(config=config, **named, **rest)
                 return

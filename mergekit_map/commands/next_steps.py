@@ -42,19 +42,26 @@ def show_steps(steps: Sequence[_Step]) -> None:
             click.echo(f"    {command}")
 
 
-def after_search(run: Path, tasks: Sequence[str]) -> list[_Step]:
+def after_search(
+    run: Path, tasks: Sequence[str], *, has_base: bool = True
+) -> list[_Step]:
     """Say how to look at a finished search, and how to choose from it."""
     return [
         ("Look at it, one page with sliders", [_typed("report", run)]),
-        ("Choose, at no cost, and merge", [*_choosing(run, tasks)]),
+        ("Choose, at no cost, and merge", [*_choosing(run, tasks, has_base=has_base)]),
     ]
 
 
-def after_merge(run: Path, out: Path, tasks: Sequence[str]) -> list[_Step]:
+def after_merge(
+    run: Path, out: Path, tasks: Sequence[str], *, has_base: bool = True
+) -> list[_Step]:
     """Say how to look at the search, choose again, and try or publish the merge."""
     return [
         ("Look at the trade-offs, one page with sliders", [_typed("report", run)]),
-        ("Choose another one, at no cost, and merge it", [*_choosing(run, tasks)]),
+        (
+            "Choose another one, at no cost, and merge it",
+            [*_choosing(run, tasks, has_base=has_base)],
+        ),
         *([("Try it", found)] if (found := [*_trying(out)]) else []),
         (
             "Publish it, private unless told otherwise",
@@ -63,11 +70,13 @@ def after_merge(run: Path, out: Path, tasks: Sequence[str]) -> list[_Step]:
     ]
 
 
-def _choosing(run: Path, tasks: Sequence[str]) -> Iterator[str]:
+def _choosing(run: Path, tasks: Sequence[str], *, has_base: bool) -> Iterator[str]:
     yield _typed("browse", run)
     first, *others = tasks
     wish = ",".join([f"{first}=2", *(f"{task}=1" for task in others)])
     yield _typed("select", run, "--prefer", wish)
+    if has_base:
+        yield _typed("select", run, "--not-worse-than", "base")
     yield _typed("merge", run, "OUT")
 
 

@@ -17,6 +17,7 @@ from mergekit_map.commands.options import (
 )
 from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.showing import showing
+from mergekit_map.measurement import BASE
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -66,4 +67,5 @@ def search(
         n_points=points,
     )
     click.echo(f"\nThe front is in {run}: front.csv, front.png and a recipe per point.")
-    show_steps(after_search(run, list(front.tasks)))
+    has_base = any(anchor.label == BASE for anchor in front.anchors)
+    show_steps(after_search(run, list(front.tasks), has_base=has_base))

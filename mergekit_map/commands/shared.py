@@ -17,6 +17,7 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions
 from mergekit_map.commands.options import N_SHOWN, starting
 from mergekit_map.commands.showing import answer, answer_front, exit_code
+from mergekit_map.measurement import BASE
 
 if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
@@ -124,4 +125,5 @@ def merge_and_show(
     front = RunFolder(run).read_front()
     show_merged(front.with_point(selection.index, merged.point), out)
     click.echo(f"\nThe same checkpoint with mergekit alone:\n  {merged.command}")
-    show_steps(after_merge(run, out, list(front.tasks)))
+    has_base = any(anchor.label == BASE for anchor in front.anchors)
+    show_steps(after_merge(run, out, list(front.tasks), has_base=has_base))

@@ -64,6 +64,7 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     from mergekit_map.results.gain_words import gains_in_words
     from mergekit_map.results.gained import gains
     from mergekit_map.results.promise_words import confirmed_in_words
+    from mergekit_map.results.reason_words import missed_as_measured
 
     merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
     answer(
@@ -77,6 +78,7 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
         reason=front.reason,
         gains=gains(front).content(),
         gained=list(gains_in_words(front)),
+        missed=missed_as_measured(front),
         confirmed=list(confirmed_in_words(front)),
         verdicts=list(front.verdicts),
     )

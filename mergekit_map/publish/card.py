@@ -44,6 +44,7 @@ from mergekit_map.publish.usage import usage_section
 from mergekit_map.results.front import Front
 from mergekit_map.results.gain_words import gains_in_words
 from mergekit_map.results.promise_words import confirmed_in_words
+from mergekit_map.results.reason_words import missed_as_measured
 from mergekit_map.words import listed
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
@@ -115,7 +116,8 @@ def _introduction(
     tasks = listed(map(escaped, front.tasks))
     made = f"A merge of {merged}" + (f", on {listed(base)}" if base else "")
     made += f". Its weights were searched with {program_link()}, measuring {tasks}."
-    said = [gains_in_words(front), confirmed_in_words(front), [difference]]
+    missed = missed_as_measured(front)
+    said = [gains_in_words(front), missed, confirmed_in_words(front), [difference]]
     words = [" ".join(sentences) for sentences in said]
     texts = [escaped(text.replace("he chosen merge", "his merge")) for text in words]
     return "\n\n".join([made, *filter(None, texts)])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+from mergekit_map.errors import ConfigError
 from mergekit_map.results.anchor_values import anchor_values
 from mergekit_map.results.front import Front
 from mergekit_map.results.gain_words import margins_in_words
 from mergekit_map.results.limits import (
+    Limit,
     find_limits,
     how_to_relax,
     limit_in_words,
@@ -13,6 +17,7 @@ from mergekit_map.results.limits import (
     required_limits,
     shortfalls,
 )
+from mergekit_map.search.selection import TIE
 from mergekit_map.words import listed
 
 # What a margin counts moves a little with the point that joins a front.
@@ -48,6 +53,40 @@ def unmet_limits(front: Front) -> str:
     if (utilities >= lower).all():
         return ""
     return listed(shortfalls(front.metrics, utilities[0], limits, lower))
+
+
+def missed_as_measured(front: Front) -> list[str]:
+    """Say which limits the chosen point was predicted to keep, but did not."""
+    chosen, metrics = front.chosen, front.metrics
+    if not front.select.limited or not chosen.is_measured(*metrics):
+        return []
+    # A margin above 0 is asked of predictions alone.
+    select = front.select
+    select = select.model_copy(update={"margin": min(select.margin, 0.0)})
+    try:
+        limits = find_limits(select, metrics, anchor_values(front))
+    except ConfigError:  # chosen when shares were of something else
+        return []
+    missed = [
+        f"{limit_in_words(task, metrics[task], limit)} (measured "
+        f"{chosen.measured[task]}, {short:.2g} short)"
+        for task, limit in limits.items()
+        for short in [_short(front, task, limit)]
+        if short > TIE * abs(limit.value)
+    ]
+    if not missed:
+        return []
+    return [
+        f"As measured, point {front.selected} does not keep {listed(missed)}; ask for "
+        "a little more than is needed, or choose another point."
+    ]
+
+
+def _short(front: Front, task: str, limit: Limit) -> float:
+    metric, value = front.metrics[task], front.chosen.measured[task].value
+    if value is None:
+        return math.nan
+    return metric.utility(limit.value) - metric.utility(value)
 
 
 def _preferred(front: Front) -> str:

@@ -37,8 +37,8 @@ def test_our_commands_are_accepted(tmp_path: Path) -> None:
     searched = [line for _, lines in after_search(run, TASKS) for line in lines]
     ours = [line for line in typed(run, out) if line.startswith("mergekit-map ")]
 
-    assert len(searched) == 4
-    assert len(ours) == 5
+    assert len(searched) == 5
+    assert len(ours) == 6
     for line in [*searched, *ours]:
         _, name, *words = shlex.split(line)
         command = main.get_command(click.Context(main), name)

@@ -11,6 +11,7 @@ from fronts import NOT_MEASURED, Row, make_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.gain_words import gains_in_words
 from mergekit_map.results.gained import BEST_PARENT, gains
+from mergekit_map.results.reason_words import missed_as_measured
 
 CHOSEN: Row = [(0.70, 0.04), (2.0, 0.05)]
 ANCHORS: dict[str, Row] = {
@@ -146,3 +147,26 @@ def test_a_choice_that_is_the_base_gains_nothing_and_that_is_certain() -> None:
     assert base is not None
     assert [(one.amount, one.stderr) for one in base.tasks.values()] == [(0, 0)] * 2
     assert made.chosen.coefficients == same
+
+
+def test_a_limit_that_is_missed_as_measured_is_said() -> None:
+    # 80 % of the gain on math is 0.7, and was measured; 90 % would be 0.725.
+    kept = front(select={"require": {"math": "80%"}})
+    missed = front(select={"require": {"math": "90%", "code": 2.3}})
+    beaten = front(select={"not_worse_than": ["one"]})
+
+    assert missed_as_measured(front()) == missed_as_measured(kept) == []
+    assert missed_as_measured(missed) == [
+        "As measured, point 0 does not keep math at least 0.725, 90% of the best "
+        "single model's gain over the base, from 0.5 to 0.75 (measured 0.7 ± 0.04, 0.025 "
+        "short); ask for a little more than is needed, or choose another point."
+    ]
+    assert "not keep math at least 0.75" in missed_as_measured(beaten)[0]
+    allowed = front(select={"not_worse_than": ["one"], "margin": -1})
+    assert missed_as_measured(allowed) == []
+
+
+def test_a_limit_is_not_missed_before_it_is_measured() -> None:
+    assert (
+        missed_as_measured(front(NOT_MEASURED, select={"require": {"math": 9}})) == []
+    )
