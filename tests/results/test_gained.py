@@ -158,8 +158,8 @@ def test_a_limit_that_is_missed_as_measured_is_said() -> None:
     assert missed_as_measured(front()) == missed_as_measured(kept) == []
     assert missed_as_measured(missed) == [
         "As measured, point 0 does not keep math at least 0.725, 90% of the best "
-        "single model's gain over the base, from 0.5 to 0.75 (measured 0.7 ± 0.04, 0.025 "
-        "short); ask for a little more than is needed, or choose another point."
+        "single model's gain over the base, from 0.5 to 0.75 (measured 0.7 ± 0.04, "
+        "0.025 short); ask for a little more than is needed, or choose another point."
     ]
     assert "not keep math at least 0.75" in missed_as_measured(beaten)[0]
     allowed = front(select={"not_worse_than": ["one"], "margin": -1})
