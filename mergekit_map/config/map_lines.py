@@ -15,13 +15,19 @@ _BENCHMARK = "    # gsm8k: {preset: gsm8k}  # a benchmark by name"
 _TO_FILL_IN = "    # a text of each kind, which no model was trained on"
 
 
-def map_block(models: Sequence[str], tasks: Mapping[str, str]) -> list[str]:
-    """Write a ``map:`` block line by line; without tasks, one a model to fill in."""
+def map_block(
+    models: Sequence[str], tasks: Mapping[str, str], *, on_base: bool = False
+) -> list[str]:
+    """Write a ``map:`` block line by line; without tasks, one a model to fill in.
+
+    What is merged on a base is to be no worse than that.
+    """
     names = list(tasks) or task_names(map(last_part, models))
     known = tasks or {
         name: f"{{perplexity: {scalar(f'{name}.txt')}}}" for name in names
     }
-    prefer = ", ".join(f"{scalar(name)}: 1" for name in names)
+    weights = ", ".join(f"{scalar(name)}: 1" for name in names)
+    wish = f"prefer: {{{weights}}}"
     return [
         "map:",
         "  tasks:  # what is measured, each under a name of your own",
@@ -29,7 +35,9 @@ def map_block(models: Sequence[str], tasks: Mapping[str, str]) -> list[str]:
         *(f"    {scalar(name)}: {task}" for name, task in known.items()),
         *([] if tasks else [_BENCHMARK]),
         "  # search: {evaluations: 12}  # at most; or {hours: 2}",
-        f"  # select: {{prefer: {{{prefer}}}}}  # how much each task counts",
+        f"  select: {{not_worse_than: base}}  # and, as each counts, {wish}"
+        if on_base
+        else f"  # select: {{{wish}}}  # how much each task counts",
     ]
 
 

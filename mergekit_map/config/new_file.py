@@ -45,7 +45,8 @@ def new_config(
         lines.append("parameters: {density: 0.5}")
     dtype = merge.dtype or _dtype_of(Path(merge.base or merge.models[0]))
     lines.append(f"dtype: {scalar(dtype)}")
-    return "".join(f"{line}\n" for line in [*lines, *map_block(merge.models, tasks)])
+    lines += map_block(merge.models, tasks, on_base=merge.base is not None)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> dict[str, str]:

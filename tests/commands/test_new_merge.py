@@ -58,7 +58,8 @@ def test_options_stand_for_a_configuration(
                 "german": {"perplexity": "de.jsonl"},
                 "gsm8k": {"preset": "gsm8k"},
                 "q": {"lm_eval": "q.yaml", "metric": "acc", "filter": "none"},
-            }
+            },
+            "select": {"not_worse_than": "base"},
         },
     }
 
