@@ -150,7 +150,7 @@ def _merge(
     if recipe != selection.recipe:
         write_recipes(recipes, front, RunFolder(run))
         keep_places(RunFolder(run), project.places, project.directory)
-    command = recipes.command(RunFolder(run).chosen_recipe, "OUT")
+    command = recipes.command(RunFolder(run).recipe(selection.index), "OUT")
     return Merged(out, written, command, shown)
 
 
