@@ -114,13 +114,8 @@ def select_point(
     folder = open_run(look_at(Path(run)))
     before = folder.read_front()
     front = _chosen(folder, before, select)
-    further = len(front.points) > len(before.points)
-    text = further_recipe(folder, front) if further else None
-    text = text or folder.read_recipe(front.selected)
-    text = naming_its_place(text, folder, front.selected)
-    write_atomically(folder.recipe(front.selected), text)
-    recipe = f"# {front.reason}\n{text}"
-    write_atomically(folder.chosen_recipe, recipe)
+    joined = len(front.points) > len(before.points)
+    recipe = _write_recipes(folder, front, joined=joined)
     save_front(front, folder)
     return Selection(front, recipe)
 
@@ -134,6 +129,17 @@ def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
         return judged(front)
     known = known_surrogates(folder, front) if select.index is None else None
     return choose_point(front, select, known)
+
+
+def _write_recipes(folder: RunFolder, front: Front, *, joined: bool) -> str:
+    """Write the recipe of the chosen point, and the same as the chosen one."""
+    text = further_recipe(folder, front) if joined else None
+    text = text or folder.read_recipe(front.selected)
+    text = naming_its_place(text, folder, front.selected)
+    write_atomically(folder.recipe(front.selected), text)
+    recipe = f"# {front.reason}\n{text}"
+    write_atomically(folder.chosen_recipe, recipe)
+    return recipe
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
