@@ -22,7 +22,7 @@ from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask, nearest
 from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.tasks.fingerprint import fingerprint
-from mergekit_map.tasks.prepared_task import PreparedTask
+from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import separate_randomness
 
@@ -74,7 +74,8 @@ def prepare_function(
     task: PythonFunction, model: PreTrainedModel, tokenizer: Any
 ) -> Measure:
     """Bind the function to the model; a single value counts as a mean of one item."""
-    return PreparedTask(functools.partial(_measure, task, model, tokenizer), None)
+    run = functools.partial(_measure, task, model, tokenizer)
+    return PreparedTask(Undivided(run), None)
 
 
 def _takes_documents(signature: inspect.Signature) -> bool:

@@ -31,7 +31,7 @@ from mergekit_map.tasks.lm_eval_patches import (
     cached_templates,
     without_tying,
 )
-from mergekit_map.tasks.prepared_task import PreparedTask
+from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
 from mergekit_map.tasks.surroundings import quiet, separate_randomness
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def prepare_harness(
 
 def _ready(task: HarnessTask, lm: Any) -> Measure:
     run = functools.partial(measure_harness, task, lm)
-    return PreparedTask(run, sum(task.sizes.values()))
+    return PreparedTask(Undivided(run), sum(task.sizes.values()))
 
 
 def _apply_chat_template(task: HarnessTask, lm: HFLM) -> None:

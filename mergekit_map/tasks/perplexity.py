@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from mergekit_map.measurement import (
 from mergekit_map.pulse import step
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
-from mergekit_map.tasks.prepared_task import PreparedTask, with_derivatives
+from mergekit_map.tasks.prepared_task import Documents, PreparedTask, with_derivatives
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
 
@@ -117,11 +117,11 @@ def prepare_perplexity(
     rows = max(1, max_bytes // (4 * vocabulary * blocks.inputs.shape[1]))
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
     n = len(blocks.inputs)
+    text = _Text(model, on_device, rows)
     if differentiate is None:
-        return PreparedTask(functools.partial(_measure, model, on_device, rows), n)
-    keeps_bits = _keeps_bits(model, on_device, rows, differentiate)
-    way_back = _WayBack(differentiate, keeps_bits)
-    run = functools.partial(_measure, model, on_device, rows, way_back=way_back)
+        return PreparedTask(text, n)
+    keeps_bits = _keeps_bits(text, differentiate)
+    run = functools.partial(_with_gradient, text, _WayBack(differentiate, keeps_bits))
     return with_derivatives(run, n)
 
 
@@ -139,29 +139,75 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
         )
 
 
-def _measure(
-    model: PreTrainedModel,
-    all_blocks: Blocks,
-    rows: int,
-    documents: Sequence[int] | None = None,
-    *,
-    way_back: _WayBack | None = None,
-) -> Measurement:
-    """Measure blocks; with a way back, going it through the model after each batch.
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """The blocks of a task on the device of the model, and how many go at once."""
 
-    The value is the same, by a pass of its own unless that way keeps its bits.
-    """
-    ids = range(len(all_blocks.inputs)) if documents is None else documents
-    blocks = all_blocks if documents is None else all_blocks.some(documents)
-    tokens = (blocks.targets != NOT_SCORED).sum(dim=1).tolist()
-    gradient = None
-    if way_back is not None:
-        with way_back.differentiate() as derivatives:
-            losses = _block_losses(model, blocks, rows, backward=True).tolist()
-        gradient = {name: value / sum(tokens) for name, value in derivatives.items()}
-    if way_back is None or not way_back.keeps_bits:
+    model: PreTrainedModel
+    blocks: Blocks
+    rows: int
+
+    def pieces(self, documents: Documents) -> int:
+        """Count the forward passes."""
+        return -(-len(self._ids(documents)) // self.rows)
+
+    def piece(self, documents: Documents, index: int) -> list[float]:
+        """Sum the losses of each block of one pass."""
         with torch.inference_mode():
-            losses = _block_losses(model, blocks, rows).tolist()
+            return self.losses(documents, index).tolist()
+
+    def whole(
+        self, documents: Documents, found: Sequence[Sequence[float]]
+    ) -> Measurement:
+        """Average the losses over the tokens."""
+        ids = self._ids(documents)
+        tokens = (self.blocks.some(ids).targets != NOT_SCORED).sum(dim=1).tolist()
+        return _measurement(ids, [loss for losses in found for loss in losses], tokens)
+
+    def losses(
+        self, documents: Documents, index: int, *, backward: bool = False
+    ) -> torch.Tensor:
+        """Sum the losses of each block of one pass; (rows,) float64 on the CPU.
+
+        With ``backward`` the sum of all is passed back through the model.
+
+        Positions that are not scored get logits all the same: they are at most one
+        block and the separators, and not every architecture can leave them out.
+        """
+        start = index * self.rows
+        batch = self.blocks.some(self._ids(documents)[start : start + self.rows])
+        loss = _token_losses(self.model, batch.inputs, batch.targets)
+        if backward:
+            loss.sum().backward()  # type: ignore[no-untyped-call]
+        # Moved before the sum: not every device has float64.
+        return loss.detach().cpu().double().view(batch.targets.shape).sum(dim=1)
+
+    def _ids(self, documents: Documents) -> Sequence[int]:
+        return range(len(self.blocks.inputs)) if documents is None else documents
+
+
+def _with_gradient(text: _Text, way_back: _WayBack) -> Measurement:
+    """Measure all blocks, going back through the model after each pass.
+
+    The value is that without derivatives, by passes of its own unless those on the way
+    back keep its bits.
+    """
+    count = text.pieces(None)
+    found = []
+    with way_back.differentiate() as derivatives:
+        for index in range(count):
+            found.append(text.losses(None, index, backward=True).tolist())
+            step(index + 1, count)
+    if not way_back.keeps_bits:
+        found = [text.piece(None, index) for index in range(count)]
+    tokens = int((text.blocks.targets != NOT_SCORED).sum())
+    gradient = {name: value / tokens for name, value in derivatives.items()}
+    return replace(text.whole(None, found), gradient=gradient)
+
+
+def _measurement(
+    ids: Sequence[int], losses: Sequence[float], tokens: Sequence[int]
+) -> Measurement:
     value = sum(losses) / sum(tokens)
     means = [loss / count for loss, count in zip(losses, tokens, strict=True)]
     return Measurement(
@@ -174,47 +220,19 @@ def _measure(
             {"block": i, "loss": mean, "tokens": count}
             for i, mean, count in zip(ids, means, tokens, strict=True)
         ),
-        gradient=gradient,
         answers=Answers(tuple(ids), tuple(means), tuple(map(float, tokens))),
     )
 
 
-def _keeps_bits(
-    model: PreTrainedModel, blocks: Blocks, rows: int, differentiate: Differentiate
-) -> bool:
+def _keeps_bits(text: _Text, differentiate: Differentiate) -> bool:
     """Tell whether a pass that can be gone back through has the losses of one that not.
 
     A library may choose other kernels for it. None did among 17 architectures on a CPU.
     """
-    batch = Blocks(blocks.inputs[:rows], blocks.targets[:rows])
-    with torch.inference_mode():
-        plain = _block_losses(model, batch, rows)
+    plain = text.piece(None, 0)
     with differentiate():
-        kept = _block_losses(model, batch, rows)
-    return torch.equal(plain, kept)
-
-
-def _block_losses(
-    model: PreTrainedModel, blocks: Blocks, rows: int, *, backward: bool = False
-) -> torch.Tensor:
-    """Sum the losses of each block; (n,) float64 on the CPU.
-
-    With ``backward`` the sum of all losses is passed back through the model.
-
-    Positions that are not scored get logits all the same: they are at most one block
-    and the separators, and not every architecture can leave them out.
-    """
-    losses = []
-    for inputs, targets in zip(
-        torch.split(blocks.inputs, rows), torch.split(blocks.targets, rows), strict=True
-    ):
-        loss = _token_losses(model, inputs, targets)
-        if backward:
-            loss.sum().backward()  # type: ignore[no-untyped-call]
-        losses.append(loss.detach())
-        step(sum(map(len, losses)) // targets.shape[1], len(blocks.inputs))
-    # Moved before the sum: not every device has float64.
-    return torch.cat(losses).cpu().double().view(blocks.targets.shape).sum(dim=1)
+        kept = text.losses(None, 0).tolist()
+    return plain == kept
 
 
 def _token_losses(

@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measure, Measurement
+from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.harness import HarnessTask
@@ -26,7 +27,7 @@ from mergekit_map.tasks.harness_model import (
 )
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
-from mergekit_map.tasks.prepared_task import PreparedTask
+from mergekit_map.tasks.prepared_task import Documents, PreparedTask
 
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
@@ -76,8 +77,7 @@ def prepare_tasks(
     for name, task in tasks.items():
         with _located(name, model):
             measure = _prepare(task, model, tokenizer, harness_model, differentiate)
-        run = functools.partial(_measure, task, model, measure)
-        measures[name] = PreparedTask(run, measure.size)
+        measures[name] = PreparedTask(_Checked(task, model, measure), measure.size)
     return measures
 
 
@@ -102,25 +102,41 @@ def _prepare(
             return prepare_function(task, model, tokenizer)
 
 
-def _measure(
-    task: LoadedTask,
-    model: PreTrainedModel,
-    measure: Measure,
-    documents: Sequence[int] | None,
-) -> Measurement:
-    """Refuse a value that cannot be; NaN and infinity are for the caller to judge."""
-    metric = task.metric
-    with _located(task.name, model):
-        if documents is not None:
-            _check_documents(task, documents, measure.size)
-        measurement = measure(documents)
-        value, (lower, upper) = measurement.value, metric.ends
-        if math.isfinite(value) and not lower <= value <= upper:
-            raise EvaluationError(
-                f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
-                "state the range of the metric with 'range:'"
-            )
-    return measurement
+@dataclass(frozen=True, eq=False)
+class _Checked:
+    """Refuses a value that cannot be; NaN and infinity are for the caller to judge."""
+
+    task: LoadedTask
+    model: PreTrainedModel
+    measure: Measure
+
+    def pieces(self, documents: Documents) -> int:
+        """Count the batches."""
+        with _located(self.task.name, self.model):
+            if documents is not None:
+                _check_documents(self.task, documents, self.measure.size)
+            return self.measure.pieces(documents)
+
+    def piece(self, documents: Documents, index: int) -> Any:
+        """Measure one of them."""
+        with _located(self.task.name, self.model):
+            return self.measure.piece(documents, index)
+
+    def whole(self, documents: Documents, found: Sequence[Any]) -> Measurement:
+        """Join what all of them found."""
+        with _located(self.task.name, self.model):
+            measurement = self.measure.whole(documents, found)
+            _check_value(self.task.metric, measurement.value)
+        return measurement
+
+
+def _check_value(metric: Metric, value: float) -> None:
+    lower, upper = metric.ends
+    if math.isfinite(value) and not lower <= value <= upper:
+        raise EvaluationError(
+            f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "
+            "state the range of the metric with 'range:'"
+        )
 
 
 def _check_documents(
