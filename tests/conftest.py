@@ -96,6 +96,14 @@ def _quick_searches() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep recorded merges apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MERGEKIT_MAP_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _as_for_users(request: pytest.FixtureRequest) -> Iterator[None]:
     """Search and draw as for users where a mark asks for it."""

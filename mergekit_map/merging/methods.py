@@ -51,18 +51,19 @@ TASK_VECTOR_METHODS = (
 
 Prepare = Callable[[TensorGroup, Parameters], Replay]
 
-_recorded: ContextVar[dict[str, Replay] | None] = ContextVar("recorded", default=None)
+Keep = Callable[[str, Replay], None]
+
+_keep: ContextVar[Keep | None] = ContextVar("keep", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[dict[str, Replay]]:
-    """Collect what the ``map_*`` methods prepare meanwhile, by tensor name."""
-    replays: dict[str, Replay] = {}
-    token = _recorded.set(replays)
+def recording(keep: Keep) -> Iterator[None]:
+    """Hand on what the ``map_*`` methods prepare meanwhile, with the tensor's name."""
+    token = _keep.set(keep)
     try:
-        yield replays
+        yield
     finally:
-        _recorded.reset(token)
+        _keep.reset(token)
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ class MapMethod(GroupMergeMethod):  # type: ignore[misc]  # mergekit is untyped
             unchanged: Tensor = group.base.tensor
             return unchanged
         replay = self.prepare(group, parameters)
-        recorded = _recorded.get()
-        if recorded is not None:
-            recorded[group.metadata.name] = replay
+        keep = _keep.get()
+        if keep is not None:
+            keep(group.metadata.name, replay)
         merged: Tensor = torch.empty_like(
             group.entries[0].tensor, memory_format=torch.contiguous_format
         )

@@ -1,41 +1,35 @@
 """A merged model that stays in memory and takes new coefficients in place.
 
-One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes
-an ordinary checkpoint and leaves behind how to merge each of its tensors again. The
-checkpoint is loaded once: tokenizer, configuration, tied weights, tensors that do not
-depend on the weights are thereby what mergekit ships. From then on coefficients become
-weights without the disk.
+The checkpoint of a recorded merge is loaded once: tokenizer, configuration, tied
+weights, tensors that do not depend on the weights are thereby what mergekit ships. From
+then on coefficients become weights without a pass of mergekit.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-import numpy as np
 import torch
 import transformers
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
-from mergekit_map.merging.methods import recordable_method, recording
+from mergekit_map.merging.checkpoint import load_checkpoint
+from mergekit_map.merging.recorded import (
+    NoPlace,
+    open_recorded,
+    record,
+    recorded_in_memory,
+)
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.merging.weights import WeightTable, weight_table
-from mergekit_map.models.references import referenced_models
+from mergekit_map.merging.weights import WeightTable
 from mergekit_map.pulse import stage
 from mergekit_map.words import bytes_in_words
-
-# Where in the box the recorded merge lies. At a corner, tensors that are tied could
-# happen to be equal and be loaded as one.
-_GENERIC = 0.6180339887498949
-_SHARD_BYTES = 1 << 26
 
 
 @dataclass(eq=False)
@@ -84,38 +78,24 @@ def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
     torch.set_num_threads(count)
 
 
-def _named(space: MergeSpace) -> str:
-    """Name the models that are merged, with the size of those that lie here."""
-    folders = [Path(name) for name in referenced_models(space.template)]
-    files = [file for folder in folders for file in folder.glob("*.safetensors")]
-    size = sum(file.stat().st_size for file in files)
-    names = ", ".join(folder.name for folder in folders)
-    return f"{names} ({bytes_in_words(size)})" if size else names
-
-
 @contextmanager
 def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[ResidentMerge]:
-    """Record a merge and load it.
+    """Load a merge, recording it if that was not done before.
 
     Raises:
         MergeError: mergekit or transformers refuse the models, or the checkpoint names
             its tensors otherwise than the model in memory does.
     """
-    generic = space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
-    config = space.config(generic)
-    twin = {"merge_method": recordable_method(config["merge_method"])}
-    # Threads of mergekit's multi-GPU executor would not see the recording.
-    # Small shards leave memory early.
-    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
-    with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-        folder = Path(scratch) / "model"
-        with stage(f"recording a merge of {_named(space)}"), recording() as replays:
-            recorded = options.model_copy(update=changes)
-            write_checkpoint({**config, **twin}, folder, recorded)
-        size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    with ExitStack() as stack:
+        try:
+            recorded = open_recorded(record(space, options))
+        except NoPlace:
+            recorded = stack.enter_context(recorded_in_memory(space, options))
+        files = recorded.checkpoint.glob("*.safetensors")
+        size = sum(file.stat().st_size for file in files)
         with stage(f"loading the merge ({bytes_in_words(size)})"):
-            model, tokenizer = load_checkpoint(folder, options)
-        weights = weight_table(space, model.config, options)
+            model, tokenizer = load_checkpoint(recorded.checkpoint, options)
+    replays = recorded.replays
     missing = [name for name in replays if name not in model.state_dict()]
     if missing:
         raise MergeError(
@@ -123,4 +103,6 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
             "another name or layout in the loaded model (fused experts, for example), "
             "so it cannot be merged in memory; set 'merge: disk' in the map block"
         )
-    yield ResidentMerge(model, tokenizer, replays, weights, generic)
+    yield ResidentMerge(
+        model, tokenizer, replays, recorded.weights, recorded.coefficients
+    )

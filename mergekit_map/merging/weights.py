@@ -65,6 +65,31 @@ class WeightTable:
         }
         return {name: values for name, values in slopes.items() if any(values)}
 
+    def content(self) -> dict[str, Any]:
+        """Write the table as JSON."""
+        models = list(dict.fromkeys(model for _, model in self.constant))
+        numbers = {model: number for number, model in enumerate(models)}
+
+        def rows(weights: _Weights) -> list[list[Any]]:
+            return [[tensor, numbers[m], w] for (tensor, m), w in weights.items()]
+
+        return {
+            "models": [model.model_dump(mode="json") for model in models],
+            "constant": rows(self.constant),
+            "slopes": {name: rows(table) for name, table in self.slopes.items()},
+        }
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> WeightTable:
+        """Read what ``content`` wrote."""
+        models = [ModelReference.model_validate(model) for model in content["models"]]
+
+        def table(rows: Sequence[Sequence[Any]]) -> _Weights:
+            return {(tensor, models[number]): w for tensor, number, w in rows}
+
+        slopes = {name: table(rows) for name, rows in content["slopes"].items()}
+        return cls(table(content["constant"]), slopes)
+
 
 def weight_table(
     space: MergeSpace,

@@ -1,0 +1,248 @@
+"""A merge recorded once, in a folder that any process can merge from.
+
+One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes
+an ordinary checkpoint and leaves behind how to merge each of its tensors again. Both
+are kept, under a name made of all that decides them, so that the next search of this
+merge needs no such pass. Tensors are mapped into memory: processes share their pages.
+
+What is trusted when a folder is opened: it has all its files, of their sizes, and what
+describes them (index, headers, configuration, tokenizer) has the digests that were
+taken when it was written. The tensors themselves are not read again; they were on the
+disk before the folder got its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transformers
+from filelock import FileLock
+from mergekit.options import MergeOptions
+from torch import Tensor
+
+from mergekit_map.errors import MergeError
+from mergekit_map.files import (
+    cache_home,
+    digest,
+    read_json_or_nothing,
+    whole_folder,
+    write_json,
+)
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.methods import recordable_method, recording
+from mergekit_map.merging.recording_key import recording_key
+from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.shards import MappedTensors, ShardWriter, described, sync
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.stored_replays import restored, stored
+from mergekit_map.merging.weights import WeightTable, weight_table
+from mergekit_map.models.references import referenced_models
+from mergekit_map.pulse import stage
+from mergekit_map.words import bytes_in_words
+
+# Where in the box the recorded merge lies. At a corner, tensors that are tied could
+# happen to be equal and be loaded as one.
+_GENERIC = 0.6180339887498949
+_SHARD_BYTES = 1 << 26
+
+_MODEL = "model"  # the checkpoint
+_INDEX = "index.json"
+_CONTENTS = "contents.json"  # written last
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A merge that was recorded: how to merge each of its tensors again."""
+
+    checkpoint: Path  # as mergekit wrote it, at ``coefficients``
+    coefficients: Mapping[str, float]
+    replays: Mapping[str, Replay]  # by tensor of the checkpoint
+    weights: WeightTable
+
+
+class NoPlace(MergeError):
+    """A recording cannot be kept on the disk; it can be held in memory."""
+
+
+def recordings_folder() -> Path:
+    """Give the folder where recorded merges are kept."""
+    return cache_home() / "merges"
+
+
+def record(space: MergeSpace, options: MergeOptions) -> Path:
+    """Give the folder of a recorded merge, recording it if there is none.
+
+    Raises:
+        MergeError: mergekit refuses the models.
+        NoPlace: the disk is full, or a replay is nothing that a file holds.
+    """
+    key = recording_key(space, options)
+    folder = recordings_folder() / key
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{key}.lock")):
+            if not is_whole(folder):
+                _remove_leftovers(folder)
+                with whole_folder(folder) as place:
+                    _record_into(place, space, options)
+                    if recording_key(space, options) != key:
+                        raise MergeError(
+                            "models changed while they were merged; start again"
+                        )
+            with suppress(OSError):  # of another user, who lets us read
+                os.utime(folder)
+    except OSError as error:
+        raise NoPlace(f"{folder} cannot be written: {error}") from None
+    return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Tell whether a recording is there with all its files as they were written."""
+    contents = read_json_or_nothing(folder / _CONTENTS)
+    files = contents.get("files")
+    if not files or contents.get("digest") != digest(files):
+        return False
+    try:
+        found = described(folder)
+    except OSError:
+        return False
+    found.pop(_CONTENTS, None)
+    return bool(found == files)
+
+
+def open_recorded(folder: Path) -> Recorded:
+    """Open a recorded merge; no mergekit pass, and no model but what is mapped.
+
+    Raises:
+        MergeError: it is damaged, or not there.
+    """
+    release = _mark_in_use(folder)
+    if not is_whole(folder):
+        release()
+        raise MergeError(
+            f"{folder} holds no recorded merge, or a damaged one; search again, which "
+            "records it anew"
+        )
+    index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+    tensors = MappedTensors(folder, index["files"])
+    replays = {
+        name: restored(content, tensors.__getitem__)
+        for name, content in index["replays"].items()
+    }
+    weights = WeightTable.parse(index["weights"])
+    found = Recorded(folder / _MODEL, index["coefficients"], replays, weights)
+    weakref.finalize(found, release)
+    return found
+
+
+@contextmanager
+def recorded_in_memory(space: MergeSpace, options: MergeOptions) -> Iterator[Recorded]:
+    """Record a merge without keeping it; its checkpoint lies on the disk meanwhile."""
+    replays: dict[str, Replay] = {}
+    generic = generic_coefficients(space)
+    with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
+        checkpoint = Path(scratch) / _MODEL
+        with stage(f"recording a merge of {_named(space)}"):
+            with recording(replays.__setitem__):
+                _write_generic(space, generic, checkpoint, options)
+            weights = _weights(space, checkpoint, options)
+        yield Recorded(checkpoint, generic, replays, weights)
+
+
+def generic_coefficients(space: MergeSpace) -> dict[str, float]:
+    """Give the coefficients at which a merge is recorded."""
+    return space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
+
+
+def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
+    writer = ShardWriter(folder)
+    replays: dict[str, Any] = {}
+
+    def put(name: str, tensor: Tensor) -> None:
+        try:
+            writer.add(name, tensor)
+        except OSError as error:
+            raise NoPlace(f"{folder.parent} has no room: {error}") from None
+
+    def keep(name: str, replay: Replay) -> None:
+        replays[name] = stored(replay, put, name)
+
+    generic = generic_coefficients(space)
+    with stage(f"recording a merge of {_named(space)}"):
+        with recording(keep):
+            _write_generic(space, generic, folder / _MODEL, options)
+        writer.flush()
+        weights = _weights(space, folder / _MODEL, options)
+        index = {
+            "models": [str(model) for model in referenced_models(space.template)],
+            "method": space.template["merge_method"],
+            "coefficients": generic,
+            "files": writer.files,
+            "weights": weights.content(),
+            "replays": replays,
+        }
+        text = json.dumps(index)
+        (folder / _INDEX).write_text(text, encoding="utf-8")
+        files = described(folder)
+        write_json(folder / _CONTENTS, {"files": files, "digest": digest(files)})
+        sync(folder)
+
+
+def _write_generic(
+    space: MergeSpace,
+    generic: Mapping[str, float],
+    folder: Path,
+    options: MergeOptions,
+) -> None:
+    config = space.config(generic)
+    twin = {"merge_method": recordable_method(config["merge_method"])}
+    # Threads of mergekit's multi-GPU executor would not see the recording.
+    # Small shards leave memory early.
+    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
+    write_checkpoint({**config, **twin}, folder, options.model_copy(update=changes))
+
+
+def _weights(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> WeightTable:
+    config = transformers.AutoConfig.from_pretrained(
+        checkpoint, trust_remote_code=options.trust_remote_code
+    )
+    return weight_table(space, config, options)
+
+
+def _named(space: MergeSpace) -> str:
+    """Name the models that are merged, with the size of those that lie here."""
+    folders = [Path(name) for name in referenced_models(space.template)]
+    files = [file for folder in folders for file in folder.glob("*.safetensors")]
+    size = sum(file.stat().st_size for file in files)
+    names = ", ".join(folder.name for folder in folders)
+    return f"{names} ({bytes_in_words(size)})" if size else names
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what is damaged, and what a killed process left; the lock is ours."""
+    for path in [folder, *folder.parent.glob(f".{folder.name}.*.partial")]:
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def _mark_in_use(folder: Path) -> Callable[[], None]:
+    """Keep a folder from being removed, until this process ends or takes it back."""
+    try:
+        import fcntl
+
+        handle = os.open(folder / _CONTENTS, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except (ImportError, OSError):  # Windows removes no file that is mapped
+        return lambda: None
+    return partial(os.close, handle)

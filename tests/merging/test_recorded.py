@@ -1,0 +1,256 @@
+"""A merge is recorded once, and opened by whoever merges it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from mergekit.options import MergeOptions
+from safetensors.torch import load_file, save_file
+from test_resident import (
+    OPTIONS,
+    assert_equal_states,
+    config,
+    some_coefficients,
+    space_of,
+)
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging import recorded
+from mergekit_map.merging.recorded import (
+    Recorded,
+    is_whole,
+    open_recorded,
+    record,
+    recorded_in_memory,
+    recordings_folder,
+)
+from mergekit_map.merging.recording_key import recording_key
+from mergekit_map.merging.space import MergeSpace
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, empty."""
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
+    return recordings_folder()
+
+
+@pytest.fixture
+def space(family: dict[str, Path]) -> MergeSpace:
+    return space_of(config("dare_ties", family))
+
+
+def merged(found: Recorded, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Merge every tensor, as a process without a model does."""
+    names = dict.fromkeys(found.coefficients)
+    point = {name: 0.3 + 0.1 * (i + seed) for i, name in enumerate(names)}
+    tensors = load_file(found.checkpoint / "model.safetensors")
+    for name, replay in found.replays.items():
+        replay.write(found.weights.of(name, replay.models, point), tensors[name])
+    return tensors
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("method", ["ties", "dare_linear", "della", "linear"])
+def test_what_is_read_merges_as_what_was_held_in_memory(
+    method: str, family_bf16: dict[str, Path]
+) -> None:
+    merge = config(method, family_bf16)
+    if method == "linear":
+        merge = {**merge, "models": [{"model": m["model"]} for m in merge["models"]]}
+        del merge["base_model"]
+    space = space_of(merge)
+
+    found = open_recorded(record(space, OPTIONS))
+
+    with recorded_in_memory(space, OPTIONS) as held:
+        assert found.coefficients == held.coefficients
+        assert found.weights.constant == held.weights.constant
+        assert found.weights.slopes == held.weights.slopes
+        assert list(found.weights.slopes) == list(held.weights.slopes)
+        assert_equal_states(merged(found), merged(held))
+
+
+def test_a_second_search_makes_no_pass_of_mergekit(
+    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = record(space, OPTIONS)
+    monkeypatch.setattr(recorded, "write_checkpoint", None)
+
+    assert record(space, OPTIONS) == first
+    assert [path for path in home.iterdir() if path.suffix != ".lock"] == [first]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("where", ["weights", "chat_template.jinja"])
+def test_a_model_that_changed_is_another_merge(
+    where: str, family: dict[str, Path], tmp_path: Path
+) -> None:
+    copies = {name: tmp_path / name for name in ("base", "a", "b")}
+    for name, folder in copies.items():
+        shutil.copytree(family[name], folder)
+    space = space_of(config("ties", copies))
+    before = recording_key(space, OPTIONS)
+    assert recording_key(space_of(config("ties", family)), OPTIONS) == before
+
+    if where == "weights":
+        weights = load_file(copies["a"] / "model.safetensors")
+        weights["model.norm.weight"][3] += 1
+        save_file(weights, copies["a"] / "model.safetensors", {"format": "pt"})
+    else:
+        (copies["base"] / where).write_text("{{ messages }}")
+
+    assert recording_key(space, OPTIONS) != before
+
+
+def test_the_seed_is_part_of_what_draws_alone(family: dict[str, Path]) -> None:
+    other = OPTIONS.model_copy(update={"random_seed": 8})
+    for method, draws in [("ties", False), ("dare_ties", True)]:
+        space = space_of(config(method, family))
+        differs = recording_key(space, other) != recording_key(space, OPTIONS)
+        assert differs is draws
+
+
+def _cut(folder: Path) -> None:
+    path = next(folder.glob("tensors-*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _turn_header(folder: Path) -> None:
+    path = next(folder.glob("tensors-*.safetensors"))
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"I32"', 1))
+
+
+def _turn_index(folder: Path) -> None:
+    path = folder / "index.json"
+    path.write_text(path.read_text().replace('"scale": 1.0', '"scale": 2.0'))
+
+
+def _lose_tokenizer(folder: Path) -> None:
+    (folder / "model" / "tokenizer.json").unlink()
+
+
+def _lose_contents(folder: Path) -> None:
+    (folder / "contents.json").unlink()
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "damage", [_cut, _turn_header, _turn_index, _lose_tokenizer, _lose_contents]
+)
+def test_what_is_damaged_is_not_trusted_but_recorded_anew(
+    damage: Callable[[Path], None], space: MergeSpace
+) -> None:
+    folder = record(space, OPTIONS)
+    wanted = merged(open_recorded(folder))
+    damage(folder)
+    assert not is_whole(folder)
+    with pytest.raises(MergeError, match="holds no recorded merge, or a damaged one"):
+        open_recorded(folder)
+
+    assert record(space, OPTIONS) == folder
+
+    assert_equal_states(merged(open_recorded(folder)), wanted)
+
+
+def test_what_a_killed_process_left_is_removed(space: MergeSpace, home: Path) -> None:
+    key = recording_key(space, OPTIONS)
+    left = home / f".{key}.abc.partial"
+    (left / "model").mkdir(parents=True)
+
+    record(space, OPTIONS)
+
+    assert not left.exists()
+
+
+def test_nothing_is_kept_of_models_that_change_meanwhile(
+    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = iter(["one", "other"])
+    monkeypatch.setattr(recorded, "recording_key", lambda *_: next(keys))
+
+    with pytest.raises(MergeError, match="models changed while they were merged"):
+        record(space, OPTIONS)
+
+    assert [path.name for path in home.iterdir()] in ([], [".one.lock"])
+
+
+def test_writing_into_the_model_leaves_the_recording_as_it_is(
+    space: MergeSpace, home: Path
+) -> None:
+    from mergekit_map.merging.resident import resident_merge
+
+    with resident_merge(space, OPTIONS) as merge:
+        (folder,) = (path for path in home.iterdir() if path.is_dir())
+        before = {path: path.read_bytes() for path in folder.rglob("*.safetensors")}
+        merge.write(some_coefficients(space))
+        assert len(before) == 2
+        for path, content in before.items():
+            assert path.read_bytes() == content
+
+
+def _record_here(space: MergeSpace, options: MergeOptions) -> None:
+    open_recorded(record(space, options))
+
+
+@pytest.mark.slow  # imports mergekit anew, twice
+def test_two_processes_record_one_merge_once(space: MergeSpace, home: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    both = [
+        context.Process(target=_record_here, args=(space, OPTIONS)) for _ in range(2)
+    ]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+
+    assert [process.exitcode for process in both] == [0, 0]
+    assert len([path for path in home.iterdir() if path.is_dir()]) == 1
+
+
+_SHARING = """
+import json, sys
+from pathlib import Path
+from mergekit_map.merging.recorded import open_recorded
+
+def anonymous():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return sizes["Anonymous"]
+
+before = anonymous()
+found = open_recorded(Path(sys.argv[1]))
+total = 0
+for replay in found.replays.values():
+    for tensor in (replay.base, replay.deltas):
+        total += tensor.numel() * tensor.element_size()
+        for start in range(0, tensor.numel(), 1024):
+            tensor.view(-1)[start].item()
+print(json.dumps([anonymous() - before, total // 1024]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="says what memory is shared"
+)
+def test_tensors_are_mapped_and_not_copied(make_model: Callable[..., Path]) -> None:
+    wide = {"hidden_size": 512, "intermediate_size": 2048}
+    base = make_model("wide", 60, **wide)
+    models = {"base": base, "a": make_model("wide-a", 61, base, **wide)}
+    folder = record(space_of(config("ties", models, "a")), OPTIONS)
+
+    script = [sys.executable, "-c", _SHARING, str(folder)]
+    answer = subprocess.run(script, check=True, capture_output=True, text=True)
+    anonymous, total = map(int, answer.stdout.strip()[1:-1].split(","))
+
+    assert total > 60_000  # kB
+    assert anonymous < total / 10
