@@ -55,6 +55,16 @@ class Measurement:
     samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
     gradient: Mapping[str, float] | None = None  # derivative by each coefficient
     answers: Answers | None = None  # where the value is a mean of them
+    seconds: float | None = None  # it took, where whoever asked cannot tell
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A measurement that somebody will ask for."""
+
+    coefficients: Mapping[str, float]
+    task: str
+    part: Part | None = None  # of its documents; None: all of them
 
 
 @dataclass(frozen=True)

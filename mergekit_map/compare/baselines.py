@@ -46,10 +46,10 @@ from mergekit_map.search.pairing import best_models
 from mergekit_map.steps.evaluate import (
     InMemory,
     MergeEvaluator,
-    Merges,
     merges_as_asked,
 )
 from mergekit_map.steps.project import Project
+from mergekit_map.steps.worker import Merges, Worker
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Progress, Study
 from mergekit_map.tasks.perplexity import PerplexityText
@@ -86,7 +86,7 @@ class Bench:
         study = study or plain.study()
         folder = self.run.samples(study.merge)
         merges = merges or merges_as_asked(plain)
-        with MergeEvaluator(merges, folder, study.definitions) as evaluate:
+        with MergeEvaluator(Worker(merges), folder, study.definitions) as evaluate:
 
             def measure_merges(role: Role, points: Points) -> FloatArray:
                 candidates = [(role, point) for point in points]

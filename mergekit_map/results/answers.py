@@ -112,8 +112,7 @@ def complete(
     The value is the plain mean of the part.
     """
     known = {} if earlier is None else _by_document(earlier)
-    missing = [i for i in part.ids if i not in known]
-    if missing:
+    if missing := missing_ids(part, earlier):
         asked = ask(missing)
         assert asked.answers is not None  # who gives none refuses to be asked in part
         known |= _by_document(Answered(asked.answers, asked.samples))
@@ -134,6 +133,12 @@ def complete(
         samples=tuple(row.sample for row in rows),
         answers=answers,
     )
+
+
+def missing_ids(part: Part, earlier: Answered | None) -> list[int]:
+    """List the documents of a part whose answers are not on record."""
+    known = set() if earlier is None else set(earlier.answers.ids)
+    return [i for i in part.ids if i not in known]
 
 
 def mean_of(answers: Answers) -> float:

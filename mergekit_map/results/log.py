@@ -210,7 +210,7 @@ class EvaluationLog:
     def append(self, evaluation: Evaluation) -> None:
         """Add a measurement; it is on the disk when this returns."""
         with self.path.open("ab") as file:
-            file.write((_encode(evaluation) + "\n").encode())
+            file.write((encode(evaluation) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
         self._evaluations.append(evaluation)
@@ -228,7 +228,7 @@ def open_log(path: Path) -> Iterator[EvaluationLog]:
     lock = FileLock(path.with_name(LOCK_NAME))
     try:
         with lock.acquire(timeout=0):
-            _drop_torn_line(path)
+            drop_torn_line(path)
             yield EvaluationLog(path, list(read_log(path)))
     except Timeout:
         raise ArtifactError(
@@ -255,7 +255,8 @@ def read_log(path: Path) -> Iterator[Evaluation]:
             ) from None
 
 
-def _drop_torn_line(path: Path) -> None:
+def drop_torn_line(path: Path) -> None:
+    """Drop the end of a log that was cut short by a kill, if there is one."""
     if not path.exists():
         return
     content = path.read_bytes()
@@ -265,7 +266,8 @@ def _drop_torn_line(path: Path) -> None:
             file.truncate(whole)
 
 
-def _encode(evaluation: Evaluation) -> str:
+def encode(evaluation: Evaluation) -> str:
+    """Write a line of a log, without its end."""
     record = EVALUATION.dump_python(evaluation, mode="json")
     absent = {key for key in _OPTIONAL if record[key] is None}
     return json.dumps({k: v for k, v in record.items() if k not in absent})

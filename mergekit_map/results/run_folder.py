@@ -70,6 +70,8 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yml"  # as it was given
         self.log = path / "evaluations.jsonl"
+        # What was measured before its turn, and waits for it.
+        self.early = path / "evaluations.early.jsonl"
         self.identities = path / "identities.json"  # the merges that the log knows
         self.surrogates = path / "surrogates.json"
         self.front = path / "front.json"
@@ -79,6 +81,11 @@ class RunFolder:
         self.places = path / "places.json"  # of models that lie elsewhere now
         self.plan = path / "search.json"  # that an unfinished search has
         self.chosen_recipe = path / "recipe.yml"
+
+    @property
+    def shards(self) -> list[Path]:
+        """List the logs of searches that measured a share each."""
+        return sorted(self.path.glob("evaluations.*-of-*.jsonl"))
 
     @property
     def so_far(self) -> RunFolder:

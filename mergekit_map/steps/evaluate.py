@@ -3,61 +3,54 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
-from mergekit_map.measurement import Answers, Measure, Measurement, Part
+from mergekit_map.measurement import Answers, Measure, Measurement, Part, Wanted
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.pulse import stage
-from mergekit_map.results.answers import KeptAnswers, complete
+from mergekit_map.results.answers import (
+    Answered,
+    KeptAnswers,
+    complete,
+    missing_ids,
+)
+from mergekit_map.results.early import Waiting
+from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.steps.project import Project
+from mergekit_map.steps.worker import Hands, Merges, Work
 from mergekit_map.tasks.generations import Generations
-from mergekit_map.tasks.held_out import Divided
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.words import bytes_in_words
 
 
-class Merges(Protocol):
-    """The merges of a project, one at a time."""
+class PartEvaluator:
+    """Evaluates merges, on what a search sees of the documents or on the rest of them.
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, and give what measures the result until the next merge, by task."""
-        ...
-
-
-class MergeEvaluator:
-    """Evaluates merges one after the other; a context that holds the models.
-
-    ``merges`` is entered before the first measurement and not earlier, so that a
-    finished search can be fitted and selected from again without loading a model.
-    ``samples`` is where single items go, if they are kept.
+    Args:
+        hands: Whoever merges and measures.
+        records: Where single items go, if they are kept.
+        early: Where waits what was measured before it was asked for.
+        held_out: Whether it is about what a search never sees.
     """
 
     def __init__(
         self,
-        merges: AbstractContextManager[Merges],
-        samples: Path | None,
-        definitions: Mapping[str, str] = MappingProxyType({}),
+        hands: Hands,
+        records: KeptAnswers | None,
+        early: Waiting | None = None,
+        *,
+        held_out: bool = False,
     ):
-        self._merged = _Merged(merges)
-        self._records = None if samples is None else KeptAnswers(samples, definitions)
-
-    def __enter__(self) -> MergeEvaluator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._merged.close()
-
-    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> HeldOutPart:
-        """Give what measures the same merges on what the search never sees."""
-        return HeldOutPart(self._merged, KeptAnswers(samples, definitions))
+        self._hands, self._records, self._early = hands, records, early
+        self._held_out = held_out
+        self._took: dict[Key, float] = {}  # seconds, of what is only on record yet
 
     def __call__(
         self, coefficients: Mapping[str, float], task: str, part: Part | None = None
@@ -66,78 +59,99 @@ class MergeEvaluator:
 
         Of a ``part`` only the documents are asked whose answers are not on record.
         """
+        if part is None and self._early is not None:
+            waiting = self._early.take(coefficients, task)
+            if waiting is not None:
+                return waiting
+        wanted = Wanted(coefficients, task, part)
+        measurement = self._recorded(wanted, self._hands.measure)
+        took = self._took.pop(evaluation_key(coefficients, task), None)
+        return measurement if took is None else replace(measurement, seconds=took)
+
+    def expect(self, ahead: Sequence[Wanted]) -> None:
+        """Hear what will be asked next, so that it can be worked on."""
+        found = [(self._missing(wanted), wanted) for wanted in ahead]
+        works = {work: wanted for work, wanted in found if work is not None}
+
+        def arrived(work: Work, measured: Measurement) -> None:
+            wanted = works[work]
+            measurement = self._recorded(wanted, lambda _: measured)
+            if wanted.part is not None:
+                key = evaluation_key(wanted.coefficients, wanted.task)
+                self._took[key] = measured.seconds or 0.0
+            elif self._early is not None:
+                self._early.keep(wanted.coefficients, wanted.task, measurement)
+
+        self._hands.expect(list(works), arrived)
+
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Give what was answered before, of this definition of the task."""
+        earlier = self._read(coefficients, task)
+        return None if earlier is None else earlier.answers
+
+    def _recorded(
+        self, wanted: Wanted, measure: Callable[[Work], Measurement]
+    ) -> Measurement:
+        """Measure what is not on record, and keep the records."""
+        coefficients, task, part = wanted.coefficients, wanted.task, wanted.part
         if part is None:
-            measurement = self._measure(coefficients, task, None)
+            measurement = measure(self._work(wanted))
         else:
-            earlier = self._records.read(coefficients, task) if self._records else None
+            earlier = self._read(coefficients, task)
             measurement = complete(
-                part, earlier, lambda ids: self._measure(coefficients, task, ids)
+                part, earlier, lambda ids: measure(self._work(wanted, ids))
             )
         if self._records is not None:
             self._records.write(coefficients, task, measurement)
         return measurement
 
-    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Give what was answered before, of this definition of the task."""
-        earlier = self._records.read(coefficients, task) if self._records else None
-        return None if earlier is None else earlier.answers
+    def _missing(self, wanted: Wanted) -> Work | None:
+        """Give what is to be measured; None where that was done before."""
+        coefficients, task, part = wanted.coefficients, wanted.task, wanted.part
+        if part is None:
+            waits = self._early is not None and self._early.has(coefficients, task)
+            return None if waits else self._work(wanted)
+        ids = missing_ids(part, self._read(coefficients, task))
+        return self._work(wanted, ids) if ids else None
 
-    def _measure(
-        self, coefficients: Mapping[str, float], task: str, ids: Sequence[int] | None
-    ) -> Measurement:
-        measure = self._merged.at(coefficients)[task]
-        return measure() if ids is None else measure(ids)
+    def _work(self, wanted: Wanted, ids: Sequence[int] | None = None) -> Work:
+        documents = None if ids is None else tuple(ids)
+        merge = tuple(wanted.coefficients.items())
+        return Work(merge, wanted.task, documents, self._held_out)
 
-
-@dataclass(frozen=True, eq=False)
-class HeldOutPart:
-    """Evaluates merges on the documents that a search never sees."""
-
-    merged: _Merged
-    records: KeptAnswers
-
-    def __call__(
-        self, coefficients: Mapping[str, float], task: str, part: Part | None = None
-    ) -> Measurement:
-        """Merge, unless that is done already, and measure all of these documents."""
-        measure = self.merged.at(coefficients)[task]
-        assert isinstance(measure, Divided)
-        assert part is None
-        measurement = measure.held_out()
-        self.records.write(coefficients, task, measurement)
-        return measurement
-
-    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Give what was answered before, of this definition of the task."""
-        earlier = self.records.read(coefficients, task)
-        return None if earlier is None else earlier.answers
+    def _read(self, coefficients: Mapping[str, float], task: str) -> Answered | None:
+        return self._records.read(coefficients, task) if self._records else None
 
 
-class _Merged:
-    """The merge that was made last, and what measures it; opened when it is wanted."""
+class MergeEvaluator(PartEvaluator):
+    """Evaluates merges on what a search sees; a context that holds the models.
 
-    def __init__(self, merges: AbstractContextManager[Merges]):
-        self._unopened = merges
-        self._stack = ExitStack()
-        self._merges: Merges | None = None
-        self._coefficients: Mapping[str, float] | None = None
-        self._measures: Mapping[str, Measure] = {}
+    They are opened with the first measurement and not earlier, so that a finished
+    search can be fitted and selected from again without loading a model. ``samples`` is
+    where single items go, if they are kept.
+    """
 
-    def close(self) -> None:
-        """Let go of the models."""
-        self._stack.close()
+    def __init__(
+        self,
+        hands: Hands,
+        samples: Path | None,
+        definitions: Mapping[str, str] = MappingProxyType({}),
+        early: Waiting | None = None,
+    ):
+        records = None if samples is None else KeptAnswers(samples, definitions)
+        super().__init__(hands, records, early)
 
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, unless these coefficients are merged already."""
-        if self._merges is None:
-            self._merges = self._stack.enter_context(self._unopened)
-        if self._coefficients != coefficients:
-            # If the merge fails, it is of no coefficients; and what measured the last
-            # one may hold a model that the next one needs the memory of.
-            self._coefficients, self._measures = None, {}
-            self._measures = self._merges.at(coefficients)
-            self._coefficients = dict(coefficients)
-        return self._measures
+    def __enter__(self) -> MergeEvaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hands.close()
+
+    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> PartEvaluator:
+        """Give what measures the same merges on what the search never sees."""
+        records = KeptAnswers(samples, definitions)
+        early = None if self._early is None else self._early.of(definitions)
+        return PartEvaluator(self._hands, records, early, held_out=True)
 
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:

@@ -40,6 +40,7 @@ from mergekit_map.steps.reading import front_line
 from mergekit_map.steps.recipe_files import present_recipe, write_recipes
 from mergekit_map.steps.select import Selection, select_point
 from mergekit_map.steps.telling import reporting
+from mergekit_map.steps.worker import Worker
 from mergekit_map.study.callbacks import Told, telling
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.nested import of_tasks
@@ -179,11 +180,11 @@ def _measure_checkpoint(
             ("checkpoint", known, None),
         ]
         for role, tasks, samples in todo:
-            written = nullcontext(OneCheckpoint(project, folder))
+            written = Worker(nullcontext(OneCheckpoint(project, folder)))
             part = of_tasks(study, tasks)
             with MergeEvaluator(written, samples, study.definitions) as evaluate:
                 measure(part, [(role, merge)], evaluate, log, told.progress)
-        written = nullcontext(OneCheckpoint(project, folder))
+        written = Worker(nullcontext(OneCheckpoint(project, folder)))
         with MergeEvaluator(written, None) as evaluate:
             confirming = Confirming(project, run, log, evaluate, told.progress)
             confirming.measure([merge], study.tasks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.files import StrPath, digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
+from mergekit_map.results.early import EarlyResults
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.origin import seal
@@ -32,6 +33,7 @@ from mergekit_map.steps.reading import Run
 from mergekit_map.steps.recipe_files import write_recipes
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
+from mergekit_map.steps.worker import Worker
 from mergekit_map.study.callbacks import Callback, Started, Told, telling
 from mergekit_map.study.checking import select_problems
 from mergekit_map.study.forecast import forecast, warn_of_budget
@@ -145,10 +147,7 @@ def _opened_run(
     folder = RunFolder(run)
     folder.claim()
     study = project.study()
-    evaluator = MergeEvaluator(
-        merges_as_asked(project), folder.samples(study.merge), study.definitions
-    )
-    with open_log(folder.log) as log, evaluator as evaluate:
+    with open_log(folder.log) as log, ExitStack() as stack:
         write_record(folder.plan, _plan(project, study, folder))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
@@ -158,7 +157,15 @@ def _opened_run(
         log.tell(told.measured)
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)
-        yield study, log, evaluate
+        early = EarlyResults(folder.early, lambda: log, folder.shards)
+        stack.callback(early.tidy)
+        evaluate = MergeEvaluator(
+            Worker(merges_as_asked(project)),
+            folder.samples(study.merge),
+            study.definitions,
+            early.of(study.merge, study.definitions),
+        )
+        yield study, log, stack.enter_context(evaluate)
         latest = {e.key: e for e in matching(study, log)}
     if failed := sum(e.failed for e in latest.values()):
         told.notice(

@@ -7,9 +7,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Measurement
+from mergekit_map.measurement import Measurement, Wanted
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
@@ -24,9 +25,11 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.search.arrays import finite
 from mergekit_map.study.parts import Drawing, History, draw_part
-from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
+from mergekit_map.study.study import Candidate, Evaluator, Progress, Study, WorksAhead
 
 LOG = logging.getLogger(__name__)
+
+_Missing: TypeAlias = tuple[Role, Mapping[str, float], str]  # with the task
 
 _HOPELESS = 3  # merges without a finite value of a task, and not one with it
 
@@ -65,15 +68,15 @@ def measure(
     missing = missing_of(study, candidates, log, plan)
     planned = plan.before + len(candidates)
     total = max(planned, plan.most) * len(study.tasks)
+    drawings: dict[int, Drawing | None] = {}
     for index, (role, coefficients, task) in enumerate(missing):
         position = planned * len(study.tasks) - len(missing) + index
         report(Progress(position, total, coefficients, task, role))
-        drawing = None
-        if not _asks_all(study, plan, role, task):
-            history = History.of(study, task, matching(study, log), evaluate)
-            # The front is what counts, and its points are next to what is chosen.
-            more = role == "front" or plan.times.get(merge_key(coefficients), 1) > 1
-            drawing = draw_part(history, coefficients, doubled=more)
+        if index not in drawings:
+            drawings = _drawn_next(study, plan, missing, index, log, evaluate)
+            if isinstance(evaluate, WorksAhead):
+                evaluate.expect(_ahead(study, plan, missing, drawings))
+        drawing = drawings[index]
         evaluation = _evaluate(study, evaluate, coefficients, task, drawing)
         foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
         log.append(replace(evaluation, role=role, foretold=foretold))
@@ -82,9 +85,55 @@ def measure(
             _refuse_hopeless(task, evaluation, len(values[task]))
 
 
+def _drawn_next(
+    study: Study,
+    plan: Plan,
+    missing: Sequence[_Missing],
+    start: int,
+    log: EvaluationLog,
+    evaluate: Evaluator,
+) -> dict[int, Drawing | None]:
+    """Draw what the next merge is asked, by place; None where that is everything.
+
+    What one task is asked does not depend on what another answers.
+    """
+    found: dict[int, Drawing | None] = {}
+    _, merge, _ = missing[start]
+    tasks = set[str]()
+    for index, (role, coefficients, task) in enumerate(missing[start:], start=start):
+        if coefficients != merge or task in tasks:
+            break
+        tasks.add(task)
+        found[index] = None
+        if not _asks_all(study, plan, role, task):
+            history = History.of(study, task, matching(study, log), evaluate)
+            # The front is what counts, and its points are next to what is chosen.
+            more = role == "front" or plan.times.get(merge_key(coefficients), 1) > 1
+            found[index] = draw_part(history, coefficients, doubled=more)
+    return found
+
+
+def _ahead(
+    study: Study,
+    plan: Plan,
+    missing: Sequence[_Missing],
+    drawings: Mapping[int, Drawing | None],
+) -> list[Wanted]:
+    """List what will be asked, as far as it does not depend on what is answered."""
+    wanted = []
+    for index, (role, coefficients, task) in enumerate(missing):
+        if index in drawings:
+            drawing = drawings[index]
+            part = None if drawing is None else drawing.part
+            wanted.append(Wanted(coefficients, task, part))
+        elif index > max(drawings) and _asks_all(study, plan, role, task):
+            wanted.append(Wanted(coefficients, task))
+    return wanted
+
+
 def missing_of(
     study: Study, candidates: Sequence[Candidate], log: EvaluationLog, plan: Plan
-) -> list[tuple[Role, Mapping[str, float], str]]:
+) -> list[_Missing]:
     """List what of candidates the log does not have, task by task."""
     numbered = numbered_parts(e for e in matching(study, log) if e.error is None)
     enough = {
@@ -159,6 +208,7 @@ def _evaluate(
         measured = Measurement(math.nan, None, 0)
         text = str(failure) or type(failure).__name__
         error = text.splitlines()[0][:300]
+    elapsed = time.perf_counter() - started
     return Evaluation(
         coefficients=coefficients,
         task=task,
@@ -167,7 +217,7 @@ def _evaluate(
         stderr=finite(measured.stderr if part is None else part.stderr),
         n=measured.n,
         # As the log says it: who goes on decides by that.
-        seconds=round(time.perf_counter() - started, 4),
+        seconds=round(elapsed if measured.seconds is None else measured.seconds, 4),
         merge=study.merge,
         definition=study.definitions[task],
         details={k: v for k, v in measured.details.items() if math.isfinite(v)},

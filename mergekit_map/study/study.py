@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.measurement import Answers, Measurement, Metric, Part
+from mergekit_map.measurement import Answers, Measurement, Metric, Part, Wanted
 from mergekit_map.results.front import Order
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.quality import Ending, Growth
@@ -40,6 +40,15 @@ class Evaluator(Protocol):
 
         Nobody asks where all documents are measured.
         """
+        ...
+
+
+@runtime_checkable
+class WorksAhead(Protocol):
+    """An evaluator that can work on what it will be asked for."""
+
+    def expect(self, ahead: Sequence[Wanted]) -> None:
+        """Hear what will be asked next, in this order; nothing else comes before it."""
         ...
 
 

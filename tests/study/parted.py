@@ -16,6 +16,7 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.steps.evaluate import MergeEvaluator
+from mergekit_map.steps.worker import Worker
 from mergekit_map.study import measuring
 from mergekit_map.study.study import Study, StudyResult
 
@@ -135,7 +136,7 @@ def search(
     """Search as the pipeline does, with its evaluator and its folder of samples."""
     monkeypatch.setattr(measuring, "time", Clock(models))
     evaluator = MergeEvaluator(
-        nullcontext(models), folder / "samples", study.definitions
+        Worker(nullcontext(models)), folder / "samples", study.definitions
     )
     return run(study, folder, evaluator)
 
