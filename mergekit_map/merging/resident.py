@@ -24,6 +24,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.devices import to_device_in_words
 from mergekit_map.merging.methods import recordable_method, recording
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
@@ -113,7 +114,8 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
             recorded = options.model_copy(update=changes)
             write_checkpoint({**config, **twin}, folder, recorded)
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-        with stage(f"loading the merge ({bytes_in_words(size)})"):
+        to = to_device_in_words(str(options.device))
+        with stage(f"loading the merge ({bytes_in_words(size)}){to}"):
             model, tokenizer = load_checkpoint(folder, options)
         weights = weight_table(space, model.config, options)
     missing = [name for name in replays if name not in model.state_dict()]
