@@ -269,21 +269,19 @@ def _show_plan(console: Console, plan: Plan) -> None:
             f"It ends when {' or '.join(limits)} are used, or before that: --probe "
             "says how many merges they pay for.",
         )
+    if plan.device_choice:
+        _print(console, f"{plan.device_choice}.")
     table = new_table("", ["for", "where"], ["needs", "free now"])
     for need in (*plan.memory, *plan.disk):
         free = "-" if need.free is None else bytes_in_words(need.free)
-        where = _WHERE.get(need.where, need.where)
-        cells = (need.what, where, bytes_in_words(need.n_bytes), free)
-        table.add_row(*map(Text, cells))
+        where, size = _WHERE.get(need.where, need.where), bytes_in_words(need.n_bytes)
+        table.add_row(*map(Text, (need.what, where, size, free)))
     console.print(table)
     for need in plan.shortages:
-        free = "nothing" if need.free is None else bytes_in_words(need.free)
-        _print(
-            console,
-            f"warning: {_WHERE.get(need.where, need.where)} has {free} free, and "
-            f"{bytes_in_words(need.n_bytes)} are needed for {need.what}.\n",
-            "warning",
-        )
+        where, size = _WHERE.get(need.where, need.where), bytes_in_words(need.n_bytes)
+        free = bytes_in_words(need.free or 0)
+        text = f"warning: {where} has {free} free, and {size} are needed for "
+        _print(console, f"{text}{need.what}.\n", "warning")
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

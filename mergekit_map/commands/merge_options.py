@@ -70,6 +70,9 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
 
     size = common.parse_kmb(given["out_shard_size"])
     merge_options = options.MergeOptions(**{**given, "out_shard_size": size})
+    if not (given["device"] or merge_options.cuda):
+        # To be decided by what is there, and by where a search was measured before.
+        merge_options = merge_options.model_copy(update={"device": None})
     merge_options.apply_global_options()
     if merge_options.verbosity <= 0:
         _silence_libraries()

@@ -16,12 +16,17 @@ from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.specs import MapBlock
+from mergekit_map.errors import MergeError
 from mergekit_map.files import cache_home
+from mergekit_map.merging.devices import check_device, device_in_words
 from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import nests_checkpoints
-from mergekit_map.models.facts import ModelFacts
+from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.preflight import InspectedModel
+from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.sources import find_model
+from mergekit_map.words import bytes_in_words
 
 # What is read, what is written for a while, and what is written to stay.
 _Role: TypeAlias = Literal["source", "scratch", "result"]
@@ -76,6 +81,40 @@ def _memory_needs(
         host = torch.device("cpu")
         needs.append(Need("loading a merge", "cpu", shipped, _free_memory(host)))
     return needs
+
+
+def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
+    """Refuse, from headers, what does not fit on the device that was asked for.
+
+    The host's memory is another thing: what is free there is a guess.
+
+    Raises:
+        ConfigError: the device is not there.
+        MergeError: what is held there is more than is free.
+    """
+    check_device(options)
+    if torch.device(str(options.device)).type == "cpu":
+        return
+    references = list(referenced_models(space.template))
+    front = str(Reference.parse(references[0]).model)
+    facts, _ = read_facts(find_model(front), front, options)
+    if facts is not None:
+        refuse_shortages(_memory_needs(space, spec, options, facts, len(references)))
+
+
+def refuse_shortages(needs: Sequence[Need]) -> None:
+    """Refuse needs of a device that it cannot meet.
+
+    Raises:
+        MergeError: with what is short.
+    """
+    for need in shortages([need for need in needs if need.where != "cpu"]):
+        place, free = device_in_words(need.where), bytes_in_words(need.free or 0)
+        raise MergeError(
+            f"{need.what} need {bytes_in_words(need.n_bytes)} on {place}, and {free} "
+            "are free there; write --device cpu, set 'merge: disk' in the map block, "
+            "which holds one model there, or make room"
+        )
 
 
 def _disk_needs(space: MergeSpace, spec: MapBlock, size: int) -> Iterator[Need]:

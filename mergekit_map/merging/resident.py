@@ -19,6 +19,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
+from mergekit_map.merging.devices import to_device_in_words
 from mergekit_map.merging.recorded import (
     NoPlace,
     open_recorded,
@@ -44,9 +45,14 @@ class ResidentMerge:
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
-        """Make the model the merge with these coefficients, bit for bit."""
+        """Make the model the merge with these coefficients, bit for bit.
+
+        Raises:
+            MergeError: tensors of the model are not in memory.
+        """
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
+        _refuse_offloaded({name: targets[name] for name in self.replays})
         jobs: dict[bool, list[Callable[[], None]]] = {True: [], False: []}
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
@@ -55,6 +61,21 @@ class ResidentMerge:
             job()
         _run_side_by_side(jobs[True])
         self.coefficients = dict(coefficients)
+
+
+def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors that are names of what lies on disk or in host memory.
+
+    Writing into one does nothing, and says nothing.
+    """
+    away = [name for name, target in targets.items() if target.is_meta]
+    if away:
+        raise MergeError(
+            f"{len(away)} tensors of the model, {away[0]} among them, are offloaded: "
+            "a merge cannot be written into them; take a device that holds the whole "
+            "model (--device cpu does not offload), or set 'merge: disk' in the map "
+            "block"
+        )
 
 
 def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
@@ -93,15 +114,16 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
             recorded = stack.enter_context(recorded_in_memory(space, options))
         files = recorded.checkpoint.glob("*.safetensors")
         size = sum(file.stat().st_size for file in files)
-        with stage(f"loading the merge ({bytes_in_words(size)})"):
+        to = to_device_in_words(str(options.device))
+        with stage(f"loading the merge ({bytes_in_words(size)}){to}"):
             model, tokenizer = load_checkpoint(recorded.checkpoint, options)
     replays = recorded.replays
     missing = [name for name in replays if name not in model.state_dict()]
     if missing:
         raise MergeError(
             f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "
-            "another name or layout in the loaded model (fused experts, for example), "
-            "so it cannot be merged in memory; set 'merge: disk' in the map block"
+            "another name or layout in the loaded model, so it cannot be merged in "
+            "memory; set 'merge: disk' in the map block"
         )
     yield ResidentMerge(
         model, tokenizer, replays, recorded.weights, recorded.coefficients

@@ -25,6 +25,12 @@ _SO_FAR = "so-far"
 Identity: TypeAlias = dict[str, JsonValue]  # all that decides what a merge is
 
 
+def device_of(identity: Identity) -> str | None:
+    """Name the device that merges were made on."""
+    device = identity.get("device")
+    return device if isinstance(device, str) else None
+
+
 class Manifest(Record):
     """What made a search; its file is written last, and taken away before a change."""
 

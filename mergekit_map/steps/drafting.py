@@ -13,6 +13,7 @@ from mergekit_map.config.parsing import Problem, parse_map_block, repeated_keys
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
 from mergekit_map.files import StrPath
+from mergekit_map.merging.devices import decided, left_open
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.models.adapter_bases import with_adapter_bases
@@ -38,11 +39,12 @@ class Draft:
     adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
     places: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    open_device: bool = False  # nobody asked for the one in the options
 
 
 def quietly(options: MergeOptions | None) -> MergeOptions:
-    """Give the options, by default those of mergekit without its own bars."""
-    return options or MergeOptions(quiet=True)
+    """Give the options, by default mergekit's without its bars, the device open."""
+    return options or left_open(MergeOptions(quiet=True))
 
 
 def read_draft(
@@ -84,7 +86,17 @@ def read_draft(
         problems += part_problems(spec, metrics, unable)
     options = quietly(options)
     return Draft(
-        file, directory, options, spec, tasks, merge, problems, said, places, names
+        file,
+        directory,
+        decided(options),
+        spec,
+        tasks,
+        merge,
+        problems,
+        said,
+        places,
+        names,
+        open_device=options.device is None,
     )
 
 

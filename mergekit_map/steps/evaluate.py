@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from mergekit_map.measurement import Answers, Measure, Measurement, Part, Wanted
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.footprint import check_room
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
@@ -179,6 +180,7 @@ class InMemory:
 @contextmanager
 def merges_in_memory(project: Project) -> Iterator[InMemory]:
     """Open the models, and make every task ready to measure their merges."""
+    check_room(project.space, project.spec, project.options)
     spec, differentiate, generations = project.spec, None, Generations()
     with resident_merge(project.space, project.options) as merge:
         if spec.search.gradients:
@@ -207,6 +209,7 @@ class OnDisk:
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, and drop it when it is loaded."""
+        check_room(self.project.space, self.project.spec, self.project.options)
         with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
             folder = Path(scratch) / "model"
             config = stock_config(self.project.space, coefficients)

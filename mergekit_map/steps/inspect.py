@@ -10,6 +10,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.parsing import Problem
 from mergekit_map.files import StrPath
+from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.footprint import Need, needs, shortages
 from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
@@ -90,6 +91,8 @@ class Plan:
     memory: Sequence[Need]
     disk: Sequence[Need]
     shortages: Sequence[Need]
+    device: str = "cpu"  # that merges are made and measured on
+    device_choice: str | None = None  # in words, where there is one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,4 +221,8 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         memory=memory,
         disk=disk,
         shortages=[*shortages(memory), *shortages(disk)],
+        device=str(options.device),
+        device_choice=choice_in_words(
+            str(options.device), best_device(), was_open=project.open_device
+        ),
     )

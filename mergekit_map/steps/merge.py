@@ -14,6 +14,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.files import StrPath, whole_folder
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
+from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.notebook_html import folded, front_html
@@ -116,6 +117,7 @@ def _merge(
     project: Project, selection: Selection, run: Path, out: Path, told: Told
 ) -> Merged:
     recipes, place = Recipes(project.space, project.options), RunFolder(run)
+    check_device(project.options)
     part = project  # that has the coefficients of the point
     if project.nests_checkpoints:
         part, recipes, place = finished_pairs(project, place)

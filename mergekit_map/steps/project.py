@@ -16,6 +16,7 @@ from mergekit_map.config.yaml_file import MergeConfig, YamlFile
 from mergekit_map.errors import ConfigError, LostModels, MergeError
 from mergekit_map.files import StrPath, digest
 from mergekit_map.merging.adapters import with_adapter_cache
+from mergekit_map.merging.devices import decided, left_open
 from mergekit_map.merging.recipe import merge_identity
 from mergekit_map.merging.same_merges import only_places_differ
 from mergekit_map.merging.space import MergeSpace, build_space
@@ -26,7 +27,7 @@ from mergekit_map.models.moved import lost_models
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import map_references
 from mergekit_map.results.places import first_folder, known_places
-from mergekit_map.results.run_folder import Identity, Manifest, open_run
+from mergekit_map.results.run_folder import Identity, Manifest, device_of, open_run
 from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
@@ -51,6 +52,7 @@ class Project:
     names: Mapping[str, str] = field(default_factory=dict)
     # What these merges were called when they were searched, their models elsewhere.
     known_as: tuple[MergeSpace, Identity] | None = None
+    open_device: bool = False  # nobody asked for the one in the options
 
     def __repr__(self) -> str:
         """Say in a line what is searched for what."""
@@ -70,6 +72,13 @@ class Project:
             if only_places_differ(identity, self.identity):
                 return replace(self, known_as=(self.space, identity))
         return self
+
+    def going_on(self, before: Identity) -> Project:
+        """Go on on the device of what was measured before, if nobody asked for one."""
+        if not self.open_device:
+            return self
+        options = decided(left_open(self.options), device_of(before))
+        return replace(self, options=options)
 
     @property
     def nests_checkpoints(self) -> bool:
@@ -196,6 +205,7 @@ def finish_draft(
         notes=[str(finding) for finding in draft.adapters.values()],
         places=draft.places,
         names=draft.names,
+        open_device=draft.open_device,
     )
     if project.nests_checkpoints:
         problems += staging_problems(space)
@@ -241,6 +251,7 @@ def finished_project(
     manifest = folder.read_manifest()
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": manifest.random_seed})
+    options = decided(options, device_of(manifest.identity))
     known = known_places(folder)
     project = load_project(
         folder.config,

@@ -12,6 +12,7 @@ from pathlib import Path
 from mergekit_map.config.parsing import raise_problems
 from mergekit_map.errors import ConfigError
 from mergekit_map.files import StrPath, digest, write_atomically
+from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.early import EarlyResults
@@ -20,9 +21,9 @@ from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.origin import seal
 from mergekit_map.results.places import keep_places
 from mergekit_map.results.records import read_record, write_record
-from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
+from mergekit_map.results.run_folder import Identities, Identity, Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
-from mergekit_map.results.underway import Asked, Underway
+from mergekit_map.results.underway import Asked, Underway, read_underway
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
@@ -84,6 +85,12 @@ def _search(
             "apart; leave out one of them"
         )
     raise_problems(project.file, select_problems(project.outline()))
+    if (before := _measured_before(RunFolder(run))) is not None:
+        project = project.going_on(before)
+    if words := choice_in_words(
+        str(project.options.device), best_device(), was_open=project.open_device
+    ):
+        told.notice(words)
     if (known := RunFolder(run).identities).exists():
         kept = read_record(known, Identities, "list of earlier merges")
         if digest(project.identity) not in kept.merges:
@@ -103,6 +110,13 @@ def _search(
     recipes = Recipes(project.space, project.options)
     _write_results(project, front, surrogates, recipes, run)
     return front
+
+
+def _measured_before(run: RunFolder) -> Identity | None:
+    """Give the merge that a search of this folder measured last."""
+    if run.plan.exists():
+        return read_underway(run).manifest.identity
+    return run.read_manifest().identity if run.manifest.exists() else None
 
 
 def _warning_of_budget(

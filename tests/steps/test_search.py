@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click.testing
@@ -71,6 +72,39 @@ def test_a_search_of_too_few_merges_is_warned_of_before_it_starts(
     assert result.exit_code == 0, result.output
     warning = "only 3 merges will be measured for 1 coefficient: below 4 a front"
     assert 0 < result.output.index(warning) < result.output.index("0/4 anchor")
+
+
+def test_a_search_goes_on_on_its_device_where_another_is_there(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "def one(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
+    )
+    task = {"python": "mine:one", "direction": "minimize"}
+    search = {"evaluations": 5, "remeasure": 0}
+    write(
+        {
+            "merge_method": "linear",
+            "models": [{"model": str(family[name])} for name in "ab"],
+            "map": {"tasks": {"one": task}, "search": search},
+        }
+    )
+    invoke("search", "config.yml", "run")
+    log = Path("run/evaluations.jsonl").read_bytes()
+    for module in ("merging.devices", "steps.search", "steps.inspect"):
+        monkeypatch.setattr(f"mergekit_map.{module}.best_device", lambda: "meta")
+
+    again = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert again.exit_code == 0, again.output
+    assert "measured on the CPU, as they were before; --device meta" in again.output
+    assert Path("run/evaluations.jsonl").read_bytes() == log
+    invoke("merge", "run", "out")
+    result = click.testing.CliRunner().invoke(main, ["inspect", "config.yml", "--json"])
+    plan = json.loads(result.stdout)["plan"]
+    assert plan["device"] == "meta"
+    assert "on meta, since it is there" in plan["device_choice"]
 
 
 _IN_PART = """

@@ -1,0 +1,95 @@
+"""The device that merges are made and measured on: as asked, or the GPU that is there.
+
+Options without a device (``None``) leave it open; mergekit's own never are.
+"""
+
+from __future__ import annotations
+
+import torch
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import ConfigError
+from mergekit_map.words import bytes_in_words
+
+
+def left_open(options: MergeOptions) -> MergeOptions:
+    """Let the device be chosen by what is there."""
+    return options.model_copy(update={"device": None})
+
+
+def decided(options: MergeOptions, before: str | None = None) -> MergeOptions:
+    """Choose a device where it is open.
+
+    It is the one that was measured on ``before``, if it is there, so that a search goes
+    on with what it knows; else mergekit's ``auto``, which knows no MPS.
+    """
+    if options.device is not None:
+        return options
+    if before is None or not is_there(before):
+        before = best_device()
+    return options.model_copy(update={"device": before})
+
+
+def best_device() -> str:
+    """Name the device that is taken where nobody asks and nothing was measured."""
+    return str(MergeOptions(device="auto").device)
+
+
+def is_there(device: str) -> bool:
+    """Tell whether torch can put anything on a device here."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):  # the latter where it was built without
+        return False
+    return True
+
+
+def check_device(options: MergeOptions) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        ConfigError: torch cannot use it.
+    """
+    device = str(options.device)
+    if not is_there(device):
+        raise ConfigError(
+            f"--device {device} asks for a device that torch {torch.__version__} "
+            "cannot use here; leave the option out for the one that is there, or write "
+            "--device cpu"
+        )
+
+
+def device_in_words(device: str) -> str:
+    """Name a device, a GPU with its memory: ``NVIDIA H200 (cuda, 150 GB)``."""
+    if device == "cpu":
+        return "the CPU"
+    if torch.device(device).type != "cuda" or not is_there(device):
+        return device
+    found = torch.cuda.get_device_properties(device)
+    return f"{found.name} ({device}, {bytes_in_words(found.total_memory)})"
+
+
+def to_device_in_words(device: str) -> str:
+    """Say where something goes, if that is not where everything is."""
+    return "" if device == "cpu" else f" to {device_in_words(device)}"
+
+
+def choice_in_words(device: str, best: str, *, was_open: bool) -> str | None:
+    """Say which device is used, and how to have another; None where there is none.
+
+    Args:
+        device: The one that is used.
+        best: The one of ``best_device``.
+        was_open: Whether nobody asked for one.
+    """
+    if device == best == "cpu":
+        return None
+    used = f"merges are made and measured on {device_in_words(device)}"
+    if not was_open:
+        return used
+    if device == best:
+        return f"{used}, since it is there; --device cpu forces the CPU"
+    return (
+        f"{used}, as they were before; --device {best} measures anew on "
+        f"{device_in_words(best)}"
+    )

@@ -1,0 +1,102 @@
+"""Which device is used, what is said of it, and what does not fit on one."""
+
+from __future__ import annotations
+
+import click
+import pytest
+import torch
+from click.testing import CliRunner
+from mergekit.options import MergeOptions
+
+from mergekit_map.commands.merge_options import merging_later
+from mergekit_map.errors import ConfigError, MergeError
+from mergekit_map.merging.devices import (
+    best_device,
+    check_device,
+    choice_in_words,
+    decided,
+    left_open,
+)
+from mergekit_map.merging.footprint import Need, refuse_shortages
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+
+
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [
+        ([], None),
+        (["--device", "cpu"], "cpu"),
+        (["--cuda"], "cuda"),
+        (["--gpu-rich"], "cuda"),
+        (["--no-cuda", "--device", "mps"], "mps"),
+    ],
+)
+def test_the_command_line_leaves_the_device_open_unless_it_names_one(
+    words: list[str], device: str | None
+) -> None:
+    found: list[MergeOptions] = []
+
+    @click.command()
+    @merging_later
+    def command(make_options) -> None:  # type: ignore[no-untyped-def]
+        found.append(make_options("starting"))
+
+    result = CliRunner().invoke(command, words, catch_exceptions=False)
+
+    assert result.exit_code == 0
+    assert found[0].device == device
+
+
+def test_an_open_device_is_the_one_of_before_if_that_is_there() -> None:
+    options = left_open(MergeOptions())
+
+    assert decided(options).device == best_device()
+    assert decided(options, "cpu").device == "cpu"
+    assert decided(options, "meta").device == "meta"
+    assert decided(options, "no-such-device").device == best_device()
+    assert decided(MergeOptions(device="mps"), "cpu").device == "mps"
+
+
+@NO_GPU
+def test_a_device_that_is_not_there_is_refused() -> None:
+    assert decided(left_open(MergeOptions()), "cuda").device == "cpu"
+    check_device(MergeOptions())
+    with pytest.raises(ConfigError, match="--device cuda asks for a device"):
+        check_device(MergeOptions(cuda=True))
+
+
+def test_says_which_device_is_used_and_how_to_have_the_other() -> None:
+    assert choice_in_words("cpu", "cpu", was_open=True) is None
+    assert choice_in_words("meta", "meta", was_open=True) == (
+        "merges are made and measured on meta, since it is there; --device cpu forces "
+        "the CPU"
+    )
+    assert choice_in_words("cpu", "meta", was_open=True) == (
+        "merges are made and measured on the CPU, as they were before; --device meta "
+        "measures anew on meta"
+    )
+    assert choice_in_words("cpu", "meta", was_open=False) == (
+        "merges are made and measured on the CPU"
+    )
+
+
+def test_what_does_not_fit_on_a_device_is_refused_with_what_is_short() -> None:
+    fits = Need("the model", "meta", 16_000_000_000, 24_000_000_000)
+    host = Need("loading a merge", "cpu", 16_000_000_000, 8_000_000_000)
+    unknown = Need("the model", "mps", 16_000_000_000, None)
+    refuse_shortages([fits, host])
+    refuse_shortages([unknown])
+    short = Need("two models", "meta", 48_000_000_000, 24_000_000_000)
+    text = "two models need 48 GB on meta, and 24 GB are free there; write --device cpu"
+    with pytest.raises(MergeError, match=text):
+        refuse_shortages([short])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_that_is_there_is_used_and_named_with_its_memory() -> None:
+    assert decided(left_open(MergeOptions())).device == "cuda"
+    words = choice_in_words("cuda", best_device(), was_open=True)
+    assert words is not None
+    assert torch.cuda.get_device_name() in words
+    assert "GB)" in words

@@ -1,0 +1,102 @@
+"""Models that are laid out in their own way: experts, offloaded, on several devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from conftest import make_tokenizer
+from test_resident import (
+    OPTIONS,
+    assert_equal_states,
+    config,
+    some_coefficients,
+    space_of,
+)
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.resident import ResidentMerge, resident_merge
+
+
+@pytest.fixture(scope="module")
+def experts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A Qwen3 of 4 experts, 2 of them at a time, and two fine-tunes of it."""
+    tokenizer = make_tokenizer([])
+    torch.manual_seed(0)
+    model = transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            moe_intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            num_experts=4,
+            num_experts_per_tok=2,
+            decoder_sparse_step=1,
+            tie_word_embeddings=False,
+            max_position_embeddings=128,
+        )
+    ).to(torch.bfloat16)
+    found = {}
+    for name in ("base", "a", "b"):
+        folder = found[name] = tmp_path_factory.mktemp("experts") / name
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.02)
+    return found
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+def test_a_mixture_of_experts_is_merged_in_memory_as_mergekit_ships_it(
+    method: str, experts: dict[str, Path], tmp_path: Path
+) -> None:
+    space = space_of(config(method, experts))
+    tokens = torch.arange(3, 40)[None]
+    with resident_merge(space, OPTIONS) as merge:
+        names = [name for name in merge.replays if "experts" in name]
+        assert names
+        for seed in (1, 2):
+            coefficients = some_coefficients(space, seed)
+            folder = tmp_path / f"stock{seed}"
+            write_checkpoint(stock_config(space, coefficients), folder, OPTIONS)
+            stock, _ = load_checkpoint(folder, OPTIONS)
+            merge.write(coefficients)
+            assert_equal_states(merge.model.state_dict(), stock.state_dict())
+            with torch.no_grad():
+                assert torch.equal(merge.model(tokens).logits, stock(tokens).logits)
+
+
+def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    space = space_of(config("task_arithmetic", family))
+    places = {
+        "model.embed_tokens": "cpu",
+        "model.layers.0": "cpu",
+        "model.layers.1": "disk",
+        "model.norm": "cpu",
+        "model.rotary_emb": "cpu",
+        "lm_head": "cpu",
+    }
+    offloaded = transformers.AutoModelForCausalLM.from_pretrained(
+        family["base"], device_map=places, offload_folder=tmp_path
+    )
+    before = {n: p.clone() for n, p in offloaded.state_dict().items() if not p.is_meta}
+    with resident_merge(space, OPTIONS) as merge:
+        away = ResidentMerge(
+            offloaded, merge.tokenizer, merge.replays, merge.weights, {}
+        )
+        with pytest.raises(MergeError, match=r"9 tensors .*layers\.1\..* offloaded"):
+            away.write({"a": 0.5, "b": 0.5})
+    left = {n: p for n, p in offloaded.state_dict().items() if not p.is_meta}
+    assert 0 < len(left) < len(offloaded.state_dict())
+    assert_equal_states(left, before)
