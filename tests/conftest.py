@@ -29,7 +29,7 @@ from quick_fronts import (
     fronts_of_few_points,
     whole_fronts,
 )
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tiny_tokenizer import make_tokenizer
 from xdist.plugin import pytest_xdist_auto_num_workers as available_cores
 
 torch.set_num_threads(1)
@@ -72,22 +72,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.collect()
         gc.freeze()
         item.config.stash[FROZEN] = kept
-
-
-WORDS = ["hello", "world", "def", "return", "plus", "one", "two", "three"]
-
-
-def make_tokenizer(extra: list[str]) -> transformers.PreTrainedTokenizerFast:
-    """Bytes, and some words as tokens of their own."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {t: i for i, t in enumerate(["<s>", "</s>", "<pad>", *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens([*WORDS, *extra])
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
-    )
 
 
 @pytest.fixture(autouse=True, scope="session")

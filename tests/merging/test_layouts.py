@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import make_tokenizer
 from test_resident import (
     OPTIONS,
     assert_equal_states,
@@ -15,6 +14,7 @@ from test_resident import (
     some_coefficients,
     space_of,
 )
+from tiny_tokenizer import make_tokenizer
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint

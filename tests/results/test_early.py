@@ -83,7 +83,7 @@ def test_logs_of_shards_are_read_and_left_alone(tmp_path: Path) -> None:
     before = shard.read_bytes()
     early = EarlyResults(tmp_path / "e.jsonl", lambda: [line], [shard])
     assert not early.of("m", TASKS).has(MERGE, "one")
-    early = EarlyResults(tmp_path / "e.jsonl", lambda: [], [shard])
+    early = EarlyResults(tmp_path / "e.jsonl", list, [shard])
     assert early.of("m", TASKS).take(MERGE, "one") == MEASURED
     early.tidy()
     assert shard.read_bytes() == before
