@@ -110,8 +110,9 @@ def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[Residen
     with ExitStack() as stack:
         try:
             recorded = open_recorded(record(space, options))
-        except NoPlace:
-            recorded = stack.enter_context(recorded_in_memory(space, options))
+        except NoPlace as error:
+            held = recorded_in_memory(space, options, str(error))
+            recorded = stack.enter_context(held)
         files = recorded.checkpoint.glob("*.safetensors")
         size = sum(file.stat().st_size for file in files)
         to = to_device_in_words(str(options.device))
