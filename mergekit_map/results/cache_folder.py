@@ -93,6 +93,19 @@ def make_room(n_bytes: int = 0) -> str:
     Nothing is removed in vain.
     """
     _remove_leftovers()
+    reason, chosen = _chosen_for(n_bytes)
+    for one in () if reason else chosen:
+        remove(one)
+    return reason
+
+
+def lacking_room(n_bytes: int) -> str:
+    """Say why a recorded merge of so many bytes would not fit; empty if it does."""
+    return _chosen_for(n_bytes)[0]
+
+
+def _chosen_for(n_bytes: int) -> tuple[str, list[Kept]]:
+    """Choose what would go for so many bytes more, and say why they cannot fit."""
     merges = sorted(_merges(), key=lambda one: one.used)
     taken, most, free = sum(one.n_bytes for one in merges), limit(), _free()
     excess = max(taken + n_bytes - most, n_bytes + _SPARE - free if n_bytes else 0)
@@ -103,15 +116,14 @@ def make_room(n_bytes: int = 0) -> str:
         if not one.in_use:
             chosen.append(one)
             excess -= one.n_bytes
-    if excess > 0 and n_bytes:
-        return (
-            f"{bytes_in_words(n_bytes)} are wanted in {recordings_folder()}, where "
-            f"{bytes_in_words(free)} are free and recorded merges may take "
-            f"{bytes_in_words(most)}"
-        )
-    for one in chosen:
-        remove(one)
-    return ""
+    if excess <= 0 or not n_bytes:
+        return "", chosen
+    reason = (
+        f"{bytes_in_words(n_bytes)} are wanted in {recordings_folder()}, where "
+        f"{bytes_in_words(free)} are free and recorded merges may take "
+        f"{bytes_in_words(most)}"
+    )
+    return reason, []
 
 
 def mark_in_use(folder: Path) -> Callable[[], None]:
