@@ -47,7 +47,7 @@ class ResidentMerge:
     replays: Mapping[str, Replay]
     weights: WeightTable
     coefficients: Mapping[str, float]  # last written
-    place: Place  # where tensors of replays are
+    place: Place = "device"  # where tensors of replays are
     mapped: Recorded | None = None  # what is in use as long as this is
 
     @torch.no_grad()
