@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.commands.needs_table import show_needs
 from mergekit_map.commands.new_merge import config_or_options
 from mergekit_map.commands.options import (
     model_path_option,
@@ -24,7 +25,7 @@ from mergekit_map.commands.options import (
 )
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.terminal import new_table
-from mergekit_map.words import bytes_in_words, count_in_words, listed
+from mergekit_map.words import count_in_words, listed
 
 if TYPE_CHECKING:
     from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _MOST_PAIRS = 10  # in the table; where there are more, those that are most alike
-_WHERE = {"cpu": "host memory"}  # other devices by their names
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -271,17 +271,7 @@ def _show_plan(console: Console, plan: Plan) -> None:
         )
     if plan.device_choice:
         _print(console, f"{plan.device_choice}.")
-    table = new_table("", ["for", "where"], ["needs", "free now"])
-    for need in (*plan.memory, *plan.disk):
-        free = "-" if need.free is None else bytes_in_words(need.free)
-        where, size = _WHERE.get(need.where, need.where), bytes_in_words(need.n_bytes)
-        table.add_row(*map(Text, (need.what, where, size, free)))
-    console.print(table)
-    for need in plan.shortages:
-        where, size = _WHERE.get(need.where, need.where), bytes_in_words(need.n_bytes)
-        free = bytes_in_words(need.free or 0)
-        text = f"warning: {where} has {free} free, and {size} are needed for "
-        _print(console, f"{text}{need.what}.\n", "warning")
+    show_needs(console, plan)
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

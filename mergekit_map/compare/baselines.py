@@ -236,7 +236,8 @@ def _texts(project: Project) -> dict[str, PerplexityText]:
 @contextmanager
 def _merges_with_entropy(project: Project) -> Iterator[InMemory]:
     checkpoint = project.spec.search.checkpoint_activations
-    with resident_merge(project.space, project.options) as merge:
+    place = project.spec.task_vectors
+    with resident_merge(project.space, project.options, place) as merge:
         differentiate = differentiation(
             merge, project.space, checkpoint_activations=checkpoint
         )

@@ -263,6 +263,11 @@ class MapBlock(Strict):
     merge: Literal["memory", "disk"] = "memory"
     """`disk`: write each merge and load it, for models that cannot be merged in
     memory."""
+    task_vectors: Literal["auto", "device", "memory", "mapped"] = "auto"
+    """Where base and task vectors lie during a search: on the `device` that merges, in
+    the `memory` of the host, or `mapped` from the cache folder, which processes share
+    and no process holds. `auto`: mapped on a CPU; on a GPU where they fit first, of
+    device, memory, mapped."""
     backend: BackendSpec | None = None
     """With `merge: disk`, another model class of lm-eval for its tasks:
     `{name: vllm, args: {...}}`."""

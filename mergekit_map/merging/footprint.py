@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,14 +21,19 @@ from mergekit_map.merging.devices import check_device, device_in_words
 from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import nests_checkpoints
+from mergekit_map.merging.storage import Storage, choose_storage, free_memory
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.preflight import InspectedModel
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_model
+from mergekit_map.results.cache_folder import lacking_room, recordings_folder
 from mergekit_map.words import bytes_in_words
 
-# What is read, what is written for a while, and what is written to stay.
-_Role: TypeAlias = Literal["source", "scratch", "result"]
+# What is read, what is written for a while, and what is written to stay; and what is
+# mapped, for which any memory is used that is free.
+_Role: TypeAlias = Literal["source", "scratch", "result", "mapped"]
+
+_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,32 @@ def needs(
         return [], []
     memory = _memory_needs(space, spec, options, facts, len(models))
     size = _shipped_bytes(facts, space)
-    return memory, [*_sources(options, models), *_disk_needs(space, spec, size)]
+    held = len(models) * _copy_bytes(facts, space.template.get("dtype"))
+    disk = _disk_needs(space, spec, size, held + size)
+    return memory, [*_sources(options, models), *disk]
+
+
+def storage(
+    space: MergeSpace,
+    spec: MapBlock,
+    options: MergeOptions,
+    models: Sequence[InspectedModel],
+) -> Storage | None:
+    """Say where task vectors will lie; None where none are held."""
+    facts = next((model.facts for model in models if model.facts is not None), None)
+    if facts is None or spec.merge != "memory":
+        return None
+    return _storage(space, spec, options, facts, len(models))
+
+
+def _storage(
+    space: MergeSpace, spec: MapBlock, options: MergeOptions, facts: ModelFacts, n: int
+) -> Storage:
+    held = n * _copy_bytes(facts, space.template.get("dtype"))
+    shipped = _shipped_bytes(facts, space)
+    device = torch.device(str(options.device))
+    no_file = lacking_room(held + shipped)
+    return choose_storage(spec.task_vectors, device, held, shipped, no_file=no_file)
 
 
 def _memory_needs(
@@ -68,19 +97,24 @@ def _memory_needs(
     shipped = _shipped_bytes(facts, space)
     device = torch.device(str(options.device))
     what, size = "the model under evaluation", shipped
+    elsewhere: list[Need] = []
     if spec.merge == "memory":
         held = f"{n - 1} task vector{'s' * (n > 2)}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
-        what = f"{held} and the one under evaluation"
-        size = n * merged + shipped
+        place = _storage(space, spec, options, facts, n).place
+        if place == "device" or (place == "memory" and device == _HOST):
+            what, size = f"{held} and the one under evaluation", n * merged + shipped
+        else:
+            role: _Role = "mapped" if place == "mapped" else "result"
+            where = "mapped" if place == "mapped" else "cpu"
+            free = free_memory(_HOST)
+            elsewhere = [Need(held, where, n * merged, free, role)]
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
             what, size = f"{what}, its gradient", size + merged
-    needs = [Need(what, str(device), size, _free_memory(device))]
     if device.type != "cpu":
-        host = torch.device("cpu")
-        needs.append(Need("loading a merge", "cpu", shipped, _free_memory(host)))
-    return needs
+        elsewhere.append(Need("loading a merge", "cpu", shipped, free_memory(_HOST)))
+    return [Need(what, str(device), size, free_memory(device)), *elsewhere]
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
@@ -117,9 +151,17 @@ def refuse_shortages(needs: Sequence[Need]) -> None:
         )
 
 
-def _disk_needs(space: MergeSpace, spec: MapBlock, size: int) -> Iterator[Need]:
-    often = "each merge" if spec.merge == "disk" else "a merge, at the start"
-    yield _disk_need(often, Path(tempfile.gettempdir()), size, "scratch")
+def _disk_needs(
+    space: MergeSpace, spec: MapBlock, size: int, recording: int
+) -> Iterator[Need]:
+    scratch = Path(tempfile.gettempdir())
+    if spec.merge == "disk":
+        yield _disk_need("each merge", scratch, size, "scratch")
+    elif lacking_room(recording):
+        yield _disk_need("a merge, at the start", scratch, size, "scratch")
+    else:
+        what = "the recorded merge, unless it is there"
+        yield _disk_need(what, recordings_folder(), recording, "source")
     yield _disk_need("the checkpoint that is chosen", Path.cwd(), size)
     pairs = len(space.names) - 2
     if nests_checkpoints(space, spec.search) and pairs > 0:
@@ -135,6 +177,8 @@ def shortages(needs: Sequence[Need]) -> Iterator[Need]:
     """Add up what is wanted of a device or a disk at a time, where that is too much."""
     places: dict[str | int, list[Need]] = {}
     for need in needs:
+        if need.role == "mapped":
+            continue  # read from the disk where memory does not hold it
         places.setdefault(_place(need.where), []).append(need)
     for same in places.values():
         sizes = dict.fromkeys(("source", "scratch", "result"), 0)
@@ -175,20 +219,6 @@ def _copy_bytes(facts: ModelFacts, name: str | None) -> int:
     if dtype is None:
         return sum(header.n_bytes for header in headers)
     return sum(header.n_elements for header in headers) * int(dtype.itemsize)
-
-
-def _free_memory(device: torch.device) -> int | None:
-    if device.type == "cuda" and torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info(device)[0])
-    if device.type != "cpu":
-        return None
-    meminfo = Path("/proc/meminfo")
-    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
-        if line.startswith("MemAvailable:"):  # with what merely keeps files at hand
-            return int(line.split()[1]) * 1024
-    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _existing(folder: Path) -> Path:

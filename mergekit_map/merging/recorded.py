@@ -18,37 +18,48 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import transformers
 from filelock import FileLock
+from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
 from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.files import (
-    cache_home,
     digest,
     read_json_or_nothing,
     whole_folder,
     write_json,
 )
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.methods import recordable_method, recording
+from mergekit_map.merging.methods import (
+    builtin_method,
+    recordable_method,
+    recording,
+)
 from mergekit_map.merging.recording_key import recording_key
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.shards import MappedTensors, ShardWriter, described, sync
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.stored_replays import restored, stored
 from mergekit_map.merging.weights import WeightTable, weight_table
-from mergekit_map.models.references import referenced_models
+from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.sources import find_model
 from mergekit_map.pulse import stage
+from mergekit_map.results.cache_folder import (
+    CONTENTS,
+    lock_of,
+    make_room,
+    mark_in_use,
+    recordings_folder,
+)
 from mergekit_map.words import bytes_in_words
 
 # Where in the box the recorded merge lies. At a corner, tensors that are tied could
@@ -58,7 +69,6 @@ _SHARD_BYTES = 1 << 26
 
 _MODEL = "model"  # the checkpoint
 _INDEX = "index.json"
-_CONTENTS = "contents.json"  # written last
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +85,6 @@ class NoPlace(MergeError):
     """A recording cannot be kept on the disk; it can be held in memory."""
 
 
-def recordings_folder() -> Path:
-    """Give the folder where recorded merges are kept."""
-    return cache_home() / "merges"
-
-
 def record(space: MergeSpace, options: MergeOptions) -> Path:
     """Give the folder of a recorded merge, recording it if there is none.
 
@@ -91,9 +96,11 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
     folder = recordings_folder() / key
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{key}.lock")):
+        with FileLock(lock_of(folder)):
             if not is_whole(folder):
                 _remove_leftovers(folder)
+                if reason := make_room(recorded_bytes(space)):
+                    raise NoPlace(reason)
                 with whole_folder(folder) as place:
                     _record_into(place, space, options)
                     if recording_key(space, options) != key:
@@ -109,7 +116,7 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
 
 def is_whole(folder: Path) -> bool:
     """Tell whether a recording is there with all its files as they were written."""
-    contents = read_json_or_nothing(folder / _CONTENTS)
+    contents = read_json_or_nothing(folder / CONTENTS)
     files = contents.get("files")
     if not files or contents.get("digest") != digest(files):
         return False
@@ -117,7 +124,7 @@ def is_whole(folder: Path) -> bool:
         found = described(folder)
     except OSError:
         return False
-    found.pop(_CONTENTS, None)
+    found.pop(CONTENTS, None)
     return bool(found == files)
 
 
@@ -127,7 +134,7 @@ def open_recorded(folder: Path) -> Recorded:
     Raises:
         MergeError: it is damaged, or not there.
     """
-    release = _mark_in_use(folder)
+    release = mark_in_use(folder)
     if not is_whole(folder):
         release()
         raise MergeError(
@@ -147,13 +154,16 @@ def open_recorded(folder: Path) -> Recorded:
 
 
 @contextmanager
-def recorded_in_memory(space: MergeSpace, options: MergeOptions) -> Iterator[Recorded]:
+def recorded_in_memory(
+    space: MergeSpace, options: MergeOptions, reason: str = ""
+) -> Iterator[Recorded]:
     """Record a merge without keeping it; its checkpoint lies on the disk meanwhile."""
+    why = f", in memory: {reason}" if reason else ""
     replays: dict[str, Replay] = {}
     generic = generic_coefficients(space)
     with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
         checkpoint = Path(scratch) / _MODEL
-        with stage(f"recording a merge of {_named(space)}"):
+        with stage(f"recording a merge of {_named(space)}{why}"):
             with recording(replays.__setitem__):
                 _write_generic(space, generic, checkpoint, options)
             weights = _weights(space, checkpoint, options)
@@ -185,8 +195,6 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         writer.flush()
         weights = _weights(space, folder / _MODEL, options)
         index = {
-            "models": [str(model) for model in referenced_models(space.template)],
-            "method": space.template["merge_method"],
             "coefficients": generic,
             "files": writer.files,
             "weights": weights.content(),
@@ -195,8 +203,26 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         text = json.dumps(index)
         (folder / _INDEX).write_text(text, encoding="utf-8")
         files = described(folder)
-        write_json(folder / _CONTENTS, {"files": files, "digest": digest(files)})
+        contents = {
+            "method": builtin_method(space.template["merge_method"]),
+            "models": list(referenced_models(space.template)),
+            "files": files,
+            "digest": digest(files),
+        }
+        write_json(folder / CONTENTS, contents)
         sync(folder)
+
+
+def recorded_bytes(space: MergeSpace) -> int:
+    """Estimate what a recording takes on the disk: all models, and a merge of them."""
+    dtype = dtype_from_name(space.template.get("dtype"))
+    sizes = []
+    for model in referenced_models(space.template):
+        whole = find_model(str(Reference.parse(model).model))
+        headers = [h for h in whole.headers().values() if h.is_float]
+        width = [dtype.itemsize if dtype else h.torch_dtype.itemsize for h in headers]
+        sizes.append(sum(h.n_elements * w for h, w in zip(headers, width, strict=True)))
+    return sum(sizes) + max(sizes)
 
 
 def _write_generic(
@@ -234,15 +260,3 @@ def _remove_leftovers(folder: Path) -> None:
     for path in [folder, *folder.parent.glob(f".{folder.name}.*.partial")]:
         if path.exists():
             shutil.rmtree(path)
-
-
-def _mark_in_use(folder: Path) -> Callable[[], None]:
-    """Keep a folder from being removed, until this process ends or takes it back."""
-    try:
-        import fcntl
-
-        handle = os.open(folder / _CONTENTS, os.O_RDONLY)
-        fcntl.flock(handle, fcntl.LOCK_SH)
-    except (ImportError, OSError):  # Windows removes no file that is mapped
-        return lambda: None
-    return partial(os.close, handle)

@@ -12,22 +12,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 import transformers
 from mergekit.options import MergeOptions
+from torch import Tensor
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.devices import to_device_in_words
 from mergekit_map.merging.recorded import (
     NoPlace,
+    Recorded,
     open_recorded,
     record,
     recorded_in_memory,
 )
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.storage import Place, choose_storage, on_device, placed
+from mergekit_map.merging.stored_replays import tensor_bytes
 from mergekit_map.merging.weights import WeightTable
 from mergekit_map.pulse import stage
 from mergekit_map.words import bytes_in_words
@@ -42,6 +47,8 @@ class ResidentMerge:
     replays: Mapping[str, Replay]
     weights: WeightTable
     coefficients: Mapping[str, float]  # last written
+    place: Place = "device"  # where tensors of replays are
+    mapped: Recorded | None = None  # what is in use as long as this is
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
@@ -56,7 +63,9 @@ class ResidentMerge:
         jobs: dict[bool, list[Callable[[], None]]] = {True: [], False: []}
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            jobs[replay.plain].append(partial(replay.write, weights, targets[name]))
+            run = replay.write if self.place == "device" else partial(_write, replay)
+            write = partial(run, weights, targets[name])
+            jobs[replay.plain].append(write)
         for job in jobs[False]:
             job()
         _run_side_by_side(jobs[True])
@@ -76,6 +85,10 @@ def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:
             "model (--device cpu does not offload), or set 'merge: disk' in the map "
             "block"
         )
+
+
+def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
+    on_device(replay, target).write(weights, target)
 
 
 def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
@@ -100,31 +113,61 @@ def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
 
 
 @contextmanager
-def resident_merge(space: MergeSpace, options: MergeOptions) -> Iterator[ResidentMerge]:
+def resident_merge(
+    space: MergeSpace,
+    options: MergeOptions,
+    task_vectors: Literal["auto"] | Place = "auto",
+) -> Iterator[ResidentMerge]:
     """Load a merge, recording it if that was not done before.
+
+    ``task_vectors`` says where they lie meanwhile, and the base.
 
     Raises:
         MergeError: mergekit or transformers refuse the models, or the checkpoint names
             its tensors otherwise than the model in memory does.
     """
+    no_file = ""
     with ExitStack() as stack:
         try:
             recorded = open_recorded(record(space, options))
-        except NoPlace:
-            recorded = stack.enter_context(recorded_in_memory(space, options))
+        except NoPlace as error:
+            no_file = str(error)
+            held = recorded_in_memory(space, options, no_file)
+            recorded = stack.enter_context(held)
         files = recorded.checkpoint.glob("*.safetensors")
         size = sum(file.stat().st_size for file in files)
         to = to_device_in_words(str(options.device))
         with stage(f"loading the merge ({bytes_in_words(size)}){to}"):
             model, tokenizer = load_checkpoint(recorded.checkpoint, options)
-    replays = recorded.replays
-    missing = [name for name in replays if name not in model.state_dict()]
+    missing = [name for name in recorded.replays if name not in model.state_dict()]
     if missing:
         raise MergeError(
             f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "
             "another name or layout in the loaded model, so it cannot be merged in "
             "memory; set 'merge: disk' in the map block"
         )
-    yield ResidentMerge(
-        model, tokenizer, replays, recorded.weights, recorded.coefficients
-    )
+    device = torch.device(str(options.device))
+    size = sum(map(tensor_bytes, recorded.replays.values()))
+    storage = choose_storage(task_vectors, device, size, no_file=no_file)
+    merge = _resident(recorded, model, tokenizer, storage.place)
+    del recorded  # its tensors may lie elsewhere now
+    yield merge
+
+
+def _resident(
+    recorded: Recorded,
+    model: transformers.PreTrainedModel,
+    tokenizer: transformers.PreTrainedTokenizerBase | None,
+    place: Place,
+) -> ResidentMerge:
+    """Put base and task vectors where they are to lie."""
+    weights, coefficients = recorded.weights, recorded.coefficients
+    if place == "mapped":
+        in_use, replays = recorded, recorded.replays
+        return ResidentMerge(
+            model, tokenizer, replays, weights, coefficients, place, in_use
+        )
+    where = "onto the device" if place == "device" else "into memory"
+    with stage(f"reading base and task vectors {where}"):
+        replays = placed(recorded.replays, place, model.state_dict())
+    return ResidentMerge(model, tokenizer, replays, weights, coefficients, place)

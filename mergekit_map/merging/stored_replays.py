@@ -77,6 +77,21 @@ def stored(replay: Replay, put: Callable[[str, Tensor], None], name: str) -> Any
     return write(replay)
 
 
+def with_tensors(replay: Replay, change: Callable[[Tensor], Tensor]) -> Replay:
+    """Give the same replay of other tensors, the same ones elsewhere for example."""
+    tensors: dict[str, Tensor] = {}
+    content = stored(replay, tensors.__setitem__, "")
+    changed: Replay = restored(content, lambda name: change(tensors[name]))
+    return changed
+
+
+def tensor_bytes(replay: Replay) -> int:
+    """Count the bytes of the tensors of a replay."""
+    sizes: list[int] = []
+    stored(replay, lambda _, t: sizes.append(t.numel() * t.element_size()), "")
+    return sum(sizes)
+
+
 def _plain(value: Any, name: str) -> Any:
     if isinstance(value, Enum):
         if type(value).__name__ in _CHOICES:

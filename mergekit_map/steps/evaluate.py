@@ -182,7 +182,7 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
     """Open the models, and make every task ready to measure their merges."""
     check_room(project.space, project.spec, project.options)
     spec, differentiate, generations = project.spec, None, Generations()
-    with resident_merge(project.space, project.options) as merge:
+    with resident_merge(project.space, project.options, spec.task_vectors) as merge:
         if spec.search.gradients:
             differentiate = differentiation(
                 merge,

@@ -11,7 +11,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.parsing import Problem
 from mergekit_map.files import StrPath
 from mergekit_map.merging.devices import best_device, choice_in_words
-from mergekit_map.merging.footprint import Need, needs, shortages
+from mergekit_map.merging.footprint import Need, needs, shortages, storage
 from mergekit_map.models.findings import Finding, has_errors
 from mergekit_map.models.layout import main_dtype
 from mergekit_map.models.moved import lost_models
@@ -93,6 +93,8 @@ class Plan:
     shortages: Sequence[Need]
     device: str = "cpu"  # that merges are made and measured on
     device_choice: str | None = None  # in words, where there is one
+    task_vectors: str | None = None  # device, memory or mapped; None: none are held
+    task_vectors_why: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +203,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
     memory, disk = needs(space, spec, options, models)
+    place = storage(space, spec, options, models)
     return Plan(
         strategy=spec.search.strategy,
         merge=spec.merge,
@@ -222,6 +225,8 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         disk=disk,
         shortages=[*shortages(memory), *shortages(disk)],
         device=str(options.device),
+        task_vectors=None if place is None else place.place,
+        task_vectors_why=None if place is None else place.why,
         device_choice=choice_in_words(
             str(options.device), best_device(), was_open=project.open_device
         ),

@@ -124,7 +124,8 @@ def merges_to_talk_with(
     elif project.spec.merge == "disk":
         yield _OnDisk(project, Recipes(project.space, project.options))
     else:
-        with resident_merge(project.space, project.options) as merge:
+        place = project.spec.task_vectors
+        with resident_merge(project.space, project.options, place) as merge:
             yield _InMemory(merge)
 
 

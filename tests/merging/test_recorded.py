@@ -29,10 +29,16 @@ from mergekit_map.merging.recorded import (
     open_recorded,
     record,
     recorded_in_memory,
-    recordings_folder,
 )
 from mergekit_map.merging.recording_key import recording_key
+from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace
+from mergekit_map.pulse import heard_by
+from mergekit_map.results.cache_folder import (
+    make_room,
+    recordings_folder,
+    set_limit,
+)
 
 
 @pytest.fixture
@@ -185,8 +191,6 @@ def test_nothing_is_kept_of_models_that_change_meanwhile(
 def test_writing_into_the_model_leaves_the_recording_as_it_is(
     space: MergeSpace, home: Path
 ) -> None:
-    from mergekit_map.merging.resident import resident_merge
-
     with resident_merge(space, OPTIONS) as merge:
         (folder,) = (path for path in home.iterdir() if path.is_dir())
         before = {path: path.read_bytes() for path in folder.rglob("*.safetensors")}
@@ -254,3 +258,38 @@ def test_tensors_are_mapped_and_not_copied(make_model: Callable[..., Path]) -> N
 
     assert total > 60_000  # kB
     assert anonymous < total / 10
+
+
+def test_without_a_place_a_merge_is_held_in_memory(
+    space: MergeSpace, home: Path
+) -> None:
+    point = some_coefficients(space)
+    with resident_merge(space, OPTIONS) as kept:
+        kept.write(point)
+        wanted = {n: t.clone() for n, t in kept.model.state_dict().items()}
+    del kept
+    set_limit(0)
+    make_room()
+    heard = Heard()
+
+    with heard_by(heard), resident_merge(space, OPTIONS) as held:
+        held.write(point)
+        assert_equal_states(held.model.state_dict(), wanted)
+
+    assert [path for path in home.iterdir() if path.is_dir()] == []
+    assert "in memory: " in heard.texts[0]
+    assert "recorded merges may take 0 B" in heard.texts[0]
+
+
+class Heard:
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def staged(self, text: str, seconds: float | None) -> None:
+        if seconds is None:
+            self.texts.append(text)
+
+    def stepped(self, done: int, total: int) -> None:
+        """Nothing is measured here."""

@@ -1,0 +1,95 @@
+"""Where task vectors lie is chosen by what is free, and changes no bit of a merge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from mergekit.options import MergeOptions
+from test_resident import OPTIONS, assert_equal_states, config, space_of
+
+from mergekit_map.merging import storage
+from mergekit_map.merging.recorded import open_recorded, record
+from mergekit_map.merging.resident import resident_merge
+from mergekit_map.merging.storage import Storage, choose_storage, on_device
+from mergekit_map.merging.stored_replays import tensor_bytes, with_tensors
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+NEEDS_GPU = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device"
+)
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """What is said to be free, by device."""
+    sizes = {"cuda": 1000, "cpu": 1000}
+    monkeypatch.setattr(storage, "free_memory", lambda device: sizes[device.type])
+    return sizes
+
+
+def test_on_a_cpu_they_are_mapped_unless_asked_otherwise() -> None:
+    assert choose_storage("auto", CPU, 10**20).place == "mapped"
+    assert choose_storage("memory", CPU, 1) == Storage("memory", "as asked")
+    assert choose_storage("device", CPU, 1).place == "memory"
+    assert choose_storage("auto", CPU, 1, no_file="full") == Storage("memory", "full")
+    why = "not mapped as asked: full"
+    for device in (CPU, GPU):
+        assert choose_storage("mapped", device, 1, no_file="full").why == why
+
+
+def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
+    assert choose_storage("auto", GPU, 600, 300).place == "device"
+    assert choose_storage("auto", GPU, 500, 401).place == "memory"
+    free["cpu"] = 999
+    found = choose_storage("auto", GPU, 500, 401)
+    assert found == Storage("mapped", "cuda has 1 kB free, the host 999 B")
+    assert choose_storage("auto", GPU, 500, 401, no_file="full").place == "memory"
+    assert choose_storage("device", GPU, 10**9).place == "device"
+
+
+@pytest.mark.parametrize("method", ["ties", "linear"])
+def test_every_place_gives_the_same_bits(
+    method: str, family_bf16: dict[str, Path]
+) -> None:
+    merge = config(method, family_bf16)
+    if method == "linear":
+        merge = {**merge, "models": [{"model": m["model"]} for m in merge["models"]]}
+        del merge["base_model"]
+    space = space_of(merge)
+    states, mapped = {}, {}
+    for place in ("mapped", "memory", "device"):
+        with resident_merge(space, OPTIONS, place) as merge:
+            merge.write({name: 0.4 for name in space.names})
+            states[place] = merge.model.state_dict()
+            mapped[place] = merge.mapped is not None
+
+    assert mapped == {"mapped": True, "memory": False, "device": False}
+    assert_equal_states(states["memory"], states["mapped"])
+    assert_equal_states(states["device"], states["mapped"])
+
+
+def test_replays_are_moved_with_all_their_tensors(family: dict[str, Path]) -> None:
+    space = space_of(config("ties", family))
+    for replay in open_recorded(record(space, OPTIONS)).replays.values():
+        away = with_tensors(replay, lambda tensor: tensor.to("meta"))
+        assert away.base.is_meta
+        assert away.deltas.is_meta
+        assert away.models == replay.models
+        assert tensor_bytes(away) == tensor_bytes(replay) == 4 * 3 * away.base.numel()
+        assert on_device(replay, torch.empty(1)) is replay
+        assert on_device(replay, torch.empty(1, device="meta")).deltas.is_meta
+
+
+@NEEDS_GPU
+def test_every_place_gives_the_same_bits_on_a_gpu(family: dict[str, Path]) -> None:
+    space = space_of(config("ties", family))
+    states = []
+    for place in ("device", "memory", "mapped"):
+        options = MergeOptions(device="cuda", quiet=True)
+        with resident_merge(space, options, place) as merge:
+            merge.write({name: 0.4 for name in space.names})
+            states.append(merge.model.state_dict())
+    assert_equal_states(states[0], states[1])
+    assert_equal_states(states[0], states[2])
