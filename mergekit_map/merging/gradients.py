@@ -29,8 +29,9 @@ from mergekit_map.config.specs import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.measurement import Differentiate
+from mergekit_map.merging.low_rank import LowRankReplay, whole
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
-from mergekit_map.merging.replay import TaskVectorReplay
+from mergekit_map.merging.replay import MethodReplay, TaskVectorReplay
 from mergekit_map.merging.resident import ResidentMerge
 from mergekit_map.merging.space import MergeSpace
 
@@ -94,7 +95,7 @@ def differentiation(
     """
     replays = {}
     for name, replay in merge.replays.items():
-        if not isinstance(replay, TaskVectorReplay):
+        if isinstance(replay, MethodReplay):
             raise MergeError(
                 f"{name} is not a sum of weighted task vectors, so its derivatives are "
                 "not known; set 'gradients: false' in the search"
@@ -113,13 +114,13 @@ def differentiation(
 @contextmanager
 def _derivatives(
     merge: ResidentMerge,
-    replays: Mapping[str, TaskVectorReplay],
+    replays: Mapping[str, TaskVectorReplay | LowRankReplay],
     space: MergeSpace,
     layers: Sequence[GradientCheckpointingLayer],
 ) -> Iterator[dict[str, float]]:
     """Add up derivatives of all that is passed back meanwhile, by coefficient."""
     derivatives = dict.fromkeys(space.names, 0.0)
-    kept: dict[str, TaskVectorReplay] = {}
+    kept: dict[str, TaskVectorReplay | LowRankReplay] = {}
     # Read anew each time, as in ResidentMerge.write.
     targets = merge.model.state_dict(keep_vars=True)
     with ExitStack() as stack:
@@ -189,12 +190,12 @@ def _checkpointed(layer: GradientCheckpointingLayer) -> Iterator[None]:
 
 
 def _slopes_of_sums(
-    replay: TaskVectorReplay,
+    replay: TaskVectorReplay | LowRankReplay,
     weights: Sequence[float],
     slopes: Mapping[str, Sequence[float]],
     gradient: Tensor,
 ) -> dict[str, float]:
-    by_weight = [0.0] * len(weights)
+    by_weight, replay = [0.0] * len(weights), whole(replay)
     for deltas, part in _slices(replay, gradient):
         products = (deltas * part).sum(dim=1).tolist()
         by_weight = [a + b for a, b in zip(by_weight, products, strict=True)]
@@ -210,9 +211,11 @@ def _slopes_of_sums(
 
 
 def _slopes_over_steps(
-    replay: TaskVectorReplay, stencils: Mapping[str, _Stencil], gradient: Tensor
+    replay: TaskVectorReplay | LowRankReplay,
+    stencils: Mapping[str, _Stencil],
+    gradient: Tensor,
 ) -> dict[str, float]:
-    derivatives = dict.fromkeys(stencils, 0.0)
+    derivatives, replay = dict.fromkeys(stencils, 0.0), whole(replay)
     for deltas, part in _slices(replay, gradient):
         for name, stencil in stencils.items():
             change = torch.zeros_like(part)

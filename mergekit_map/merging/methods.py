@@ -8,7 +8,7 @@ equals what the built-in method writes, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -25,9 +25,11 @@ from mergekit.merge_methods.base import (
 from mergekit.merge_methods.generalized_task_arithmetic import (
     GeneralizedTaskArithmeticMerge,
 )
-from mergekit.sparsify import RescaleNorm, sparsify
+from mergekit.sparsify import RescaleNorm, SparsificationMethod, sparsify
 from torch import Tensor
 
+from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.merging.low_rank import in_low_rank
 from mergekit_map.merging.replay import (
     MethodReplay,
     Parameters,
@@ -125,6 +127,26 @@ def elects_signs(name: str) -> bool | None:
     return method.consensus_method is not None
 
 
+def drops_parts(merge: MergeConfig) -> bool:
+    """Tell whether a sum of task vectors makes some of their elements zero."""
+    method = merge_methods.get(builtin_method(merge["merge_method"]))
+    kind = method.sparsification_method
+    if kind is None:
+        return False
+    return kind != SparsificationMethod.magnitude or not _whole(merge)
+
+
+def _whole(part: Any) -> bool:
+    """Tell whether every density of a configuration is 1, mergekit's own default."""
+    if isinstance(part, list):
+        return all(map(_whole, part))
+    if not isinstance(part, Mapping):
+        return True
+    return all(
+        value == 1 if key == "density" else _whole(value) for key, value in part.items()
+    )
+
+
 def builtin_method(name: str) -> str:
     """Name the stock method that a ``map_*`` method stands for."""
     return name.removeprefix(PREFIX)
@@ -148,7 +170,7 @@ def _task_vectors(
             )
         deltas[index] = delta
     usual = not parameters["normalize"] and parameters["lambda"] == 1
-    return TaskVectorReplay(
+    replay = TaskVectorReplay(
         models=tuple(entry.id for entry in group.non_base),
         base=base.clone(),  # not a view of a file that is mapped into memory
         deltas=deltas,
@@ -158,3 +180,4 @@ def _task_vectors(
         scale=parameters["lambda"],
         plain=usual and allows_shortcuts(base, deltas),
     )
+    return in_low_rank(replay, group.metadata.name)

@@ -38,6 +38,7 @@ from mergekit_map.files import (
     whole_folder,
     write_json,
 )
+from mergekit_map.merging.adapted import adapters_of
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.methods import (
     builtin_method,
@@ -163,10 +164,12 @@ def recorded_in_memory(
     generic = generic_coefficients(space)
     with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
         checkpoint = Path(scratch) / _MODEL
-        with stage(f"recording a merge of {_named(space)}{why}"):
-            with recording(replays.__setitem__):
+        adapters = adapters_of(space.template, options)
+        with stage(f"recording a merge of {_named(space)}{adapters.in_words}{why}"):
+            with recording(replays.__setitem__), adapters.recorded(options):
                 _write_generic(space, generic, checkpoint, options)
-            weights = _weights(space, checkpoint, options)
+            with adapters.read_by_mergekit(options):
+                weights = _weights(space, checkpoint, options)
         yield Recorded(checkpoint, generic, replays, weights)
 
 
@@ -189,11 +192,13 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
         replays[name] = stored(replay, put, name)
 
     generic = generic_coefficients(space)
-    with stage(f"recording a merge of {_named(space)}"):
-        with recording(keep):
+    adapters = adapters_of(space.template, options)
+    with stage(f"recording a merge of {_named(space)}{adapters.in_words}"):
+        with recording(keep), adapters.recorded(options):
             _write_generic(space, generic, folder / _MODEL, options)
         writer.flush()
-        weights = _weights(space, folder / _MODEL, options)
+        with adapters.read_by_mergekit(options):
+            weights = _weights(space, folder / _MODEL, options)
         index = {
             "coefficients": generic,
             "files": writer.files,

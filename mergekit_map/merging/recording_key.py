@@ -23,7 +23,7 @@ from mergekit_map.models.sources import find_description, fingerprint
 from mergekit_map.version import __version__
 
 _FORMAT = 1  # of the folder
-_PACKAGES = ("mergekit", "torch", "transformers", "safetensors")
+_PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 
 # Sources of a tokenizer that are no models.
 _NO_MODELS = {"base", "union"}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from mergekit.merge_methods.base import MergeMethod, TensorGroup
 from mergekit.merge_methods.generalized_task_arithmetic import get_mask
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from mergekit_map.merging.low_rank import LowRankReplay
 
 Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
@@ -109,7 +112,7 @@ class TaskVectorReplay:
 
 # An output tensor of a merge, ready to be merged again with one weight for each of its
 # ``models``. ``plain`` ones work on small slices and gain nothing from torch's threads.
-Replay: TypeAlias = TaskVectorReplay | MethodReplay
+Replay: TypeAlias = "TaskVectorReplay | MethodReplay | LowRankReplay"
 
 
 def allows_shortcuts(base: Tensor, deltas: Tensor) -> bool:

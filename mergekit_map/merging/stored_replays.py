@@ -21,6 +21,7 @@ from mergekit.merge_methods.generalized_task_arithmetic import ConsensusMethod
 from torch import Tensor
 
 from mergekit_map.errors import MergeError
+from mergekit_map.merging.low_rank import Factors, LowRankReplay
 from mergekit_map.merging.replay import MethodReplay, Replay, TaskVectorReplay
 
 # What a replay may be made of, and be: dataclasses, written field by field.
@@ -28,6 +29,8 @@ _PARTS = {
     part.__name__: part
     for part in (
         TaskVectorReplay,
+        LowRankReplay,
+        Factors,
         MethodReplay,
         TensorGroup,
         TensorEntry,

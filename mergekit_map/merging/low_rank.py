@@ -1,0 +1,201 @@
+"""Task vectors of LoRA adapters, kept as their factors and multiplied at each write.
+
+An adapter merged into its base is ``W' = W + B @ A * scaling``, rounded to the dtype of
+``W``; its task vector is ``W' - W``, rounded again. Both are computed again with the
+operations that peft and mergekit use, so that the bits are those of the whole. That is
+not taken for granted: while a merge is recorded, each task vector is compared with the
+one that mergekit merged. Elements that differ, as another device's products may in the
+last bit, are kept beside the factors; a task vector with many of them is kept whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from mergekit_map.merging.replay import TaskVectorReplay
+
+_HALVES = (torch.float16, torch.bfloat16)
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+# Elements, of all, that are rather kept one by one than a task vector whole.
+_FEW = 1 / 64
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """What an adapter adds to a tensor: ``B @ A * scaling``, as peft multiplies it."""
+
+    a: Tensor  # (rank, columns)
+    b: Tensor  # (rows, rank)
+    scaling: float
+    transposed: bool  # whether the product is, before it is added
+    places: Tensor  # of elements of the task vector that come out otherwise, flat
+    values: Tensor  # what they are
+
+    def added_to(self, weight: Tensor) -> Tensor:
+        """Merge into a copy of ``weight``."""
+        a, b = self.a, self.b
+        if weight.device != a.device:
+            a, b = a.to(weight.device), b.to(weight.device)
+        widened = a.device.type == "cpu" and b.dtype in _HALVES
+        product = b.float() @ a.float() if widened else b @ a
+        if self.transposed:
+            product = product.T
+        product *= self.scaling
+        if widened:
+            product = product.to(b.dtype)
+        merged = weight.clone()
+        merged += product
+        return merged
+
+
+# A task vector: as factors, as it is, or none where an adapter leaves a tensor alone.
+Row: TypeAlias = "Factors | Tensor | None"
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankReplay:
+    """A tensor of the task-arithmetic family whose task vectors are multiplied anew."""
+
+    models: tuple[Any, ...]
+    base: Tensor
+    rows: tuple[Row, ...]  # of each model
+    rule: Mapping[str, Any]  # how they are merged: what else ``TaskVectorReplay`` has
+    unchanged: bool  # whether every merge has the base here
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether it works on small slices."""
+        return bool(self.rule["plain"])
+
+    @property
+    def elect_signs(self) -> Any:
+        """Give mergekit's consensus method, or None."""
+        return self.rule["elect_signs"]
+
+    def write(self, weights: Sequence[float], target: Tensor) -> None:
+        """Write base + merged task vectors into ``target`` of the same shape."""
+        if self.unchanged:
+            target.copy_(self.base)
+        else:
+            self.whole().write(weights, target)
+
+    def whole(self) -> TaskVectorReplay:
+        """Multiply: the same replay with its task vectors in full."""
+        deltas = self.base.new_empty((len(self.rows), *self.base.shape))
+        for delta, row in zip(deltas, self.rows, strict=True):
+            _multiply(row, self.base, delta)
+        return TaskVectorReplay(
+            models=self.models, base=self.base, deltas=deltas, **self.rule
+        )
+
+
+def _multiply(row: Row, base: Tensor, out: Tensor) -> None:
+    if row is None:
+        out.zero_()
+    elif isinstance(row, Factors):
+        torch.sub(row.added_to(base), base, out=out)
+        places = row.places.to(out.device)
+        out.view(-1)[places] = row.values.to(out)
+    else:
+        out.copy_(row)
+
+
+@dataclass(eq=False)
+class Kept:
+    """How the task vectors of a recording are kept."""
+
+    factors: Mapping[Any, Mapping[str, Factors]]  # by model and tensor
+    whole: int = 0  # task vectors, since other bits would come of their factors
+
+
+_KEPT: ContextVar[Kept | None] = ContextVar("kept in low rank", default=None)
+
+
+@contextmanager
+def keeping_factors(factors: Mapping[Any, Mapping[str, Factors]]) -> Iterator[Kept]:
+    """Keep task vectors of these models in low rank where ``in_low_rank`` is asked."""
+    kept = Kept(factors)
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+
+
+def in_low_rank(
+    replay: TaskVectorReplay, tensor: str
+) -> TaskVectorReplay | LowRankReplay:
+    """Keep factors in the place of task vectors of which they give every bit."""
+    kept = _KEPT.get()
+    if kept is None or not any(model in kept.factors for model in replay.models):
+        return replay
+    rows: list[Row] = []
+    for model, delta in zip(replay.models, replay.deltas, strict=True):
+        row: Row = delta
+        if model in kept.factors:
+            row = _exact(kept.factors[model].get(tensor), replay.base, delta)
+            kept.whole += row is delta
+        rows.append(row)
+    if all(isinstance(row, Tensor) for row in rows):
+        return replay
+    rule = {
+        field.name: getattr(replay, field.name)
+        for field in dataclasses.fields(replay)
+        if field.name not in {"models", "base", "deltas"}
+    }
+    # A part of all task vectors would keep all of them in memory.
+    rows = [row.clone() if isinstance(row, Tensor) else row for row in rows]
+    unchanged = all(row is None for row in rows) and _absorbs_zeros(replay.base)
+    return LowRankReplay(replay.models, replay.base, tuple(rows), rule, unchanged)
+
+
+def whole(replay: TaskVectorReplay | LowRankReplay) -> TaskVectorReplay:
+    """Give a replay with its task vectors in full, if it keeps them in low rank."""
+    return replay.whole() if isinstance(replay, LowRankReplay) else replay
+
+
+def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
+    """Keep beside the factors what they do not give; all of it, where that is much."""
+    differing = torch.zeros(base.numel(), dtype=torch.bool)
+    for place in {base.device, torch.device("cpu")}:
+        for n_threads in {torch.get_num_threads(), 1}:
+            with _threads(n_threads):
+                found = torch.empty_like(base, device=place)
+                _multiply(row, base.to(place), found)
+            differing |= (_bits(found) != _bits(delta.to(place))).cpu()
+    places = differing.nonzero().view(-1)
+    if not len(places):
+        return row
+    if row is None or len(places) > _FEW * base.numel():
+        return delta
+    values = delta.reshape(-1)[places.to(delta.device)].cpu()
+    return dataclasses.replace(row, places=places, values=values)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Multiply on so many threads: a write may use one, or all."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(_INTEGERS[tensor.element_size()])
+
+
+def _absorbs_zeros(base: Tensor) -> bool:
+    """Tell whether adding zeros of either sign changes no bit."""
+    return not bool((torch.signbit(base) & (base == 0)).any())

@@ -1,0 +1,310 @@
+"""Task vectors of adapters that stay in low rank, against mergekit's merged copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from merge_slopes import derivatives
+from mergekit.options import MergeOptions
+from test_resident import (
+    OPTIONS,
+    assert_equal_states,
+    config,
+    some_coefficients,
+    space_of,
+)
+from torch import Tensor
+
+from mergekit_map.merging.adapted import adapters_of
+from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.low_rank import (
+    Factors,
+    LowRankReplay,
+    in_low_rank,
+    keeping_factors,
+    whole,
+)
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.replay import TaskVectorReplay
+from mergekit_map.merging.resident import resident_merge
+
+Train = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Make an adapter with random matrices for a model."""
+
+    def make(
+        base: Path, seed: int, dtype: torch.dtype = torch.float32, **settings: Any
+    ) -> Path:
+        folder = tmp_path_factory.mktemp("adapters") / f"adapter{seed}"
+        model = transformers.AutoModelForCausalLM.from_pretrained(base)
+        given = {"r": 4, "target_modules": ["q_proj", "up_proj"], **settings}
+        lora = peft.LoraConfig(**{"init_lora_weights": False, **given})
+        torch.manual_seed(seed)
+        adapted = peft.get_peft_model(model, lora)
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.data = (parameter.data * 0.2).to(dtype)
+        adapted.save_pretrained(folder, save_embedding_layers=False)
+        return folder
+
+    return make
+
+
+def merge_of(
+    method: str, base: Path, adapters: list[Path], *tuned: Path, **more: Any
+) -> dict[str, Any]:
+    merge = config(method, {"base": base}, "", **more)
+    models = [*tuned, *(f"{base}+{adapter}" for adapter in adapters)]
+    merge["models"] = [{"model": str(model)} for model in models]
+    return merge
+
+
+def options_in(folder: Path, **more: Any) -> MergeOptions:
+    return OPTIONS.model_copy(update={"lora_merge_cache": str(folder), **more})
+
+
+def assert_ships_it_without_copies(
+    merge: dict[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Compare with stock mergekit, whose merged copies are made only then."""
+    space, cache = space_of(merge), folder / "cache"
+    options = options_in(cache)
+    with resident_merge(space, options) as resident:
+        assert not cache.exists()
+        for seed in (1, 2):
+            coefficients = some_coefficients(space, seed)
+            coefficients[space.names[0]] *= -1  # so that zeros get either sign
+            stock = folder / f"stock{seed}"
+            write_checkpoint(stock_config(space, coefficients), stock, options)
+            theirs, _ = load_checkpoint(stock, options)
+            resident.write(coefficients)
+            assert_equal_states(resident.model.state_dict(), theirs.state_dict())
+        return dict(resident.replays)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+def test_adapters_in_low_rank_merge_as_mergekits_copies_of_them(
+    method: str,
+    half: bool,
+    family: dict[str, Path],
+    family_bf16: dict[str, Path],
+    train: Train,
+    tmp_path: Path,
+) -> None:
+    base = (family_bf16 if half else family)["base"]
+    dtypes = [torch.float32, torch.bfloat16]
+    adapters = [train(base, i, dtype) for i, dtype in enumerate(dtypes)]
+
+    replays = assert_ships_it_without_copies(merge_of(method, base, adapters), tmp_path)
+
+    assert {type(replay) for replay in replays.values()} == {LowRankReplay}
+    assert sum(replay.unchanged for replay in replays.values()) == 21 - 4
+    query = replays["model.layers.1.self_attn.q_proj.weight"]
+    assert [row.a.shape for row in query.rows] == [(4, 32)] * 2
+    assert [len(row.places) for row in query.rows] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "tensor"),
+    [
+        ({"use_rslora": True}, "layers.0.mlp.up_proj"),
+        ({"lora_alpha": 3, "alpha_pattern": {"up_proj": 7}}, "layers.0.mlp.up_proj"),
+        (
+            {"rank_pattern": {"q_proj": 2}, "layers_to_transform": [1]},
+            "layers.1.self_attn.q_proj",
+        ),
+        ({"target_modules": ["lm_head"]}, "lm_head"),
+    ],
+)
+def test_settings_of_adapters_mean_what_they_mean_to_peft(
+    settings: dict[str, Any],
+    tensor: str,
+    family_bf16: dict[str, Path],
+    train: Train,
+    tmp_path: Path,
+) -> None:
+    base = family_bf16["base"]
+    adapters = [train(base, 4, **settings)]
+
+    merge = merge_of("task_arithmetic", base, adapters, family_bf16["a"])
+    replays = assert_ships_it_without_copies(merge, tmp_path)
+
+    name = tensor if tensor == "lm_head" else f"model.{tensor}"
+    tuned, row = replays[f"{name}.weight"].rows
+    assert isinstance(tuned, Tensor)
+    assert isinstance(row, Factors)
+    norm = replays["model.norm.weight"]
+    assert isinstance(norm.rows[0], Tensor)
+    assert norm.rows[1] is None
+    assert not norm.unchanged
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"use_dora": True}, "DoRA brings rows to a length (use_dora)"),
+        (
+            {"modules_to_save": ["lm_head"]},
+            "it replaces whole tensors (lm_head.weight)",
+        ),
+        ({"bias": "all"}, "it has biases (bias: all)"),
+        (
+            {"target_modules": ["embed_tokens"]},
+            "it has model.embed_tokens.lora_embedding_A",
+        ),
+    ],
+)
+def test_other_adapters_are_merged_into_copies_with_the_reason_said(
+    settings: dict[str, Any],
+    reason: str,
+    family: dict[str, Path],
+    train: Train,
+    tmp_path: Path,
+) -> None:
+    base = family["base"]
+    adapter = train(base, 5, **settings)
+    merge = merge_of("task_arithmetic", base, [adapter], family["a"])
+    options = options_in(tmp_path / "cache")
+
+    found = adapters_of(merge, options)
+
+    assert found.merged == {"adapter5": reason}
+    copy = f"; adapter5 is merged into a copy of its base: {reason}"
+    assert found.in_words == copy
+    space = space_of(merge)
+    with resident_merge(space, options) as resident:
+        coefficients = some_coefficients(space)
+        resident.write(coefficients)
+        write_checkpoint(stock_config(space, coefficients), tmp_path / "s", options)
+        theirs, _ = load_checkpoint(tmp_path / "s", options)
+        assert_equal_states(resident.model.state_dict(), theirs.state_dict())
+        kinds = {type(replay) for replay in resident.replays.values()}
+        assert kinds == {TaskVectorReplay}
+
+
+def test_methods_dtypes_and_bases_that_need_copies_are_told(
+    family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    base, options = family["base"], options_in(tmp_path)
+    adapter = train(base, 6)
+
+    def reason(method: str = "ties", on: Path = base, **more: Any) -> str:
+        merge = merge_of(method, on, [], **more)
+        merge["models"] = [{"model": f"{base}+{adapter}"}]
+        return adapters_of(merge, options).merged.get("adapter6", "")
+
+    assert reason() == ""
+    assert reason(parameters={"density": 1.0}) == ""
+    assert reason(parameters={"density": 0.5}) == "ties drops parts of task vectors"
+    assert reason("dare_linear") == "dare_linear drops parts of task vectors"
+    pissa = train(base, 7, init_lora_weights="pissa")
+    merge = merge_of("task_arithmetic", base, [pissa])
+    assert adapters_of(merge, options).merged == {
+        "adapter7": "it changes the base model (init_lora_weights: pissa)"
+    }
+    assert reason("linear") == "linear merges models, not task vectors"
+    wide = "its base is stored in float32, merged in bfloat16"
+    assert reason(dtype="bfloat16") == wide
+    assert reason(dtype="float32") == ""
+    other = family["a"]
+    assert reason(on=other) == f"it stands on {base}, the merge on {other}"
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+def test_derivatives_are_those_of_task_vectors_in_full(
+    method: str, family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    base = family["base"]
+    space = space_of(merge_of(method, base, [train(base, 8), train(base, 9)]))
+    coefficients = some_coefficients(space)
+    with resident_merge(space, options_in(tmp_path)) as merge:
+        found = derivatives(merge, space, coefficients)
+        replays = merge.replays.items()
+        assert any(isinstance(replay, LowRankReplay) for _, replay in replays)
+        merge.replays = {name: whole(replay) for name, replay in replays}
+
+        assert derivatives(merge, space, coefficients) == found
+    assert all(found.values())
+
+
+def replay_of(base: Tensor, deltas: Tensor) -> TaskVectorReplay:
+    return TaskVectorReplay(
+        models=tuple(f"m{i}" for i in range(len(deltas))),
+        base=base,
+        deltas=deltas,
+        elect_signs=None,
+        mask_dtype=base.dtype,
+        normalize=False,
+        scale=1.0,
+        plain=False,
+    )
+
+
+def factors_of(a: Tensor, b: Tensor) -> Factors:
+    nothing = torch.empty(0)
+    places = torch.empty(0, dtype=torch.int64)
+    return Factors(a, b, 0.5, transposed=False, places=places, values=nothing)
+
+
+def test_elements_that_come_out_otherwise_are_kept_beside_the_factors() -> None:
+    torch.manual_seed(0)
+    base = torch.randn(40, 50).bfloat16()
+    factors = factors_of(torch.randn(4, 50), torch.randn(40, 4))
+    delta = factors.added_to(base) - base
+    odd = delta.clone()
+    odd[[3, 39], [7, 49]] += 1
+    replay = replay_of(base, torch.stack([odd, delta]))
+
+    with keeping_factors({"m0": {"t": factors}, "m1": {"t": factors}}) as kept:
+        found = in_low_rank(replay, "t")
+
+    assert isinstance(found, LowRankReplay)
+    assert kept.whole == 0
+    first, second = found.rows
+    assert isinstance(first, Factors)
+    assert isinstance(second, Factors)
+    assert first.places.tolist() == [3 * 50 + 7, 39 * 50 + 49]
+    assert second.places.tolist() == []
+    ours, theirs = torch.empty(40, 50).bfloat16(), torch.empty(40, 50).bfloat16()
+    found.write([0.3, -0.7], ours)
+    replay.write([0.3, -0.7], theirs)
+    assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16))
+
+
+def test_a_task_vector_that_is_no_product_is_kept_whole() -> None:
+    torch.manual_seed(0)
+    base = torch.randn(40, 50)
+    factors = factors_of(torch.randn(4, 50), torch.randn(40, 4))
+    deltas = torch.randn(2, 40, 50)
+
+    with keeping_factors({"m0": {"t": factors}, "m1": {}}) as kept:
+        found = in_low_rank(replay_of(base, deltas), "t")
+
+    assert isinstance(found, TaskVectorReplay)
+    assert kept.whole == 2
+
+
+def test_zeros_of_either_sign_in_the_base_are_merged_and_not_copied() -> None:
+    base = torch.tensor([[-0.0, 0.0, 1.0]])
+    replay = replay_of(base, torch.zeros(1, 1, 3))
+
+    with keeping_factors({"m0": {}}):
+        found = in_low_rank(replay, "t")
+
+    assert isinstance(found, LowRankReplay)
+    assert not found.unchanged
+    for weight in (0.5, -0.5):
+        ours, theirs = torch.empty(1, 3), torch.empty(1, 3)
+        found.write([weight], ours)
+        replay.write([weight], theirs)
+        assert torch.equal(ours.view(torch.int32), theirs.view(torch.int32))
