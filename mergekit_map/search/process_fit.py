@@ -121,9 +121,7 @@ class _Belief:
         ]
         return np.asarray(min(found, key=lambda result: result.fun).x)
 
-    def draw(
-        self, theta: FloatArray
-    ) -> tuple[FloatArray, FloatArray, list[Posterior]]:
+    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, list[Posterior]]:
         """Draw around the most probable theta; with weights, and what draws make."""
         width, axes = np.linalg.eigh(self._curvature(theta))
         # An axis has two directions: the same one in whatever order coefficients are.

@@ -100,10 +100,10 @@ class Books:
         enter = type(context).__enter__
 
         class Entered:
-            def __enter__(inner) -> object:  # noqa: N805
+            def __enter__(inner) -> object:
                 return self._booking(place, lambda: enter(context))()
 
-            def __exit__(inner, *error: object) -> object:  # noqa: N805
+            def __exit__(inner, *error: object) -> object:
                 return context.__exit__(*error)
 
         return Entered()
@@ -148,7 +148,9 @@ def main() -> None:
         profile, started = cProfile.Profile(), time.perf_counter()
         if arguments.profile:
             profile.enable()
-        run = search_front(projects.load_project(config), Path(scratch) / "run", Silent())
+        run = search_front(
+            projects.load_project(config), Path(scratch) / "run", Silent()
+        )
         profile.disable()
         books.close()
         wall = time.perf_counter() - started
