@@ -125,8 +125,22 @@ def show_probe(probe: Probe, plan: Plan) -> None:
         hours += f" and {count_in_words(probe.expected_documents)} documents"
     text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
     _print(console := Console(), f"{text}measure it too: a probe is not logged.\n")
+    if probe.durations:
+        console.print(_durations(probe))
     if plan.budget and probe.merges is not None:
         _print(console, _what_the_budget_allows(probe, plan, probe.merges))
+
+
+def _durations(probe: Probe) -> Table:
+    table = new_table("With more workers like this one", [], ["workers", "takes"])
+    table.add_column("times faster", justify="right")
+    table.add_column("waits most for", overflow="fold")
+    alone = probe.durations[0].seconds
+    for one in probe.durations:
+        faster = f"{alone / one.seconds:.2g}" if one.seconds else "-"
+        cells = str(one.workers), _time(one.seconds), faster, one.bound
+        table.add_row(*map(Text, cells))
+    return table
 
 
 def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:

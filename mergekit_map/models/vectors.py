@@ -23,7 +23,7 @@ from mergekit_map.models.lora import AdaptedWeights
 
 BUDGET = 1 << 27  # parameters of a model that are read; all, where it has no more
 _BLOCK = 1 << 16  # elements read in one piece
-_CHUNK = 1 << 20  # elements of a model in memory at a time
+_CHUNK = 1 << 17  # elements of a model in memory at a time, which stay in the cache
 _GOLDEN = 0.6180339887498949  # spreads the pieces of one tensor after the other
 
 
@@ -155,7 +155,7 @@ class _TensorSums:
         n = len(compared)
         self.name, self.header, self.compared = name, header, compared
         self.n_read = 0
-        self.base = dict.fromkeys(("l1", "square", "filled", "bad"), 0.0)
+        self.base = dict.fromkeys(("l1", "square", "bad"), 0.0)
         self.sums = {key: np.zeros(n) for key in _OF_MODELS}
         self.sums |= {key: np.zeros((n, n)) for key in _OF_PAIRS}
 
@@ -167,26 +167,35 @@ class _TensorSums:
     def add(self, theta: Tensor, others: list[Tensor]) -> None:
         """Add what some elements say: ``theta`` (k,) of the base, others (k,) each."""
         self.n_read += len(theta)
-        bad = ~torch.isfinite(theta)
-        theta = theta.masked_fill(bad, 0.0)
-        self.base["l1"] += float(theta.abs().sum())
+        length = theta.abs().sum()
+        bad = None
+        if not length.isfinite():
+            bad = ~torch.isfinite(theta)
+            theta = theta.masked_fill(bad, 0.0)
+            length = theta.abs().sum()
+            self.base["bad"] += int(bad.sum())
+        self.base["l1"] += float(length)
         self.base["square"] += float(theta.square().sum())
-        self.base["filled"] += int(theta.count_nonzero())
-        self.base["bad"] += int(bad.sum())
         if others:
             self._add_models(theta, torch.stack(others), bad)
 
-    def _add_models(self, theta: Tensor, weights: Tensor, bad: Tensor) -> None:
-        wrong = ~torch.isfinite(weights)
-        vectors = (weights - theta).masked_fill_(wrong | bad, 0.0)
+    def _add_models(self, theta: Tensor, weights: Tensor, bad: Tensor | None) -> None:
+        vectors = weights - theta
+        lengths = vectors.abs().sum(dim=1)
+        # No sum is finite of numbers that are not, which takes long to look at.
+        if bad is not None or not lengths.isfinite().all():
+            wrong = ~torch.isfinite(weights)
+            self.sums["bad"] += wrong.sum(dim=1).numpy()
+            vectors.masked_fill_(wrong if bad is None else wrong | bad, 0.0)
+            lengths = vectors.abs().sum(dim=1)
+        if not self.sums["filled"].all():
+            self.sums["filled"] += weights.count_nonzero(dim=1).numpy()
         signs = vectors.sign()
         filled = signs.abs()
         new = {
-            "l1": vectors.abs().sum(dim=1),
+            "l1": lengths,
             "square": vectors.square().sum(dim=1),
             "changed": filled.sum(dim=1),
-            "filled": weights.count_nonzero(dim=1),
-            "bad": wrong.sum(dim=1),
             "products": vectors @ vectors.T,
             "agreeing": signs @ signs.T,  # equal signs less opposite ones
             "shared": filled @ filled.T,
@@ -215,7 +224,7 @@ def _of_model(
         sum(t.header.n_elements for t in group if t.name not in vocabulary)
         for group in ([t for t, _ in matrices], far)
     )
-    zeroed = [t for t, i in own if t.base["filled"] and not t.sums["filled"][i]]
+    zeroed = [t for t, i in own if t.base["l1"] and not t.sums["filled"][i]]
     return VectorFigures(
         norm_ratio=l1 / base if base else None,
         changed=changed / elements if elements else None,

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from mergekit_map.search.arrays import FloatArray, IntArray
+from mergekit_map.search.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.search.quadratic import quadratic_features, quadratic_slopes
 
 NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three widths
@@ -40,6 +40,22 @@ class Rows:
         values = quadratic_features(self.U)
         slopes = quadratic_slopes(self.U[self.sloped])
         return np.vstack([values, slopes.reshape(-1, values.shape[1])])
+
+    @cached_property
+    def of_values(self) -> BoolArray:
+        """Tell values from slopes; (r,)."""
+        return np.arange(len(self.noise)) < len(self.U)
+
+    @cached_property
+    def apart(self) -> FloatArray:
+        """Give how far each merge is from each; (n, n, d)."""
+        return np.asarray(self.U[:, None] - self.U)
+
+    @cached_property
+    def constant(self) -> FloatArray:
+        """Give the covariance that the constant makes; (r, r)."""
+        constant = _INTERCEPT * self.features[:, :1]
+        return np.asarray(constant @ constant.T)
 
     @cached_property
     def products(self) -> list[FloatArray]:
@@ -75,16 +91,20 @@ def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
 
 
 def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
-    n = len(rows.U)
-    of_rows = np.where(np.arange(len(rows.noise)) < n, theta[NOISE], theta[SLOPES])
+    of_rows = np.where(rows.of_values, theta[NOISE], theta[SLOPES])
     return np.asarray(np.exp(2 * of_rows) * rows.noise)
 
 
-def covariance_to(rows: Rows, theta: FloatArray, U: FloatArray) -> FloatArray:
-    """Give the covariance of the metric at U (k, d) with the rows; (k, r)."""
+def covariance_to(
+    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray | None = None
+) -> FloatArray:
+    """Give the covariance of the metric at U (k, d) with the rows; (k, r).
+
+    The features of U may be given by who has them.
+    """
     n, d = rows.U.shape
-    widths = term_widths(d, theta)
-    found: FloatArray = (quadratic_features(U) * widths**2) @ rows.features.T
+    features = quadratic_features(U) if features is None else features
+    found: FloatArray = (features * term_widths(d, theta) ** 2) @ rows.features.T
     found[:, :n] += process_covariance(U, rows.U, theta)
     return found
 
@@ -96,10 +116,13 @@ def covariance_between(theta: FloatArray, U: FloatArray, V: FloatArray) -> Float
     return np.asarray(terms + process_covariance(U, V, theta))
 
 
-def variance(theta: FloatArray, U: FloatArray) -> FloatArray:
-    """Give the variance of the metric at U (k, d) before anything is measured; (k,)."""
-    widths = term_widths(U.shape[1], theta)
-    terms = (quadratic_features(U) * widths) ** 2
+def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
+    """Give the variance of the metric before anything is measured; (k,).
+
+    At merges with these features; (k, t).
+    """
+    d = len(theta) - LENGTHS
+    terms = (features * term_widths(d, theta)) ** 2
     return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[HEIGHT]))
 
 
@@ -114,17 +137,16 @@ class Covariance:
 
     def __init__(self, rows: Rows, theta: FloatArray):
         self._rows, self._theta = rows, theta
-        self._squares = ((rows.U[:, None] - rows.U) / np.exp(theta[LENGTHS:])) ** 2
+        self._squares = (rows.apart / np.exp(theta[LENGTHS:])) ** 2
         self._distance = np.sqrt(self._squares.sum(axis=2))
         self._height, n = math.exp(2 * theta[HEIGHT]), len(rows.U)
         self._process = self._height * matern(self._distance)
-        constant = _INTERCEPT * rows.features[:, :1]
-        self.whole: FloatArray = constant @ constant.T  # (r, r)
+        self.whole: FloatArray = rows.constant.copy()  # (r, r)
         for width, product in zip(theta[:3], rows.products, strict=True):
             self.whole += math.exp(2 * width) * product
         self.whole[:n, :n] += self._process
-        diagonal = np.diag_indices(len(self.whole))
-        self.whole[diagonal] += noise_variances(rows, theta) + _JITTER
+        diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
+        diagonal += noise_variances(rows, theta) + _JITTER
 
     def slopes(self, outer: FloatArray) -> FloatArray:
         """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""

@@ -175,6 +175,8 @@ def _balance(products: FloatArray, offsets: FloatArray) -> FloatArray:
         bend = one[rows, least] + other[rows, most] - 2 * one[rows, most]
         ahead = gains[rows, most] - gains[rows, least]
         amount = np.minimum(ahead / np.maximum(bend, 1e-300), shares[rows, most])
+        if not amount.any():
+            break  # as every exchange from here on would be
         shares[rows, least] += amount
         shares[rows, most] -= amount
         gains += amount[:, None] * (one - other)

@@ -9,13 +9,14 @@ most probable theta, standard errors are averaged over draws from all that is pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.factored import lower_root, solve_by_root, solve_root
 from mergekit_map.search.kernel import (
     HEIGHT,
     LENGTHS,
@@ -28,6 +29,7 @@ from mergekit_map.search.kernel import (
     term_widths,
     variance,
 )
+from mergekit_map.search.quadratic import quadratic_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +45,23 @@ class Process:
     weights: FloatArray  # (k,) of sum 1
     widening: float  # of all standard deviations
     rough: FloatArray  # (k,) how far the metric is off what is smooth, anywhere
+    posteriors: Sequence[Posterior] = ()  # of the draws, where they are made already
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Give mean and standard deviation at U (k, d), a row per draw.
 
         Behind the link, without the noise of a new measurement.
         """
-        found = [posterior.at(U) for posterior in self._posteriors]
+        features = quadratic_features(U)
+        found = [posterior.at(U, features) for posterior in self._posteriors]
         mean, deviation = (np.array(part) for part in zip(*found, strict=True))
         deviation = self.scale * np.hypot(deviation, self.rough[:, None])
         return self.offset + self.scale * mean, self.widening * deviation
 
     @cached_property
-    def _posteriors(self) -> list[Posterior]:
-        return [Posterior(self.rows, self.z, theta) for theta in self.draws]
+    def _posteriors(self) -> Sequence[Posterior]:
+        made = self.posteriors
+        return made or [Posterior(self.rows, self.z, draw) for draw in self.draws]
 
     def best_terms(self) -> FloatArray:
         """Give the most probable terms of the quadratic; (t,)."""
@@ -114,7 +119,7 @@ class Posterior:
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
         self._rows, self._z, self._theta = rows, z, theta
         self._root = _root(Covariance(rows, theta).whole)
-        self.pull: FloatArray = cho_solve((self._root, True), z)
+        self.pull: FloatArray = solve_by_root(self._root, z)
 
     @property
     def surprise(self) -> float:
@@ -122,20 +127,21 @@ class Posterior:
         spread = np.log(self._root.diagonal()).sum()
         return float(self._z @ self.pull / 2 + spread)
 
-    def at(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Give mean and standard deviation at U (k, d)."""
-        across = covariance_to(self._rows, self._theta, U)
-        known = solve_triangular(self._root, across.T, lower=True)
-        left = variance(self._theta, U) - (known**2).sum(axis=0)
+    def at(
+        self, U: FloatArray, features: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Give mean and standard deviation at U (k, d), with its features (k, t)."""
+        features = quadratic_features(U) if features is None else features
+        across = covariance_to(self._rows, self._theta, U, features)
+        known = solve_root(self._root, across.T)
+        left = variance(self._theta, features) - (known**2).sum(axis=0)
         return across @ self.pull, np.sqrt(np.maximum(left, 0))
 
     def covariance(self, U: FloatArray, V: FloatArray) -> FloatArray:
         """Give the covariance between U (k, d) and V (n, d); (k, n)."""
         before = covariance_between(self._theta, U, V)
         known = [
-            solve_triangular(
-                self._root, covariance_to(self._rows, self._theta, W).T, lower=True
-            )
+            solve_root(self._root, covariance_to(self._rows, self._theta, W).T)
             for W in (U, V)
         ]
         return np.asarray(before - known[0].T @ known[1])
@@ -143,7 +149,7 @@ class Posterior:
     def left_out(self) -> tuple[FloatArray, FloatArray]:
         """Predict each merge from the others: mean and variance with noise; (n,)."""
         n = len(self._rows.U)
-        inverse = cho_solve((self._root, True), np.eye(len(self._z)))
+        inverse = solve_by_root(self._root, np.eye(len(self._z)))
         spread = 1 / inverse.diagonal()[:n]
         off = self.pull[:n] * spread
         for merge in self._rows.sloped:
@@ -158,6 +164,6 @@ def _root(matrix: FloatArray) -> FloatArray:
     lift = 0.0
     while True:
         try:
-            return np.asarray(cholesky(matrix + lift * np.eye(len(matrix)), lower=True))
+            return lower_root(matrix + lift * np.eye(len(matrix)))
         except np.linalg.LinAlgError:
             lift = max(10 * lift, 1e-12 * float(np.abs(matrix).max()))

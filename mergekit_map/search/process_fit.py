@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.factored import lower_root, solve_by_root
 from mergekit_map.search.kernel import HEIGHT, LENGTHS, NOISE, Covariance, Rows
 from mergekit_map.search.process import Posterior, Process
 
@@ -61,10 +61,14 @@ def averaged(process: Process, *, known_noise: bool) -> Process:
     """Draw what else is probable beside the most probable theta of a process."""
     rows, z = process.rows, process.z
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
-    draws, weights, widening = belief.draw(process.theta)
-    rough = _rough(rows, draws, known=known_noise)
+    draws, weights, posteriors = belief.draw(process.theta)
     return replace(
-        process, draws=draws, weights=weights, widening=widening, rough=rough
+        process,
+        draws=draws,
+        weights=weights,
+        widening=_widening(posteriors, weights, z),
+        rough=_rough(rows, draws, known=known_noise),
+        posteriors=posteriors,
     )
 
 
@@ -96,13 +100,13 @@ class _Belief:
         """Give minus the logarithm of the probability, up to a constant; its slopes."""
         r, covariance = len(self.z), Covariance(self.rows, theta)
         try:
-            root = cholesky(covariance.whole, lower=True)
+            root = lower_root(covariance.whole)
         except np.linalg.LinAlgError:
             return 1e12, np.zeros_like(theta)
-        pull = cho_solve((root, True), self.z)
+        pull = solve_by_root(root, self.z)
         away = (theta - self.belief) / self.vagueness
         value = self.z @ pull / 2 + np.log(root.diagonal()).sum() + away @ away / 2
-        outer = cho_solve((root, True), np.eye(r)) - np.outer(pull, pull)
+        outer = solve_by_root(root, np.eye(r)) - np.outer(pull, pull)
         slopes = covariance.slopes(outer) / 2 + away / self.vagueness
         return float(value), slopes
 
@@ -117,8 +121,8 @@ class _Belief:
         ]
         return np.asarray(min(found, key=lambda result: result.fun).x)
 
-    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Draw around the most probable theta; with weights, and by what to widen."""
+    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, list[Posterior]]:
+        """Draw around the most probable theta; with weights, and what draws make."""
         width, axes = np.linalg.eigh(self._curvature(theta))
         # An axis has two directions: the same one in whatever order coefficients are.
         axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
@@ -134,7 +138,7 @@ class _Belief:
         weights = np.exp(np.maximum(logs - logs.max(), -30.0))
         weights = np.minimum(weights / weights.sum(), _HEAVIEST / N_DRAWS)
         weights /= weights.sum()
-        return draws, weights, _widening(posteriors, weights, self.z)
+        return draws, weights, posteriors
 
     def _curvature(self, theta: FloatArray, step: float = 1e-3) -> FloatArray:
         steps = step * np.eye(len(theta))

@@ -7,10 +7,11 @@ terms, always in the order intercept, linear, upper triangle of A row by row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +56,9 @@ def n_quadratic_terms(d: int) -> int:
 def quadratic_features(X: FloatArray) -> FloatArray:
     """Return the (n, t) matrix whose columns the terms of the quadratic weigh."""
     # Halving the squares makes every second-order term an entry of the hessian.
-    rows, columns = np.triu_indices(X.shape[1])
+    rows, columns, squares = _pairs(X.shape[1])
     second_order = X[:, rows] * X[:, columns]
-    second_order[:, rows == columns] /= 2
+    second_order[:, squares] /= 2
     return np.hstack([np.ones((len(X), 1)), X, second_order])
 
 
@@ -72,3 +73,10 @@ def quadratic_slopes(X: FloatArray) -> FloatArray:
     second_order[:, columns, terms] = X[:, rows]
     linear = np.broadcast_to(np.eye(d), (n, d, d))
     return np.concatenate([np.zeros((n, d, 1)), linear, second_order], axis=2)
+
+
+@cache
+def _pairs(d: int) -> tuple[IntArray, IntArray, BoolArray]:
+    """List the pairs of coefficients of second-order terms, and which are squares."""
+    rows, columns = np.triu_indices(d)
+    return rows, columns, rows == columns

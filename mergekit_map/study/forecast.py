@@ -99,7 +99,7 @@ def price(
         DesignError: fewer evaluations than anchors, or than a surrogate needs.
     """
     whole = Spending(sum(sizes.values()), sum(seconds.values()))
-    shares = {task: _share(study, task, size) for task, size in sizes.items()}
+    shares = {task: share_asked(study, task, size) for task, size in sizes.items()}
     part = Spending(
         sum(shares[task] * size for task, size in sizes.items()),
         sum(shares[task] * taken for task, taken in seconds.items()),
@@ -153,7 +153,7 @@ def _pays(study: Study, cost: Spending) -> bool:
     )
 
 
-def _share(study: Study, task: str, size: int) -> float:
+def share_asked(study: Study, task: str, size: int) -> float:
     """Expect this share of the documents to be asked of a merge that is searched."""
     wish = study.documents.get(task, "all")
     if wish == "all":

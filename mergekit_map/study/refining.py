@@ -94,24 +94,27 @@ def _new_merge(
         return []
     asked = {merge_key(c): c for planned in rounds for _, c in planned}
     X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
-    box = _outlook(study, surrogates, _samples(study))
     there = predict_utilities(study, surrogates, X[study.contains(X)])
-    worst, known_least = front.Y.min(axis=0), box.errors.max(axis=1)
+    worst = front.Y.min(axis=0)
+
+    def over_box() -> _Outlook:
+        return _outlook(study, surrogates, _samples(study))
 
     def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
         hoped = outlook.Y + stderrs * outlook.stderr
         return gains((hoped - worst) / front.width, (there - worst) / front.width)
 
-    if len(rounds) % 2 and _is_poor(box):
+    if len(rounds) % 2 and _is_poor(box := over_box()):
         guesses = len(rounds) % 4 == 1 and _left_out(surrogates) > _GUESSES
         hope = worth(box, _BOX_STDERRS)
         hopeless = guesses or not (hope > 0).any()
-        return _best(study, X, box, known_least if hopeless else hope)
+        return _best(study, X, box, box.errors.max(axis=1) if hopeless else hope)
     planned = _best(study, X, front, worth(front, _FRONT_STDERRS))
     if planned or trusted:
         return planned
     # All of the front is measured, all but, and still not known.
-    return _best(study, X, box, known_least)
+    box = over_box()
+    return _best(study, X, box, box.errors.max(axis=1))
 
 
 def ending_of(

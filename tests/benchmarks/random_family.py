@@ -1,0 +1,151 @@
+"""A base model of any size with random weights, and fine-tunes of it; with texts.
+
+For what depends on sizes and not on what a model has learnt: time, memory, bits. Models
+are Llamas whose words are numbers, a text is drawn from the words of its task.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shape of a Llama."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    vocabulary: int
+    positions: int = 2048
+
+
+SIZES = {
+    "tiny": Size(64, 128, 2, 4, 512),
+    "10m": Size(256, 768, 8, 4, 8192),
+    "30m": Size(512, 1408, 8, 8, 8192),
+    "100m": Size(768, 2048, 12, 12, 8192),
+    "300m": Size(1024, 2816, 18, 16, 32000),
+    "1b": Size(2048, 8192, 16, 32, 32000),
+    "8b": Size(4096, 14336, 32, 32, 128256),
+}
+NAMES = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+def build_family(
+    folder: Path,
+    size: Size,
+    n_models: int = 2,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    n_words: int = 2048,
+    device: str = "cpu",
+    steps: int = 0,
+) -> int:
+    """Save a base and fine-tunes, with a text of ``n_words`` for each of two tasks.
+
+    Fine-tunes are the base and noise or, with ``steps``, so many steps down the loss of
+    the text of their task, which gives a search something to trade off.
+
+    Returns:
+        The number of parameters of one model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(n_models):
+        write_text(folder / f"{NAMES[index]}.txt", size.vocabulary, n_words, index)
+    model = random_llama(size, dtype, device)
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for index, name in enumerate(("base", *NAMES[:n_models])):
+        with torch.no_grad():
+            for key, parameter in model.named_parameters():
+                parameter.copy_(start[key])
+        if name != "base" and steps:
+            _descend(model, read_text(folder / f"{name}.txt"), steps)
+        elif name != "base":
+            _disturb(model, index)
+        model.save_pretrained(folder / name, max_shard_size="4GB")
+        tokenizer(size.vocabulary).save_pretrained(folder / name)
+    count = sum(p.numel() for p in start.values())
+    del model, start
+    gc.collect()
+    return count
+
+
+def random_llama(
+    size: Size, dtype: torch.dtype, device: str = "cpu", seed: int = 0
+) -> transformers.LlamaForCausalLM:
+    """Build it on its device, in its dtype."""
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        hidden_size=size.hidden,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=max(size.heads // 4, 1),
+        vocab_size=size.vocabulary,
+        max_position_embeddings=size.positions,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=None,
+        dtype=dtype,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            return transformers.LlamaForCausalLM(config).eval()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def tokenizer(vocabulary: int) -> transformers.PreTrainedTokenizerFast:
+    """Make one whose words are ``w0``, ``w1``, and so on, apart by spaces."""
+    words = {f"w{i}": i for i in range(vocabulary)}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=model, unk_token="w0", bos_token="w1", eos_token="w2"
+    )
+
+
+def write_text(file: Path, vocabulary: int, n_words: int, seed: int) -> None:
+    """Write words of which some are many times as frequent as others, by the seed."""
+    rng = random.Random(seed)
+    words = list(range(3, vocabulary))
+    rng.shuffle(words)
+    chances = [1 / (rank + 5) for rank in range(len(words))]
+    drawn = rng.choices(words, chances, k=n_words)
+    file.write_text(" ".join(f"w{i}" for i in drawn))
+
+
+def read_text(file: Path) -> torch.Tensor:
+    """Read the words of a text as tokens, one row; (1, n)."""
+    return torch.tensor([[int(word[1:]) for word in file.read_text().split()]])
+
+
+@torch.no_grad()
+def _disturb(model: transformers.PreTrainedModel, seed: int) -> None:
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter) * 1e-3)
+
+
+def _descend(model: transformers.PreTrainedModel, text: torch.Tensor, n: int) -> None:
+    """Go down the loss of the first words of a text, by steps of equal size."""
+    row = text[:, :512].to(model.device)
+    for _ in range(n):
+        model.zero_grad()
+        model(input_ids=row, labels=row).loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(2e-3 * parameter.grad.sign())
+    model.zero_grad()
