@@ -25,7 +25,7 @@ from mergekit_map.results.run_folder import Identities, Identity, Manifest, RunF
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.results.underway import Asked, Underway, read_underway
 from mergekit_map.steps.comparing_items import Records, with_differences
-from mergekit_map.steps.confirming import Confirming
+from mergekit_map.steps.confirming import Confirming, SplitEvaluator
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
@@ -79,6 +79,24 @@ def search_front(
 def _search(
     project: Project, run: Path, told: Told, imported: Sequence[Evaluation] = ()
 ) -> Front:
+    project = project_for(run, project, imported)
+    if project.nests_checkpoints:
+        return _search_nested(project, run, told, imported)
+    with _opened_run(project, run, told, imported) as (study, log, evaluate):
+        result, front = measured_front(project, run, told, study, log, evaluate)
+        _write_stages(project, result, log, run)
+    surrogates = fitted_surrogates(study, result)
+    recipes = Recipes(project.space, project.options)
+    _write_results(project, front, surrogates, recipes, run)
+    return front
+
+
+def project_for(run: Path, project: Project, imported: Sequence[Evaluation]) -> Project:
+    """Take a project as a run folder knows it.
+
+    Raises:
+        ConfigError: it cannot be searched so.
+    """
     if imported and project.held_out is not None:
         raise ConfigError(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
@@ -95,21 +113,25 @@ def _search(
         kept = read_record(known, Identities, "list of earlier merges")
         if digest(project.identity) not in kept.merges:
             project = project.as_known(kept.merges.values())
-    if project.nests_checkpoints:
-        return _search_nested(project, run, told, imported)
-    with _opened_run(project, run, told, imported) as (study, log, evaluate):
-        report = _warning_of_budget(study, log, told)
-        result = run_study(study, evaluate, log, report)
-        records = Records.of(project, RunFolder(run))
-        front = found_front(study, result, log)
-        front = with_differences(front, project.tasks, records, log)
-        confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
-        front = confirming.front(front)
-        _write_stages(project, result, log, run)
-    surrogates = fitted_surrogates(study, result)
-    recipes = Recipes(project.space, project.options)
-    _write_results(project, front, surrogates, recipes, run)
-    return front
+    return project
+
+
+def measured_front(
+    project: Project,
+    run: Path,
+    told: Told,
+    study: Study,
+    log: EvaluationLog,
+    evaluate: SplitEvaluator,
+) -> tuple[StudyResult, Front]:
+    """Measure all that a search asks for, and give what it found."""
+    report = _warning_of_budget(study, log, told)
+    result = run_study(study, evaluate, log, report)
+    records = Records.of(project, RunFolder(run))
+    front = found_front(study, result, log)
+    front = with_differences(front, project.tasks, records, log)
+    confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
+    return result, confirming.front(front)
 
 
 def _measured_before(run: RunFolder) -> Identity | None:
@@ -167,7 +189,7 @@ def _opened_run(
         write_atomically(folder.config, project.file.text)
         take_over(project, study, log, folder, told)
         add_imported(study, log, imported, told.notice)
-        told.start(_started(project, study, run, log), study)
+        told.start(started(project, study, run, log), study)
         log.tell(told.measured)
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)
@@ -188,7 +210,8 @@ def _opened_run(
         )
 
 
-def _started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:
+def started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:
+    """Say what a search sets out to do."""
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     return Started(
         run=run,

@@ -56,9 +56,7 @@ class Shared:
 class SharedEvaluator:
     """Measures what falls to one shard before it asks for what others measure."""
 
-    def __init__(
-        self, inner: Measures, shared: Shared, definitions: Mapping[str, str]
-    ):
+    def __init__(self, inner: Measures, shared: Shared, definitions: Mapping[str, str]):
         self._inner, self._shared, self._definitions = inner, shared, definitions
         self._waiting = Waiting(shared.logs, shared.merge, definitions)
         self._own: list[Wanted] = []
@@ -98,13 +96,13 @@ class SharedEvaluator:
         sharing, waited = self._shared.sharing, 0.0
         if sharing.is_own(wanted):
             return False
-        names = ", ".join(map(str, self._shared.company.others))
-        with self._shared.stage(f"waiting for shard {names}"):
-            with self._shared.company.waiting():
-                while not self._is_known(wanted):
-                    if sharing.is_own(wanted):
-                        return False
-                    waited = sharing.wait(waited)
+        company = self._shared.company
+        names = ", ".join(map(str, company.others))
+        with self._shared.stage(f"waiting for shard {names}"), company.waiting():
+            while not self._is_known(wanted):
+                if sharing.is_own(wanted):
+                    return False
+                waited = sharing.wait(waited)
         return True
 
     def _measure(self, wanted: Wanted) -> None:
@@ -163,5 +161,3 @@ class SharedEvaluator:
             if e.error is not None or e.documents == ids
         ]
         return min(lines, key=lambda e: e.error is not None, default=None)
-
-

@@ -21,7 +21,7 @@ from mergekit_map.results.shards import Shard
 _SOONEST, _LATEST = 0.01, 1.0  # seconds between two looks at the logs
 
 
-class NoCompany(Exception):  # noqa: N818 - it is no error to be left alone
+class NoCompany(Exception):
     """What is needed next is for shards to measure that were never there."""
 
     def __init__(self, missing: Sequence[Shard]):
@@ -84,7 +84,9 @@ class Sharing:
         return [Shard((first + i) % of + 1, of) for i in range(of)]
 
 
-def shares(asked: Sequence[Key], seconds: Mapping[str, float], members: int) -> list[int]:
+def shares(
+    asked: Sequence[Key], seconds: Mapping[str, float], members: int
+) -> list[int]:
     """Share measurements among so many members; gives the member of each, from 0.
 
     Whole merges, one after the other, as long as there is one for each; tasks of the
