@@ -15,8 +15,8 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
-from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.sharding import share_and_show
+from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.showing import showing
 from mergekit_map.measurement import BASE
 

@@ -30,7 +30,7 @@ def share_and_show(
     trust_run: bool,
 ) -> None:
     """Measure the share of a shard, and say what is measured and what is next."""
-    from mergekit_map.results.shards import read_shard
+    from mergekit_map.results.shard_logs import read_shard
 
     one = read_shard(shard)  # before anything else is imported for it
     with starting():

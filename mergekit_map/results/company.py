@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from mergekit_map.results.shards import Shard
+from mergekit_map.results.shard_logs import Shard
 
 _BEAT = 2.0  # seconds from one sign of life to the next
 _SILENCE = 60.0  # seconds after which a shard is taken to be gone
@@ -59,11 +59,12 @@ class Company:
         run: Path,
         shard: Shard,
         *,
-        silence: float = _SILENCE,
+        silence: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._run, self._shard = run, shard
-        self._silence, self._clock = silence, clock
+        self._silence = _SILENCE if silence is None else silence
+        self._clock = clock
         self._heard: dict[Shard, _Heard] = {}
         self._count, self._phase, self._waits = 0, 0, False
         self._writing, self._stop = threading.Lock(), threading.Event()

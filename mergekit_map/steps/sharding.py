@@ -13,11 +13,13 @@ from mergekit_map.measurement import Measurement, Part
 from mergekit_map.pulse import stage
 from mergekit_map.results.company import Company
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
+from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.shards import Shard, ShardLogs, locked, read_shard
+from mergekit_map.results.shard_logs import Shard, ShardLogs, locked, read_shard
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.project import Project, load_project
-from mergekit_map.steps.search import measured_front, project_for, started
+from mergekit_map.steps.search import underway
+from mergekit_map.steps.searching import measured_front, project_for, started
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
 from mergekit_map.steps.worker import Worker
@@ -71,13 +73,13 @@ def search_shard(
     if not isinstance(project, Project):
         project = load_project(project)
     run = Path(run)
-    project = project_for(run, project, imported)
-    if project.nests_checkpoints:
-        raise ConfigError(
-            "a nested search that merges checkpoints pair by pair cannot be shared "
-            "among shards; search without --shard"
-        )
     with reporting(reporter) as seen, telling(seen, callbacks) as told:
+        project = project_for(run, project, told, imported)
+        if project.nests_checkpoints:
+            raise ConfigError(
+                "a nested search that merges checkpoints pair by pair cannot be shared "
+                "among shards; search without --shard"
+            )
         return _share(project, run, shard, told, imported)
 
 
@@ -140,6 +142,9 @@ def _opened_shard(
         with open_log(folder.log, _PATIENCE) as log_of_all:
             log = EvaluationLog(folder.log, list(log_of_all), in_memory=True)
             take_over(project, study, log, folder, told)
+            if not (folder.plan.exists() or folder.manifest.exists()):
+                # Whoever goes on measures the same merges, on the same kind of device.
+                write_record(folder.plan, underway(project, study, folder))
         add_imported(study, log, imported, told.notice)
         told.start(started(project, study, run, log), study)
         company = stack.enter_context(Company(run, shard))

@@ -13,7 +13,7 @@ from mergekit_map.measurement import Answers, Measurement, Part, Wanted
 from mergekit_map.results.company import Company
 from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Evaluation, Key, evaluation_key
-from mergekit_map.results.shards import ShardLogs
+from mergekit_map.results.shard_logs import ShardLogs
 from mergekit_map.study.sharing import Sharing
 
 _Failure = EvaluationError | RuntimeError | ArithmeticError | MemoryError

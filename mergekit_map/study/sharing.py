@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from mergekit_map.measurement import Wanted
 from mergekit_map.results.company import Company
 from mergekit_map.results.log import Evaluation, Key, evaluation_key, merge_key
-from mergekit_map.results.shards import Shard
+from mergekit_map.results.shard_logs import Shard
 
 _SOONEST, _LATEST = 0.01, 1.0  # seconds between two looks at the logs
 
