@@ -22,6 +22,8 @@ from mergekit_map.measurement import BASE
 if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
     from mergekit_map.results.front import Front
+    from mergekit_map.results.log import Evaluation
+    from mergekit_map.steps.project import Project
     from mergekit_map.steps.select import Selection
 
 
@@ -41,25 +43,21 @@ def search_and_show(
         from mergekit_map.commands.live import serving_live
         from mergekit_map.commands.progress import TerminalReporter
         from mergekit_map.commands.terminal import show_front
-        from mergekit_map.pulse import heard_by, stage
         from mergekit_map.results.reason_words import unmet_limits
-        from mergekit_map.steps.project import load_project
         from mergekit_map.steps.search import search_front
-        from mergekit_map.study.import_csv import read_imported
 
     again = again or ["search", str(config), str(run)]
     again = [*again, *(f"--model-path={name}={f}" for name, f in model_paths.items())]
     reporter = TerminalReporter()
     try:
-        checking = f"checking models and tasks of {config}"
-        with reporter, heard_by(reporter), stage(checking):
-            project = load_project(
-                config, options, trust_run=trust_run, model_paths=model_paths
-            )
-            study = project.study()
-        for note in project.notes:
-            reporter.notice(note)
-        imported = read_imported(import_file, study) if import_file else []
+        project, imported = checked(
+            config,
+            options,
+            reporter,
+            import_file,
+            model_paths=model_paths,
+            trust_run=trust_run,
+        )
         with reporter, serving_live(run):
             front = search_front(project, run, reporter, imported).front
     except KeyboardInterrupt as stop:
@@ -71,6 +69,31 @@ def search_and_show(
     if unmet_limits(front):
         click.echo(f"warning: {front.reason}", err=True)
     return front
+
+
+def checked(
+    config: Path,
+    options: MergeOptions,
+    reporter: TerminalReporter,
+    import_file: Path | None,
+    *,
+    model_paths: Mapping[str, str],
+    trust_run: bool,
+) -> tuple[Project, list[Evaluation]]:
+    """Load what CONFIG names, and read what is imported."""
+    from mergekit_map.pulse import heard_by, stage
+    from mergekit_map.steps.project import load_project
+    from mergekit_map.study.import_csv import read_imported
+
+    checking = f"checking models and tasks of {config}"
+    with reporter, heard_by(reporter), stage(checking):
+        project = load_project(
+            config, options, trust_run=trust_run, model_paths=model_paths
+        )
+        study = project.study()
+    for note in project.notes:
+        reporter.notice(note)
+    return project, read_imported(import_file, study) if import_file else []
 
 
 def _stopped(run: Path, reporter: TerminalReporter, again: str) -> Iterator[str]:

@@ -87,6 +87,10 @@ class KeptAnswers:
             self._known[key] = _read_answers(folder, coefficients, definition)
         return self._known[key]
 
+    def forget(self, coefficients: Mapping[str, float], task: str) -> None:
+        """Read answers anew that somebody else may have written."""
+        self._known.pop(evaluation_key(coefficients, task), None)
+
     def write(
         self, coefficients: Mapping[str, float], task: str, measurement: Measurement
     ) -> None:
@@ -99,7 +103,7 @@ class KeptAnswers:
             measurement = replace(measurement, answers=answers)
         write_samples(self._folder / task, coefficients, measurement, definition)
         # The next one reads what a search that goes on would read.
-        self._known.pop(evaluation_key(coefficients, task), None)
+        self.forget(coefficients, task)
 
 
 def complete(

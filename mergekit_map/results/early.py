@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from mergekit_map.files import write_atomically
 from mergekit_map.measurement import Measurement
@@ -21,6 +21,7 @@ from mergekit_map.results.log import (
     EVALUATION,
     Evaluation,
     Key,
+    append_line,
     drop_torn_line,
     encode,
     evaluation_key,
@@ -56,10 +57,7 @@ class EarlyResults:
 
     def keep(self, evaluation: Evaluation) -> None:
         """Let a measurement wait; it is on the disk when this returns."""
-        with self._path.open("ab") as file:
-            file.write((encode(evaluation) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self._path, evaluation)
         self._own.append(evaluation)
         self._add(evaluation)
 
@@ -102,11 +100,25 @@ class EarlyResults:
             self._found.setdefault(e.key, []).append(e)
 
 
+class Results(Protocol):
+    """Where measurements wait."""
+
+    def keep(self, evaluation: Evaluation) -> None:
+        """Let a measurement wait; it is on the disk when this returns."""
+        ...
+
+    def find(
+        self, key: Key, merge: str, definition: str, *, take: bool
+    ) -> Evaluation | None:
+        """Find what was measured on all documents."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Waiting:
     """What waits of some fingerprints."""
 
-    results: EarlyResults
+    results: Results
     merge: str
     definitions: Mapping[str, str]  # of each task
 

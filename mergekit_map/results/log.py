@@ -193,10 +193,13 @@ def by_merge(
 
 
 class EvaluationLog:
-    """The measurements of a run folder, on disk and in memory."""
+    """The measurements of a run folder, on disk and in memory; or in memory alone."""
 
-    def __init__(self, path: Path, evaluations: list[Evaluation]):
+    def __init__(
+        self, path: Path, evaluations: list[Evaluation], *, in_memory: bool = False
+    ):
         self.path = path
+        self._in_memory = in_memory
         self._evaluations = evaluations
         self._tell: Callable[[Evaluation], None] | None = None
 
@@ -209,31 +212,39 @@ class EvaluationLog:
 
     def append(self, evaluation: Evaluation) -> None:
         """Add a measurement; it is on the disk when this returns."""
-        with self.path.open("ab") as file:
-            file.write((encode(evaluation) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
+        if not self._in_memory:
+            append_line(self.path, evaluation)
         self._evaluations.append(evaluation)
         if self._tell is not None:
             self._tell(evaluation)
 
 
 @contextmanager
-def open_log(path: Path) -> Iterator[EvaluationLog]:
+def open_log(path: Path, patience: float = 0) -> Iterator[EvaluationLog]:
     """Open a log for one search at a time; a line cut short by a kill is dropped.
+
+    Whoever only needs it for a moment waits for so many seconds.
 
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.
     """
     lock = FileLock(path.with_name(LOCK_NAME))
     try:
-        with lock.acquire(timeout=0):
+        with lock.acquire(timeout=patience):
             drop_torn_line(path)
             yield EvaluationLog(path, list(read_log(path)))
     except Timeout:
         raise ArtifactError(
             f"another search is writing {path}; wait for it, or name another run folder"
         ) from None
+
+
+def append_line(path: Path, evaluation: Evaluation) -> None:
+    """Add a line to a log; it is on the disk when this returns."""
+    with path.open("ab") as file:
+        file.write((encode(evaluation) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:

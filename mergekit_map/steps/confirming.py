@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from mergekit_map.measurement import BASE, SOUP
 from mergekit_map.results.answers import KeptAnswers, mean_of
@@ -21,14 +23,21 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import compare_items
-from mergekit_map.steps.evaluate import MergeEvaluator
 from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.nested import of_tasks
-from mergekit_map.study.study import Candidate, Progress, Study
+from mergekit_map.study.study import Candidate, Evaluator, Progress, Study
 from mergekit_map.tasks.influence import Itemised, itemise_answers
 
 _ROUNDING = 1e-9  # between a value and the same from its records
+
+
+class SplitEvaluator(Evaluator, Protocol):
+    """An evaluator that can also ask the documents that a search never sees."""
+
+    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> Evaluator:
+        """Give what measures the same merges on these."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +50,7 @@ class Confirming:
     project: Project
     run: RunFolder
     log: EvaluationLog
-    evaluate: MergeEvaluator
+    evaluate: SplitEvaluator
     report: Callable[[Progress], None]
 
     def front(self, front: Front) -> Front:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from mergekit_map.config.parsing import raise_problems
-from mergekit_map.errors import ConfigError
 from mergekit_map.files import StrPath, digest, write_atomically
-from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.early import EarlyResults
@@ -20,31 +17,31 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.origin import seal
 from mergekit_map.results.places import keep_places
-from mergekit_map.results.records import read_record, write_record
-from mergekit_map.results.run_folder import Identities, Identity, Manifest, RunFolder
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import Manifest, RunFolder
+from mergekit_map.results.shard_logs import refuse_running
 from mergekit_map.results.surrogates import Surrogates
-from mergekit_map.results.underway import Asked, Underway, read_underway
+from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
-from mergekit_map.steps.confirming import Confirming
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.reading import Run
 from mergekit_map.steps.recipe_files import write_recipes
+from mergekit_map.steps.searching import measured_front, project_for, started
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
 from mergekit_map.steps.worker import Worker
-from mergekit_map.study.callbacks import Callback, Started, Told, telling
-from mergekit_map.study.checking import select_problems
-from mergekit_map.study.forecast import forecast, warn_of_budget
+from mergekit_map.study.callbacks import Callback, Told, telling
+from mergekit_map.study.forecast import forecast
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.planning import warn_of_few
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Progress, Reporter, Study, StudyResult
+from mergekit_map.study.shared_words import shards_in_words
+from mergekit_map.study.study import Reporter, Study, StudyResult
 from mergekit_map.version import __version__
 
 
@@ -79,61 +76,16 @@ def search_front(
 def _search(
     project: Project, run: Path, told: Told, imported: Sequence[Evaluation] = ()
 ) -> Front:
-    if imported and project.held_out is not None:
-        raise ConfigError(
-            "what was measured elsewhere may be of documents that 'holdout' keeps "
-            "apart; leave out one of them"
-        )
-    raise_problems(project.file, select_problems(project.outline()))
-    if (before := _measured_before(RunFolder(run))) is not None:
-        project = project.going_on(before)
-    if words := choice_in_words(
-        str(project.options.device), best_device(), was_open=project.open_device
-    ):
-        told.notice(words)
-    if (known := RunFolder(run).identities).exists():
-        kept = read_record(known, Identities, "list of earlier merges")
-        if digest(project.identity) not in kept.merges:
-            project = project.as_known(kept.merges.values())
+    project = project_for(run, project, told, imported)
     if project.nests_checkpoints:
         return _search_nested(project, run, told, imported)
     with _opened_run(project, run, told, imported) as (study, log, evaluate):
-        report = _warning_of_budget(study, log, told)
-        result = run_study(study, evaluate, log, report)
-        records = Records.of(project, RunFolder(run))
-        front = found_front(study, result, log)
-        front = with_differences(front, project.tasks, records, log)
-        confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
-        front = confirming.front(front)
+        result, front = measured_front(project, run, told, study, log, evaluate)
         _write_stages(project, result, log, run)
     surrogates = fitted_surrogates(study, result)
     recipes = Recipes(project.space, project.options)
     _write_results(project, front, surrogates, recipes, run)
     return front
-
-
-def _measured_before(run: RunFolder) -> Identity | None:
-    """Give the merge that a search of this folder measured last."""
-    if run.plan.exists():
-        return read_underway(run).manifest.identity
-    return run.read_manifest().identity if run.manifest.exists() else None
-
-
-def _warning_of_budget(
-    study: Study, log: EvaluationLog, told: Told
-) -> Callable[[Progress], None]:
-    """Report progress, and once the anchors are measured that a budget is too small."""
-    warned = False
-
-    def report(progress: Progress) -> None:
-        nonlocal warned
-        if not warned and progress.role != "anchor":
-            warned = True
-            if text := warn_of_budget(study, matching(study, log)):
-                told.notice(text)
-        told.progress(progress)
-
-    return report
 
 
 def _search_nested(
@@ -162,15 +114,18 @@ def _opened_run(
     folder.claim()
     study = project.study()
     with open_log(folder.log) as log, ExitStack() as stack:
-        write_record(folder.plan, _plan(project, study, folder))
+        refuse_running(run)
+        write_record(folder.plan, underway(project, study, folder))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
         take_over(project, study, log, folder, told)
         add_imported(study, log, imported, told.notice)
-        told.start(_started(project, study, run, log), study)
+        told.start(started(project, study, run, log), study)
         log.tell(told.measured)
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)
+        if found := shards_in_words(run, study):
+            told.notice(found)
         early = EarlyResults(folder.early, lambda: log, folder.shards)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
@@ -186,20 +141,6 @@ def _opened_run(
             f"{failed} measurements failed and are left out of the fits; they are the "
             f"lines with a null value in {folder.log}"
         )
-
-
-def _started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:
-    ahead = forecast(study, checkpoints=project.nests_checkpoints)
-    return Started(
-        run=run,
-        config=project.file.content,
-        coefficients=study.bounds,
-        tasks=study.tasks,
-        total=ahead.measurements,
-        known=list(log),
-        hours=study.search.hours,
-        documents=study.search.documents,
-    )
 
 
 def _write_stages(
@@ -225,7 +166,7 @@ def _write_results(
     forget_so_far(folder)
 
 
-def _plan(project: Project, study: Study, run: RunFolder) -> Underway:
+def underway(project: Project, study: Study, run: RunFolder) -> Underway:
     """Write down what a search sets out to do, for whoever looks before its end."""
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     recipe = None

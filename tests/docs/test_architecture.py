@@ -110,6 +110,7 @@ def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
         "needs_table",
         "next_steps",
         "progress",
+        "sharding",
         "showing",
         "talk",
     }
