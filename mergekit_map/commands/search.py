@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +18,11 @@ from mergekit_map.commands.options import (
 )
 from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.showing import showing
+from mergekit_map.commands.workers import workers_option
 from mergekit_map.measurement import BASE
+
+if TYPE_CHECKING:
+    from mergekit_map.steps.processes import Processes
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -31,6 +36,7 @@ from mergekit_map.measurement import BASE
     help="Evaluations that were measured elsewhere, a row per merge: a column per "
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
+@workers_option
 @points_option
 @model_path_option
 @trust_option
@@ -42,6 +48,7 @@ def search(
     import_file: Path | None,
     points: int,
     model_paths: dict[str, str],
+    workers: Processes | None,
     *,
     trust_run: bool,
 ) -> None:
@@ -65,6 +72,7 @@ def search(
         model_paths=model_paths,
         trust_run=trust_run,
         n_points=points,
+        workers=workers,
     )
     click.echo(f"\nThe front is in {run}: front.csv, front.png and a recipe per point.")
     has_base = any(anchor.label == BASE for anchor in front.anchors)

@@ -64,6 +64,7 @@ class Processes:
             raise ConfigError("workers need Linux or macOS; search without --workers")
         self.count = count
         self._gpus = visible_gpus()
+        self._torn: set[int] = set()  # whose answer was cut short, by Ctrl-C
         self._told: deque[tuple[int, Any]] = deque()
         self._processes = [self._start(index) for index in range(count)]
 
@@ -73,6 +74,7 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.end()
+        self._processes = []
 
     def send(self, index: int, request: object) -> None:
         """Ask one of them, who answers nothing else now."""
@@ -85,7 +87,11 @@ class Processes:
 
     def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
         """Wait for an answer, or a ``Died``, and who it is of; None after some time."""
-        lines = {p.line: i for i, p in enumerate(self._processes) if not p.line.closed}
+        lines = {
+            process.line: index
+            for index, process in enumerate(self._processes)
+            if not process.line.closed and index not in self._torn
+        }
         while not self._told:
             ready = wait(
                 list(lines), _SECONDS_BETWEEN_LOOKS if seconds is None else seconds
@@ -106,10 +112,12 @@ class Processes:
         self._processes[index] = self._start(index)
 
     def _take(self, index: int) -> None:
+        self._torn.add(index)  # unless it is read to its end
         try:
             self._told.append((index, self._processes[index].line.recv()))
         except (EOFError, OSError):
             self._lose(index)
+        self._torn.discard(index)
 
     def _lose(self, index: int) -> None:
         lost = self._processes[index]

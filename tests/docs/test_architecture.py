@@ -105,7 +105,7 @@ def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
     commands = {name.replace("-", "_") for name in main.list_commands(None)}
     shared = {"shared", "options", "merge_options", "new_merge"}
     shared |= {"gain_table", "live", "next_steps", "progress", "showing", "talk"}
-    shared |= {"terminal", "using", "wide_table", "__init__"}
+    shared |= {"terminal", "using", "wide_table", "workers", "__init__"}
     files = {path.stem for path in (PACKAGE / "commands").glob("*.py")}
 
     assert files == commands | shared
