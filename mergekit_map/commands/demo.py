@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +12,11 @@ from mergekit_map.commands.merge_options import MergeOptions, PrettyPrintHelp, m
 from mergekit_map.commands.options import FOLDER, starting
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.commands.showing import showing
+from mergekit_map.commands.workers import workers_option
 from mergekit_map.files import refuse_existing
+
+if TYPE_CHECKING:
+    from mergekit_map.steps.processes import Processes
 
 _N_SHOWN = 6  # points of the front, beside those that were measured
 
@@ -23,8 +28,11 @@ _N_SHOWN = 6  # points of the front, beside those that were measured
     type=FOLDER,
     help="Where results go  [default: mergekit-map-demo, numbered if it exists]",
 )
+@workers_option
 @merging("preparing the demo")
-def demo(merge_options: MergeOptions, out: Path | None) -> None:
+def demo(
+    merge_options: MergeOptions, out: Path | None, workers: Processes | None
+) -> None:
     """Train a small family of models, search, select and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the
@@ -53,7 +61,9 @@ def demo(merge_options: MergeOptions, out: Path | None) -> None:
     config = folder / "demo.yml"
     config.write_text(demo_config(family), encoding="utf-8")
     run_folder = folder / "run"
-    search_and_show(config, run_folder, merge_options, n_points=_N_SHOWN)
+    search_and_show(
+        config, run_folder, merge_options, n_points=_N_SHOWN, workers=workers
+    )
     selection = select_point(run_folder)
     click.echo(
         f"\nThe chosen recipe, {run_folder / 'recipe.yml'}:\n\n{selection.recipe}"

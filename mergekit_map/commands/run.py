@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,10 @@ from mergekit_map.commands.options import (
 )
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.commands.showing import showing
+from mergekit_map.commands.workers import workers_option
+
+if TYPE_CHECKING:
+    from mergekit_map.steps.processes import Processes
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -27,6 +32,7 @@ from mergekit_map.commands.showing import showing
     type=FOLDER,
     help="Where the search goes  [default: OUT.run]",
 )
+@workers_option
 @points_option
 @model_path_option
 @trust_option
@@ -38,6 +44,7 @@ def run(
     run_folder: Path | None,
     points: int,
     model_paths: dict[str, str],
+    workers: Processes | None,
     *,
     trust_run: bool,
 ) -> None:
@@ -60,6 +67,7 @@ def run(
         model_paths=model_paths,
         trust_run=trust_run,
         n_points=points,
+        workers=workers,
     )
     # What was searched here just now is nobody else's.
     selection = select_point(run_folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +19,11 @@ from mergekit_map.commands.options import (
 from mergekit_map.commands.sharding import share_and_show
 from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.showing import showing
+from mergekit_map.commands.workers import workers_option
 from mergekit_map.measurement import BASE
+
+if TYPE_CHECKING:
+    from mergekit_map.steps.processes import Processes
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -38,6 +43,7 @@ from mergekit_map.measurement import BASE
     help="Measure the share of one of N processes that see RUN (2/8), of an array of "
     "jobs for example; at the end, search without it.",
 )
+@workers_option
 @points_option
 @model_path_option
 @trust_option
@@ -50,6 +56,7 @@ def search(
     shard: str | None,
     points: int,
     model_paths: dict[str, str],
+    workers: Processes | None,
     *,
     trust_run: bool,
 ) -> None:
@@ -84,6 +91,7 @@ def search(
         model_paths=model_paths,
         trust_run=trust_run,
         n_points=points,
+        workers=workers,
     )
     click.echo(f"\nThe front is in {run}: front.csv, front.png and a recipe per point.")
     has_base = any(anchor.label == BASE for anchor in front.anchors)

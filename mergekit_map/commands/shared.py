@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
     from mergekit_map.results.front import Front
     from mergekit_map.results.log import Evaluation
+    from mergekit_map.steps.processes import Processes
     from mergekit_map.steps.project import Project
     from mergekit_map.steps.select import Selection
 
@@ -37,6 +39,7 @@ def search_and_show(
     model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
     n_points: int = N_SHOWN,
+    workers: Processes | None = None,
 ) -> Front:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
@@ -48,6 +51,7 @@ def search_and_show(
 
     again = again or ["search", str(config), str(run)]
     again = [*again, *(f"--model-path={name}={f}" for name, f in model_paths.items())]
+    again += [] if workers is None else [f"--workers={workers.count}"]
     reporter = TerminalReporter()
     try:
         project, imported = checked(
@@ -58,8 +62,9 @@ def search_and_show(
             model_paths=model_paths,
             trust_run=trust_run,
         )
-        with reporter, serving_live(run):
-            front = search_front(project, run, reporter, imported).front
+        with reporter, serving_live(run), workers or nullcontext():
+            found = search_front(project, run, reporter, imported, workers=workers)
+            front = found.front
     except KeyboardInterrupt as stop:
         for line in _stopped(run, reporter, shlex.join(["mergekit-map", *again])):
             click.echo(line)

@@ -23,6 +23,7 @@ from mergekit_map.results.shard_logs import refuse_running
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
+from mergekit_map.steps.crew import Crew, Gang, hired
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
 from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
@@ -51,13 +52,14 @@ def search_front(
     reporter: Reporter | None = None,
     imported: Sequence[Evaluation] = (),
     callbacks: Sequence[Callback] = (),
+    workers: int | Gang | None = None,
 ) -> Run:
     """Search into a run folder, going on where an earlier search was stopped.
 
     The project may be named by its configuration. Without a reporter, a line on
     standard error says how far it is, where somebody sees it. What was measured
     elsewhere may be imported, as ``read_imported`` gives it. Callbacks hear how the
-    search goes.
+    search goes. With ``workers``, so many processes measure, or those that are there.
 
     Raises:
         ArtifactError: the folder is something else's, or another search is writing it.
@@ -67,19 +69,27 @@ def search_front(
     if not isinstance(project, Project):
         project = load_project(project)
     run = Path(run)
-    with reporting(reporter) as seen, telling(seen, callbacks) as told:
-        front = _search(project, run, told, imported)
+    with (
+        reporting(reporter) as seen,
+        telling(seen, callbacks) as told,
+        hired(workers) as crew,
+    ):
+        front = _search(project, run, told, imported, crew)
         told.finish(front)
     return Run(run, front)
 
 
 def _search(
-    project: Project, run: Path, told: Told, imported: Sequence[Evaluation] = ()
+    project: Project,
+    run: Path,
+    told: Told,
+    imported: Sequence[Evaluation] = (),
+    crew: Crew | None = None,
 ) -> Front:
     project = project_for(run, project, told, imported)
     if project.nests_checkpoints:
-        return _search_nested(project, run, told, imported)
-    with _opened_run(project, run, told, imported) as (study, log, evaluate):
+        return _search_nested(project, run, told, imported, crew)
+    with _opened_run(project, run, told, imported, crew) as (study, log, evaluate):
         result, front = measured_front(project, run, told, study, log, evaluate)
         _write_stages(project, result, log, run)
     surrogates = fitted_surrogates(study, result)
@@ -89,14 +99,18 @@ def _search(
 
 
 def _search_nested(
-    project: Project, run: Path, told: Told, imported: Sequence[Evaluation]
+    project: Project,
+    run: Path,
+    told: Told,
+    imported: Sequence[Evaluation],
+    crew: Crew | None,
 ) -> Front:
-    with _opened_run(project, run, told, imported) as (study, log, evaluate):
+    with _opened_run(project, run, told, imported, crew) as (study, log, evaluate):
         anchors = first_candidates(study)
         measure(study, anchors, evaluate, log, told.progress)
         evaluations = matching(study, log)
 
-    search = partial(_search, told=told)
+    search = partial(_search, told=told, crew=crew)
     front, surrogates, recipes = search_pairs(
         project, evaluations, RunFolder(run), search
     )
@@ -108,7 +122,11 @@ def _search_nested(
 
 @contextmanager
 def _opened_run(
-    project: Project, run: Path, told: Told, imported: Sequence[Evaluation]
+    project: Project,
+    run: Path,
+    told: Told,
+    imported: Sequence[Evaluation],
+    crew: Crew | None,
 ) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
     folder = RunFolder(run)
     folder.claim()
@@ -129,7 +147,9 @@ def _opened_run(
         early = EarlyResults(folder.early, lambda: log, folder.shards)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
-            Worker(merges_as_asked(project)),
+            Worker(merges_as_asked(project))
+            if crew is None
+            else crew.work_for(project),
             folder.samples(study.merge),
             study.definitions,
             early.of(study.merge, study.definitions),

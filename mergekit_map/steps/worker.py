@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.results.log import MergeKey
@@ -87,11 +87,33 @@ class Worker:
 
     def measure(self, work: Work) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        measure = self._at(work.coefficients)[work.task]
+        measure = self._measures_of(work, self._at(work.coefficients))
+        return measure() if work.documents is None else measure(work.documents)
+
+    def pieces(self, work: Work) -> int:
+        """Count what a measurement can be divided into."""
+        return self._of_any_merge(work).pieces(work.documents)
+
+    def piece(self, work: Work, index: int) -> Any:
+        """Measure one piece; what is found can be sent anywhere."""
+        measure = self._measures_of(work, self._at(work.coefficients))
+        return measure.piece(work.documents, index)
+
+    def whole(self, work: Work, found: Sequence[Any]) -> Measurement:
+        """Join what all pieces found, in their order, of whatever merge they are."""
+        return self._of_any_merge(work).whole(work.documents, found)
+
+    def _of_any_merge(self, work: Work) -> Measure:
+        """Give what measures a task; the merge is made only if there is none yet."""
+        measures = self._measures or self._at(work.coefficients)
+        return self._measures_of(work, measures)
+
+    def _measures_of(self, work: Work, measures: Mapping[str, Measure]) -> Measure:
+        measure = measures[work.task]
         if work.held_out:
             assert isinstance(measure, Divided)
-            measure = measure.held_out
-        return measure() if work.documents is None else measure(work.documents)
+            return measure.held_out
+        return measure
 
     def _at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         merges = self.open()

@@ -113,6 +113,7 @@ def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
         "sharding",
         "showing",
         "talk",
+        "workers",
     }
     shared |= {"terminal", "using", "wide_table", "__init__"}
     files = {path.stem for path in (PACKAGE / "commands").glob("*.py")}

@@ -1,0 +1,170 @@
+"""Processes on this machine that work for a search.
+
+They are started at once, before anybody has a project for them, since what they import
+takes seconds. What is imported here is light.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+from mergekit_map.errors import ConfigError
+
+_SCRIPT = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from mergekit_map.steps.worker_process import main
+main(int(sys.argv[1]))
+"""
+_SECONDS_BETWEEN_LOOKS = 1.0  # at processes whose line somebody else holds open
+
+
+@dataclass(frozen=True)
+class Died:
+    """What is heard of a worker that is no more."""
+
+    how: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Process:
+    process: subprocess.Popen[bytes]
+    line: Connection
+    scratch: Path  # where its temporary files are
+
+    def end(self) -> None:
+        self.line.close()
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+class Processes:
+    """So many processes, each of which answers one request after the other.
+
+    A context; they end with it, or with this program however it ends.
+    """
+
+    def __init__(self, count: int):
+        if os.name != "posix":
+            raise ConfigError("workers need Linux or macOS; search without --workers")
+        self.count = count
+        self._gpus = visible_gpus()
+        self._torn: set[int] = set()  # whose answer was cut short, by Ctrl-C
+        self._told: deque[tuple[int, Any]] = deque()
+        self._processes = [self._start(index) for index in range(count)]
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.end()
+        self._processes = []
+
+    def send(self, index: int, request: object) -> None:
+        """Ask one of them, who answers nothing else now."""
+        try:
+            self._processes[index].line.send(request)
+        except OSError:
+            pass  # it died, which is heard next
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ConfigError(f"workers cannot be sent this: {error}") from None
+
+    def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
+        """Wait for an answer, or a ``Died``, and who it is of; None after some time."""
+        lines = {
+            process.line: index
+            for index, process in enumerate(self._processes)
+            if not process.line.closed and index not in self._torn
+        }
+        while not self._told:
+            ready = wait(
+                list(lines), _SECONDS_BETWEEN_LOOKS if seconds is None else seconds
+            )
+            for line in ready:
+                assert isinstance(line, Connection)
+                self._take(lines[line])
+            for index in () if ready else lines.values():
+                if self._processes[index].process.poll() is not None:
+                    self._lose(index)
+            if seconds is not None:
+                break
+        return self._told.popleft() if self._told else None
+
+    def restart(self, index: int) -> None:
+        """Put another one in the place of one that died."""
+        self._processes[index].end()
+        self._processes[index] = self._start(index)
+
+    def _take(self, index: int) -> None:
+        self._torn.add(index)  # unless it is read to its end
+        try:
+            self._told.append((index, self._processes[index].line.recv()))
+        except (EOFError, OSError):
+            self._lose(index)
+        self._torn.discard(index)
+
+    def _lose(self, index: int) -> None:
+        lost = self._processes[index]
+        lost.line.close()
+        with suppress(subprocess.TimeoutExpired):
+            lost.process.wait(_SECONDS_BETWEEN_LOOKS)
+        lost.process.kill()
+        self._told.append((index, Died(_how(lost.process.wait()))))
+
+    def _start(self, index: int) -> _Process:
+        ours, theirs = Pipe()
+        scratch = Path(tempfile.mkdtemp(prefix="mergekit-map-worker-"))
+        environment = {**os.environ, "TMPDIR": str(scratch)}
+        if self._gpus:
+            share = self._gpus[index :: self.count]
+            own = share or [self._gpus[index % len(self._gpus)]]
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(own)
+        arguments = [str(theirs.fileno()), json.dumps(sys.path)]
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _SCRIPT, *arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what tasks print is for people
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for whoever gives out the work
+            )
+        finally:
+            theirs.close()
+        return _Process(process, ours, scratch)
+
+
+def visible_gpus() -> Sequence[str]:
+    """List the GPUs that this program may use, without opening CUDA."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    asked = subprocess.run(
+        ["nvidia-smi", "--list-gpus"], check=False, capture_output=True, text=True
+    )
+    count = sum(line.startswith("GPU ") for line in asked.stdout.splitlines())
+    return [str(number) for number in range(count)]
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
