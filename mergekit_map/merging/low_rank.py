@@ -22,8 +22,11 @@ from torch import Tensor
 
 from mergekit_map.merging.replay import TaskVectorReplay
 
-_HALVES = (torch.float16, torch.bfloat16)
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+# Elements multiplied at a time, of a CPU's cache, and the least rows for a product.
+_CACHED = 1 << 18
+_LEAST_ROWS = 64
 
 # Elements, of all, that are rather kept one by one than a task vector whole.
 _FEW = 1 / 64
@@ -33,28 +36,28 @@ _FEW = 1 / 64
 class Factors:
     """What an adapter adds to a tensor: ``B @ A * scaling``, as peft multiplies it."""
 
-    a: Tensor  # (rank, columns)
-    b: Tensor  # (rows, rank)
+    a: Tensor  # (rank, columns), float32
+    b: Tensor  # (rows, rank), float32
     scaling: float
     transposed: bool  # whether the product is, before it is added
     places: Tensor  # of elements of the task vector that come out otherwise, flat
     values: Tensor  # what they are
 
-    def added_to(self, weight: Tensor) -> Tensor:
-        """Merge into a copy of ``weight``."""
-        a, b = self.a, self.b
-        if weight.device != a.device:
-            a, b = a.to(weight.device), b.to(weight.device)
-        widened = a.device.type == "cpu" and b.dtype in _HALVES
-        product = b.float() @ a.float() if widened else b @ a
-        if self.transposed:
-            product = product.T
-        product *= self.scaling
-        if widened:
-            product = product.to(b.dtype)
-        merged = weight.clone()
-        merged += product
-        return merged
+    def task_vector(self, base: Tensor, out: Tensor) -> None:
+        """Merge into ``base``, and write what that adds to it, as it is rounded."""
+        rows, columns = base.shape
+        a, b = self.a.to(base.device), self.b.to(base.device)
+        step = rows
+        if base.device.type == "cpu":
+            step = max(_LEAST_ROWS, _CACHED // columns)
+        for start in range(0, rows, step):
+            part = slice(start, start + step)
+            product = (b @ a[:, part]).T if self.transposed else b[part] @ a
+            product *= self.scaling
+            product += base[part]  # in float32, which is rounded once
+            torch.sub(product.to(base.dtype), base[part], out=out[part])
+        places = self.places.to(out.device)
+        out.view(-1)[places] = self.values.to(out)
 
 
 # A task vector: as factors, as it is, or none where an adapter leaves a tensor alone.
@@ -102,9 +105,7 @@ def _multiply(row: Row, base: Tensor, out: Tensor) -> None:
     if row is None:
         out.zero_()
     elif isinstance(row, Factors):
-        torch.sub(row.added_to(base), base, out=out)
-        places = row.places.to(out.device)
-        out.view(-1)[places] = row.values.to(out)
+        row.task_vector(base, out)
     else:
         out.copy_(row)
 
