@@ -69,6 +69,8 @@ def search(
 
     Example: mergekit-map search merge.yml my-search
     """
+    if shard is not None and workers is not None:
+        raise click.UsageError("a shard measures in one process; leave --workers out")
     if shard is not None:
         share_and_show(
             shard,

@@ -49,7 +49,7 @@ def kept() -> list[Kept]:
     found = [*_merges()]
     for folder in _folders(cache_home() / "adapters"):
         models = [path.name for path in _folders(folder)]
-        found.append(_kept(folder, "adapters", f"merged: {listed(models) or 'none'}"))
+        found.append(_kept(folder, "adapters", f"merged: {listed(models or ['none'])}"))
     for folder in cache_home().glob("demo-family-*"):
         found.append(_kept(folder, "demo", "the models of the demo"))
     return sorted(found, key=lambda one: one.used, reverse=True)
@@ -163,7 +163,7 @@ def _merges() -> Iterator[Kept]:
     for folder in _folders(recordings_folder()):
         contents = read_json_or_nothing(folder / CONTENTS)
         models = [Path(str(model)).name for model in contents.get("models", [])]
-        what = f"{contents.get('method', 'damaged')} of {listed(models) or 'nothing'}"
+        what = f"{contents.get('method', 'damaged')} of {listed(models or ['nothing'])}"
         yield _kept(folder, "merge", what, in_use=_is_in_use(folder))
 
 

@@ -28,7 +28,7 @@ _SCRIPT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
 from mergekit_map.steps.worker_process import main
-main(int(sys.argv[1]))
+main(int(sys.argv[1]), sys.argv[3])
 """
 _SECONDS_BETWEEN_LOOKS = 1.0  # at processes whose line somebody else holds open
 
@@ -135,7 +135,7 @@ class Processes:
             share = self._gpus[index :: self.count]
             own = share or [self._gpus[index % len(self._gpus)]]
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(own)
-        arguments = [str(theirs.fileno()), json.dumps(sys.path)]
+        arguments = [str(theirs.fileno()), json.dumps(sys.path), str(scratch)]
         try:
             process = subprocess.Popen(
                 [sys.executable, "-c", _SCRIPT, *arguments],

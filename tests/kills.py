@@ -1,0 +1,112 @@
+"""Ten random kills of workers and drivers: nothing is lost, nothing is doubled.
+
+Run it: python tests/kills.py CONFIG OUT [KILLS] [SEED]
+
+A search by one process comes first; then one with workers is killed so often, workers
+and driver by turns as chance has it, and goes on with another number of workers each
+time. In the end log, front, surrogates and recipes must be the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOUND = ("front.json", "front.csv", "surrogates.json")
+
+
+def command(config: str, run: Path, workers: int) -> list[str]:
+    """Give the command that searches, in the program that runs this."""
+    main = "from mergekit_map.cli import main; main()"
+    words = [sys.executable, "-c", main, "search", config, str(run), "--quiet"]
+    return [*words, *(["--workers", str(workers)] if workers else [])]
+
+
+def children(process: int) -> list[int]:
+    """List the processes that one started, oldest first."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    return [int(word) for word in found.stdout.split()]
+
+
+def lines(run: Path, name: str = "evaluations.jsonl") -> list[dict[str, object]]:
+    """Read the finished lines of a log."""
+    path = run / name
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def measured(run: Path) -> set[str]:
+    """Tell measurements of a run folder apart, by what nobody gets twice: the time."""
+    names = ("evaluations.jsonl", "evaluations.early.jsonl")
+    found = [line for name in names for line in lines(run, name)]
+    return {f"{e['coefficients']} {e['task']} {e['seconds']}" for e in found}
+
+
+def kill_some(driver: subprocess.Popen[bytes], rng: random.Random) -> str:
+    """Kill the driver, or one of its workers."""
+    workers = children(driver.pid)
+    if workers and rng.random() < 0.5:
+        os.kill(rng.choice(workers), signal.SIGKILL)
+        return "a worker"
+    how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+    os.kill(driver.pid, how)
+    driver.wait()
+    ends = time.monotonic() + 10
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < ends, "a worker lives on without its driver"
+        time.sleep(0.05)
+    return f"the driver by {how.name}"
+
+
+def disturbed(config: str, run: Path, kills: int, rng: random.Random) -> None:
+    """Search to the end, killing so often on the way."""
+    count = 0
+    while True:
+        known = measured(run)
+        driver = subprocess.Popen(command(config, run, rng.choice([1, 2, 3])))
+        more = rng.randrange(1, 8)
+        while driver.poll() is None:
+            if count < kills and len(measured(run) - known) >= more:
+                time.sleep(rng.uniform(0, 0.3))
+                before = measured(run)
+                whom = kill_some(driver, rng)
+                count += 1
+                after = measured(run)
+                assert before <= after, "what was measured is lost"
+                print(f"kill {count} of {whom}, {len(after)} measured", flush=True)  # noqa: T201
+                known, more = after, rng.randrange(1, 8)
+            time.sleep(0.02)
+        if driver.returncode == 0:
+            break
+    print(f"{count} kills")  # noqa: T201
+
+
+def main(config: str, out: str, kills: str = "10", seed: str = "0") -> None:
+    """Search twice, and compare."""
+    alone, killed = Path(out, "alone"), Path(out, "killed")
+    subprocess.run(command(config, alone, 0), check=True)
+    disturbed(config, killed, int(kills), random.Random(int(seed)))
+    logs = [[{**e, "seconds": 0} for e in lines(run)] for run in (alone, killed)]
+    assert logs[0] == logs[1], "the logs differ"
+    for name in FOUND:
+        assert (alone / name).read_bytes() == (killed / name).read_bytes(), name
+    for path in alone.glob("recipes/*.yml"):
+        text = (killed / "recipes" / path.name).read_text()
+        assert text.replace(str(killed), str(alone)) == path.read_text(), path
+    assert not (killed / "evaluations.early.jsonl").exists()
+    print(f"the same bytes: {len(logs[0])} measurements")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
