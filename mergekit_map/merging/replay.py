@@ -90,28 +90,40 @@ class TaskVectorReplay:
 
     def write_part(self, weights: Sequence[float], target: Tensor, part: slice) -> None:
         """Write base + merged deltas into one of the ``parts`` of ``target``."""
+        sliced = self.plain and orders_agree(
+            len(self.models),
+            self.deltas.dtype,
+            self.deltas.device,
+            torch.get_num_threads(),
+        )
+        self.write_in(weights, target, part, sliced=sliced)
+
+    def write_in(
+        self, weights: Sequence[float], target: Tensor, part: slice, *, sliced: bool
+    ) -> None:
+        """Write a part in slices, or as a whole as mergekit does."""
         base, out = self.base.reshape(-1)[part], target.view(-1)[part]
-        deltas = self.deltas.view(len(self.models), -1)[:, part]
+        deltas = self.deltas.reshape(len(self.models), -1)[:, part]
         same = out.dtype == base.dtype and out.device == base.device
-        for piece, merged in self._merged(deltas, weights):
+        for piece, merged in self._merged(deltas, weights, sliced=sliced):
             if same:
                 torch.add(base[piece], merged, out=out[piece])
             else:
                 out[piece].copy_(base[piece] + merged)
 
     def _merged(
-        self, deltas: Tensor, weights: Sequence[float]
+        self, deltas: Tensor, weights: Sequence[float], *, sliced: bool
     ) -> Iterator[tuple[slice, Tensor]]:
         """Merge deltas (n, k) slice by slice; each is overwritten by the next."""
         start, size = 0, deltas.shape[1]
-        if self.plain and (kernel := self._kernel(deltas, weights)).safe:
+        if sliced and (kernel := self._kernel(deltas, weights)).safe:
             # The last elements go mergekit's way, with one unit more than needed, so
             # that they lie in blocks as they do in the whole tensor.
-            last = (size // UNIT - 1) * UNIT
-            for start in range(0, last, kernel.size):
-                piece = slice(start, min(start + kernel.size, last))
+            last = max(0, (size // UNIT - 1) * UNIT)
+            for first in range(0, last, kernel.size):
+                piece = slice(first, min(first + kernel.size, last))
                 yield piece, kernel(deltas[:, piece])
-            start = max(0, last)
+            start = last
         column = deltas.new_tensor(weights)[:, None]
         yield slice(start, size), self._merge(deltas[:, start:] * column, column)
 
@@ -136,8 +148,11 @@ class TaskVectorReplay:
         if not self.plain:
             return self._merge(deltas * weights, weights)
         kernel = self._kernel(deltas, weights[:, 0].tolist())
-        slices = [kernel(part).clone() for part in deltas.split(kernel.size, dim=1)]
-        return torch.cat(slices)
+        merged = torch.empty_like(deltas[0])
+        for first in range(0, len(merged), kernel.size):
+            piece = slice(first, first + kernel.size)
+            merged[piece] = kernel(deltas[:, piece])
+        return merged
 
     def _merge(self, weighted: Tensor, weights: Tensor) -> Tensor:
         """Elect signs, add up and normalise as mergekit does; (n, k) to (k,)."""
@@ -170,48 +185,48 @@ Replay: TypeAlias = "TaskVectorReplay | MethodReplay | LowRankReplay"
 def in_slices(replay: TaskVectorReplay, weights: Sequence[float]) -> TaskVectorReplay:
     """Let a tensor be merged in slices if that gives mergekit's bits, as it was.
 
-    It does where nothing overflows, if torch adds up rows in the order that is known
-    here; that is tried out on this machine, and then with ``weights`` on the ends of
+    It does where nothing overflows. That is tried out with ``weights`` on the ends of
     this tensor.
     """
-    base, deltas = replay.base, replay.deltas
-    threads = torch.get_num_threads()
     exact = (
-        base.numel() >= _SMALL
-        and known(base.dtype)
+        replay.base.numel() >= _SMALL
+        and known(replay.base.dtype)
         and 2.0**-20 < abs(replay.scale) < 2.0**20
-        and small_enough(deltas)
-        and _orders_agree(len(deltas), base.dtype, base.device, threads)
+        and small_enough(replay.deltas)
+        and _same_bits(replay, weights, _SAMPLE)
     )
-    sliced = dataclasses.replace(replay, plain=True)
-    return sliced if exact and _same_bits(sliced, weights, _SAMPLE) else replay
+    return dataclasses.replace(replay, plain=exact)
 
 
 @cache
-def _orders_agree(
+def orders_agree(
     rows: int,
     dtype: torch.dtype,
     device: torch.device,
     threads: int,  # noqa: ARG001  # torch divides the work among them
 ) -> bool:
-    """Tell whether slices have mergekit's bits for numbers where each order tells."""
+    """Tell whether slices have mergekit's bits for numbers where the order tells."""
     generator = torch.Generator().manual_seed(rows)
     size = 2 * _SAMPLE + _SMALL - 1
-    exponents = torch.randint(-9, 9, (rows, size), generator=generator)
-    deltas = torch.randn(rows, size, generator=generator) * torch.exp2(exponents / 2)
+    numbers = torch.randn(rows, size, generator=generator)
+    least, most = (-14, 5) if dtype == torch.float16 else (-30, 30)
+    exponents = torch.randint(least, most, (rows, size), generator=generator)
+    numbers *= exponents.float().exp2()
+    # What the other rows leave of a number that is added and taken away again.
+    one, other = torch.rand(rows, size, generator=generator).argsort(dim=0)[[0, -1]]
+    numbers.scatter_(0, other[None], -numbers.gather(0, one[None]))
     replay = TaskVectorReplay(
         models=tuple(range(rows)),
         base=torch.zeros(size, dtype=dtype, device=device),
-        deltas=deltas.to(device, dtype),
+        deltas=numbers.to(device, dtype),
         elect_signs=ConsensusMethod.sum,
         mask_dtype=dtype,
         normalize=True,
         scale=1,
-        plain=True,
+        plain=False,
     )
-    weights = torch.randn(rows, generator=generator).tolist()
     sums = dataclasses.replace(replay, elect_signs=None, normalize=False)
-    return all(_same_bits(each, weights, size) for each in (replay, sums))
+    return all(_same_bits(each, [1.0] * rows, size) for each in (replay, sums))
 
 
 def _same_bits(replay: TaskVectorReplay, weights: Sequence[float], sample: int) -> bool:
@@ -228,9 +243,10 @@ def _same_bits(replay: TaskVectorReplay, weights: Sequence[float], sample: int) 
             deltas=replay.deltas.view(n, -1)[:, end].contiguous(),
         )
         written = []
-        for plain in (True, False):
+        for sliced in (True, False):
             target = torch.empty_like(part.base)
-            dataclasses.replace(part, plain=plain).write(weights, target)
+            everything = slice(0, target.numel())
+            part.write_in(weights, target, everything, sliced=sliced)
             written.append(target.view(torch.uint8))
         if not torch.equal(*written):
             return False
