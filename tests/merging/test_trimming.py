@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -72,9 +72,7 @@ def test_methods_that_draw_draw_the_same(method: SparsificationMethod) -> None:
     for function in (sparsified, sparsify):
         torch.manual_seed(3)
         found.append(
-            function(
-                delta, density=0.5, method=method, rescale_norm=None, epsilon=0.1
-            )
+            function(delta, density=0.5, method=method, rescale_norm=None, epsilon=0.1)
         )
     assert torch.equal(*found)
 
@@ -109,7 +107,7 @@ def test_an_unknown_sort_is_left_to_mergekit(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def arrays() -> Iterator[np.ndarray[Any, Any]]:
-    """Give arrays of all sizes, of few and of many different numbers, ordered or not."""
+    """Give arrays of many sizes, of few and many different numbers, some ordered."""
     rng = np.random.default_rng(0)
     for index, size in enumerate([*range(1, 40), *rng.integers(40, 30_000, 60)]):
         keys = rng.integers(-rng.choice([1, 3, 50, 30_000]), 1, size).astype(np.int16)
@@ -137,12 +135,56 @@ def test_orders_of_equals_are_those_of_torchs_sorts() -> None:
 
 
 def test_gives_up_where_the_quicksort_would() -> None:
-    # Partitions of one number each, by the adversary of McIlroy (1999).
-    keys, _ = killer(3000)
-
-    assert before_by_quicksort(keys, 1500) is None
+    assert before_by_quicksort(killer(3000), 1500) is None
 
 
-def killer(size: int) -> tuple[np.ndarray[Any, Any], int]:
-    """Make numbers whose medians of three are always among the least two."""
-    return np.arange(size), 0
+def killer(size: int) -> np.ndarray[Any, Any]:
+    """Make numbers of which every partition takes two or so (McIlroy 1999).
+
+    While libstdc++ partitions them they are made such that its pivots are small: of two
+    numbers that are not decided, the one that may be a pivot is, to be the least left.
+    """
+    values, decided, candidate = [size] * size, 0, 0
+
+    def less(one: int, other: int) -> bool:
+        nonlocal decided, candidate
+        if values[one] == values[other] == size:
+            values[one if one == candidate else other] = decided
+            decided += 1
+        if values[one] == size:
+            candidate = one
+        elif values[other] == size:
+            candidate = other
+        return values[one] < values[other]
+
+    places, first = list(range(size)), 0
+    for _ in range(2 * size.bit_length()):
+        first = partitioned(places, first, less)
+    return np.array(values)
+
+
+def partitioned(places: list[int], first: int, less: Callable[[int, int], bool]) -> int:
+    """Partition all from ``first`` as libstdc++ does; gives where it cuts."""
+
+    def lower(one: int, other: int) -> bool:
+        return less(places[one], places[other])
+
+    def exchange(one: int, other: int) -> None:
+        places[one], places[other] = places[other], places[one]
+
+    a, b, c = first + 1, (first + len(places)) // 2, len(places) - 1
+    if lower(a, b):
+        exchange(first, b if lower(b, c) else c if lower(a, c) else a)
+    else:
+        exchange(first, a if lower(a, c) else c if lower(b, c) else b)
+    left, right = first + 1, len(places)
+    while True:
+        while lower(left, first):
+            left += 1
+        right -= 1
+        while lower(first, right):
+            right -= 1
+        if left >= right:
+            return left
+        exchange(left, right)
+        left += 1
