@@ -25,7 +25,7 @@ from mergekit.merge_methods.base import (
 from mergekit.merge_methods.generalized_task_arithmetic import (
     GeneralizedTaskArithmeticMerge,
 )
-from mergekit.sparsify import RescaleNorm, SparsificationMethod, sparsify
+from mergekit.sparsify import RescaleNorm, SparsificationMethod
 from torch import Tensor
 
 from mergekit_map.config.yaml_file import MergeConfig
@@ -35,8 +35,9 @@ from mergekit_map.merging.replay import (
     Parameters,
     Replay,
     TaskVectorReplay,
-    allows_shortcuts,
+    in_slices,
 )
+from mergekit_map.merging.trimming import sparsified
 
 PREFIX = "map_"
 
@@ -161,7 +162,7 @@ def _task_vectors(
         delta = entry.tensor - base
         if builtin.sparsification_method:
             more = {k: parameters[k] for k in ("gamma", "epsilon") if k in parameters}
-            delta = sparsify(
+            delta = sparsified(
                 delta,
                 density=parameters["density"][entry.id],
                 method=builtin.sparsification_method,
@@ -169,7 +170,6 @@ def _task_vectors(
                 **{key: values[entry.id] for key, values in more.items()},
             )
         deltas[index] = delta
-    usual = not parameters["normalize"] and parameters["lambda"] == 1
     replay = TaskVectorReplay(
         models=tuple(entry.id for entry in group.non_base),
         base=base.clone(),  # not a view of a file that is mapped into memory
@@ -178,6 +178,7 @@ def _task_vectors(
         mask_dtype=torch.int8 if parameters["int8_mask"] else base.dtype,
         normalize=parameters["normalize"],
         scale=parameters["lambda"],
-        plain=usual and allows_shortcuts(base, deltas),
+        plain=False,
     )
-    return in_low_rank(replay, group.metadata.name)
+    weights = [parameters["weight"][model] for model in replay.models]
+    return in_low_rank(in_slices(replay, weights), group.metadata.name)

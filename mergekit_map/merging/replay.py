@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from mergekit.merge_methods.base import MergeMethod, TensorGroup
-from mergekit.merge_methods.generalized_task_arithmetic import get_mask
+from mergekit.merge_methods.generalized_task_arithmetic import (
+    ConsensusMethod,
+    get_mask,
+)
 from torch import Tensor
+
+from mergekit_map.merging.kernels import (
+    UNIT,
+    Kernel,
+    known,
+    negative_zeros,
+    small_enough,
+    step,
+)
 
 if TYPE_CHECKING:
     from mergekit_map.merging.low_rank import LowRankReplay
 
 Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
-# Elements handled at a time where slices are independent: the intermediate values then
-# stay in the cache of a CPU.
-_SLICE = 1 << 17
-
-# torch adds up fewer rows than this one after the other, from zero. From here on the
-# order depends on where an element lies in its tensor.
-_SEQUENTIAL_ROWS = 4
-# Below this size torch may take a reduction for one along a row.
-_SMALL = 256
+# Smaller tensors are merged as mergekit does it: nothing is gained.
+_SMALL = 8 * UNIT
+# Elements of a part that a thread writes by itself.
+_PART = 4096 * UNIT
+# Elements at either end of a tensor that are merged in both ways to compare them.
+_SAMPLE = 32 * UNIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,31 +73,86 @@ class TaskVectorReplay:
     mask_dtype: torch.dtype
     normalize: bool
     scale: float  # mergekit's ``lambda``
-    plain: bool  # whether the shortcuts of ``_merge_plain`` are exact here
+    plain: bool  # whether merging it in slices has mergekit's bits
 
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Write base + merged deltas into ``target`` of the same shape."""
-        base, out = self.base.reshape(-1), target.view(-1)
-        deltas = self.deltas.view(len(self.models), -1)
-        # mergekit rounds the weights to the dtype of the merge.
-        column = torch.tensor(weights, dtype=deltas.dtype, device=deltas.device)
-        column = column[:, None]
+        self.write_part(weights, target, slice(0, self.base.numel()))
+
+    def parts(self) -> list[slice]:
+        """Divide the elements into parts that may be written by themselves."""
+        size = self.base.numel()
+        if not self.plain:
+            return [slice(0, size)]
+        # The last part has the elements that torch adds up in another order.
+        cuts = [*range(0, max(1, size - _SMALL), _PART), size]
+        return [slice(*ends) for ends in itertools.pairwise(cuts)]
+
+    def write_part(self, weights: Sequence[float], target: Tensor, part: slice) -> None:
+        """Write base + merged deltas into one of the ``parts`` of ``target``."""
+        sliced = self.plain and orders_agree(
+            len(self.models),
+            self.deltas.dtype,
+            self.deltas.device,
+            torch.get_num_threads(),
+        )
+        self.write_in(weights, target, part, sliced=sliced)
+
+    def write_in(
+        self, weights: Sequence[float], target: Tensor, part: slice, *, sliced: bool
+    ) -> None:
+        """Write a part in slices, or as a whole as mergekit does."""
+        base, out = self.base.reshape(-1)[part], target.view(-1)[part]
+        deltas = self.deltas.reshape(len(self.models), -1)[:, part]
         same = out.dtype == base.dtype and out.device == base.device
-        step = _SLICE if self.plain else max(1, base.numel())
-        for start in range(0, base.numel(), step):
-            part = slice(start, start + step)
-            merged = self.merge_deltas(deltas[:, part], column)
+        for piece, merged in self._merged(deltas, weights, sliced=sliced):
             if same:
-                torch.add(base[part], merged, out=out[part])
+                torch.add(base[piece], merged, out=out[piece])
             else:
-                out[part].copy_(base[part] + merged)
+                out[piece].copy_(base[piece] + merged)
+
+    def _merged(
+        self, deltas: Tensor, weights: Sequence[float], *, sliced: bool
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Merge deltas (n, k) slice by slice; each is overwritten by the next."""
+        start, size = 0, deltas.shape[1]
+        if sliced and (kernel := self._kernel(deltas, weights)).safe:
+            # The last elements go mergekit's way, with one unit more than needed, so
+            # that they lie in blocks as they do in the whole tensor.
+            last = max(0, (size // UNIT - 1) * UNIT)
+            for first in range(0, last, kernel.size):
+                piece = slice(first, min(first + kernel.size, last))
+                yield piece, kernel(deltas[:, piece])
+            start = last
+        column = deltas.new_tensor(weights)[:, None]
+        yield slice(start, size), self._merge(deltas[:, start:] * column, column)
+
+    def _kernel(self, deltas: Tensor, weights: Sequence[float]) -> Kernel:
+        return Kernel(
+            weights=weights,
+            dtype=deltas.dtype,
+            device=deltas.device,
+            elect_signs=self.elect_signs,
+            normalize=self.normalize,
+            scale=self.scale,
+            signed_zeros=self._signed_zeros,
+            size=min(deltas.shape[1], step(len(deltas), deltas.device)),
+        )
+
+    @cached_property
+    def _signed_zeros(self) -> bool:
+        return negative_zeros(self.base)
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge a part of the deltas, (n, k) with weights (n, 1) to (k,)."""
-        weighted = deltas * weights
-        if self.plain:
-            return _merge_plain(weighted, elect_signs=bool(self.elect_signs))
-        return self._merge(weighted, weights)
+        if not self.plain:
+            return self._merge(deltas * weights, weights)
+        kernel = self._kernel(deltas, weights[:, 0].tolist())
+        merged = torch.empty_like(deltas[0])
+        for first in range(0, len(merged), kernel.size):
+            piece = slice(first, first + kernel.size)
+            merged[piece] = kernel(deltas[:, piece])
+        return merged
 
     def _merge(self, weighted: Tensor, weights: Tensor) -> Tensor:
         """Elect signs, add up and normalise as mergekit does; (n, k) to (k,)."""
@@ -115,47 +182,72 @@ class TaskVectorReplay:
 Replay: TypeAlias = "TaskVectorReplay | MethodReplay | LowRankReplay"
 
 
-def allows_shortcuts(base: Tensor, deltas: Tensor) -> bool:
-    """Tell whether ``_merge_plain`` gives mergekit's bits for these tensors.
+def in_slices(replay: TaskVectorReplay, weights: Sequence[float]) -> TaskVectorReplay:
+    """Let a tensor be merged in slices if that gives mergekit's bits, as it was.
 
-    It does on a CPU, for up to three models, without infinities or NaN. It may differ
-    in the sign of a zero, which only a negative zero in the base would let through.
+    It does where nothing overflows. That is tried out with ``weights`` on the ends of
+    this tensor.
     """
-    return bool(
-        base.device.type == "cpu"
-        and base.dtype in {torch.float32, torch.bfloat16}
-        and base.numel() >= _SMALL
-        and len(deltas) < _SEQUENTIAL_ROWS
-        and torch.isfinite(deltas).all()
-        and not (torch.signbit(base) & (base == 0)).any()
+    exact = (
+        replay.base.numel() >= _SMALL
+        and known(replay.base.dtype)
+        and 2.0**-20 < abs(replay.scale) < 2.0**20
+        and small_enough(replay.deltas)
+        and _same_bits(replay, weights, _SAMPLE)
     )
+    return dataclasses.replace(replay, plain=exact)
 
 
-def _merge_plain(weighted: Tensor, *, elect_signs: bool) -> Tensor:
-    """Elect signs and add up, in few passes; overwrites (n, k), returns (k,).
+@cache
+def orders_agree(
+    rows: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    threads: int,  # noqa: ARG001  # torch divides the work among them
+) -> bool:
+    """Tell whether slices have mergekit's bits for numbers where the order tells."""
+    generator = torch.Generator().manual_seed(rows)
+    size = 2 * _SAMPLE + _SMALL - 1
+    numbers = torch.randn(rows, size, generator=generator)
+    least, most = (-14, 5) if dtype == torch.float16 else (-30, 30)
+    exponents = torch.randint(least, most, (rows, size), generator=generator)
+    numbers *= exponents.float().exp2()
+    # What the other rows leave of a number that is added and taken away again.
+    one, other = torch.rand(rows, size, generator=generator).argsort(dim=0)[[0, -1]]
+    numbers.scatter_(0, other[None], -numbers.gather(0, one[None]))
+    replay = TaskVectorReplay(
+        models=tuple(range(rows)),
+        base=torch.zeros(size, dtype=dtype, device=device),
+        deltas=numbers.to(device, dtype),
+        elect_signs=ConsensusMethod.sum,
+        mask_dtype=dtype,
+        normalize=True,
+        scale=1,
+        plain=False,
+    )
+    sums = dataclasses.replace(replay, elect_signs=None, normalize=False)
+    return all(_same_bits(each, [1.0] * rows, size) for each in (replay, sums))
 
-    An element is kept where its sign is that of the sum over the models. Turned by that
-    sign, those are the positive ones; turning by 1 or -1 is exact, and rounding is
-    symmetric, so the sum over what is kept has mergekit's bits.
-    """
-    if not elect_signs:
-        return _add_rows(weighted)
-    sign = torch.copysign(weighted.new_ones(()), _add_rows(weighted))
-    weighted *= sign
-    weighted.clamp_(min=0)
-    return _add_rows(weighted).mul_(sign)
 
-
-def _add_rows(rows: Tensor) -> Tensor:
-    """Add up (n, k) to (k,) as ``rows.sum(dim=0)`` does, many times faster on a CPU.
-
-    torch adds bfloat16 in float32 and rounds once; so does a single addition.
-    """
-    if len(rows) == 1:
-        return rows[0].clone()
-    if len(rows) == 2:
-        return rows[0] + rows[1]
-    total = rows[0].float() + rows[1]
-    for row in rows[2:]:
-        total += row
-    return total.to(rows.dtype)
+def _same_bits(replay: TaskVectorReplay, weights: Sequence[float], sample: int) -> bool:
+    """Compare both ways of merging, on that many elements at either end."""
+    size, n = replay.base.numel(), len(replay.models)
+    if size <= 2 * sample or replay.base.device.type != "cpu":
+        ends = [slice(0, size)]
+    else:
+        ends = [slice(0, sample), slice(size - sample - size % UNIT, size)]
+    for end in ends:
+        part = dataclasses.replace(
+            replay,
+            base=replay.base.reshape(-1)[end],
+            deltas=replay.deltas.view(n, -1)[:, end].contiguous(),
+        )
+        written = []
+        for sliced in (True, False):
+            target = torch.empty_like(part.base)
+            everything = slice(0, target.numel())
+            part.write_in(weights, target, everything, sliced=sliced)
+            written.append(target.view(torch.uint8))
+        if not torch.equal(*written):
+            return False
+    return True
