@@ -173,7 +173,8 @@ def compare_storage(space: MergeSpace, size: int, repeats: int) -> None:
     print("\ntask vectors    processes   anonymous GB, each   PSS GB, all of them")
     for place in PLACES:
         for count in (1, 2):
-            if place == "memory" and count * (len(space.names) + 2) * size > free() / 2:
+            wanted = count * (len(space.names) + 2) * size
+            if place == "memory" and wanted > 0.7 * free():
                 print(f"{place:15} {count:9}   left out: {free() / GB:.0f} GB are free")
                 continue
             found = at_once(count, use, space, place)
