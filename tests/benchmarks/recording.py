@@ -114,10 +114,11 @@ def make_space(folder: Path, names: list[str], method: str) -> MergeSpace:
 
 
 def compare_recordings(space: MergeSpace, size: int) -> None:
-    print("\nrecording                    s     peak anonymous GB   copies of a model")
+    print("\nrecording                    s   processor s   peak anonymous GB   copies")
     for name, action in (("held in memory", hold), ("to files", to_files)):
-        took, peak = in_new_process(watched, action, space)
-        print(f"{name:20} {took:9.1f} {peak / GB:19.2f} {peak / size:19.2f}")
+        wall, processor, peak = in_new_process(watched, action, space)
+        shown = f"{wall:9.1f} {processor:13.1f} {peak / GB:19.2f} {peak / size:8.2f}"
+        print(f"{name:20} {shown}")
 
 
 def hold(space: MergeSpace) -> None:
@@ -129,7 +130,7 @@ def to_files(space: MergeSpace) -> None:
     record(space, OPTIONS)
 
 
-def watched(action: Callable[..., object], *arguments: Any) -> tuple[float, int]:
+def watched(action: Callable[..., None], space: MergeSpace) -> tuple[float, float, int]:
     """Do something; gives seconds, and the peak of anonymous memory beyond before."""
     before, peak, done = anonymous_bytes(), 0, threading.Event()
 
@@ -140,12 +141,12 @@ def watched(action: Callable[..., object], *arguments: Any) -> tuple[float, int]
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    started = time.perf_counter()
-    action(*arguments)
-    took = time.perf_counter() - started
+    started, used = time.perf_counter(), time.process_time()
+    action(space)
+    took = time.perf_counter() - started, time.process_time() - used
     done.set()
     watcher.join()
-    return took, peak - before
+    return *took, peak - before
 
 
 def compare_starts(space: MergeSpace) -> None:
