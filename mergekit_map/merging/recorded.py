@@ -29,9 +29,8 @@ import transformers
 from filelock import FileLock
 from mergekit.common import dtype_from_name
 from mergekit.options import MergeOptions
-from torch import Tensor
 
-from mergekit_map.errors import MergeError
+from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.files import (
     digest,
     read_json_or_nothing,
@@ -96,23 +95,27 @@ def record(space: MergeSpace, options: MergeOptions) -> Path:
     key = recording_key(space, options)
     folder = recordings_folder() / key
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock_of(folder)):
-            if not is_whole(folder):
-                _remove_leftovers(folder)
-                if reason := make_room(recorded_bytes(space)):
-                    raise NoPlace(reason)
-                with whole_folder(folder) as place:
-                    _record_into(place, space, options)
-                    if recording_key(space, options) != key:
-                        raise MergeError(
-                            "models changed while they were merged; start again"
-                        )
-            with suppress(OSError):  # of another user, who lets us read
-                os.utime(folder)
+        if not is_whole(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(lock_of(folder)):
+                _record_anew(folder, space, options)
     except OSError as error:
         raise NoPlace(f"{folder} cannot be written: {error}") from None
+    with suppress(OSError):  # of another user, who lets us read
+        os.utime(folder)
     return folder
+
+
+def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
+    if is_whole(folder):
+        return  # another process was faster
+    _remove_leftovers(folder)
+    if reason := make_room(recorded_bytes(space)):
+        raise NoPlace(reason)
+    with whole_folder(folder) as place:
+        _record_into(place, space, options)
+        if recording_key(space, options) != folder.name:
+            raise MergeError("models changed while they were merged; start again")
 
 
 def is_whole(folder: Path) -> bool:
@@ -182,14 +185,12 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
     writer = ShardWriter(folder)
     replays: dict[str, Any] = {}
 
-    def put(name: str, tensor: Tensor) -> None:
-        try:
-            writer.add(name, tensor)
-        except OSError as error:
-            raise NoPlace(f"{folder.parent} has no room: {error}") from None
-
     def keep(name: str, replay: Replay) -> None:
-        replays[name] = stored(replay, put, name)
+        try:
+            replays[name] = stored(replay, writer.add, name)
+        except (OSError, MergeError, ArtifactError) as error:
+            # mergekit's own errors are others.
+            raise NoPlace(f"it is not kept: {error}") from None
 
     generic = generic_coefficients(space)
     adapters = adapters_of(space.template, options)
@@ -219,7 +220,11 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 
 def recorded_bytes(space: MergeSpace) -> int:
-    """Estimate what a recording takes on the disk: all models, and a merge of them."""
+    """Estimate what a recording takes on the disk: all models, and a merge of them.
+
+    Raises:
+        MergeError: a model is not there, or damaged.
+    """
     dtype = dtype_from_name(space.template.get("dtype"))
     sizes = []
     for model in referenced_models(space.template):

@@ -149,7 +149,10 @@ def resident_merge(
     device = torch.device(str(options.device))
     size = sum(map(tensor_bytes, recorded.replays.values()))
     storage = choose_storage(task_vectors, device, size, no_file=no_file)
-    merge = _resident(recorded, model, tokenizer, storage.place)
+    is_there = storage.place == "mapped" or (no_file and device.type == "cpu")
+    merge = _resident(
+        recorded, model, tokenizer, storage.place, is_there=bool(is_there)
+    )
     del recorded  # its tensors may lie elsewhere now
     yield merge
 
@@ -159,10 +162,12 @@ def _resident(
     model: transformers.PreTrainedModel,
     tokenizer: transformers.PreTrainedTokenizerBase | None,
     place: Place,
+    *,
+    is_there: bool,
 ) -> ResidentMerge:
-    """Put base and task vectors where they are to lie."""
+    """Put base and task vectors where they are to lie, unless they are there."""
     weights, coefficients = recorded.weights, recorded.coefficients
-    if place == "mapped":
+    if is_there:
         in_use, replays = recorded, recorded.replays
         return ResidentMerge(
             model, tokenizer, replays, weights, coefficients, place, in_use

@@ -100,7 +100,7 @@ def sync(folder: Path) -> None:
     """Wait until all files below a folder are on the disk."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            with path.open("rb") as file:
+            with path.open("r+b") as file:
                 os.fsync(file.fileno())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -81,17 +82,24 @@ def stored(replay: Replay, put: Callable[[str, Tensor], None], name: str) -> Any
 
 
 def with_tensors(replay: Replay, change: Callable[[Tensor], Tensor]) -> Replay:
-    """Give the same replay of other tensors, the same ones elsewhere for example."""
+    """Give the same replay of other tensors, the same ones elsewhere for example.
+
+    One that no file can hold stays as it is.
+    """
     tensors: dict[str, Tensor] = {}
-    content = stored(replay, tensors.__setitem__, "")
+    try:
+        content = stored(replay, tensors.__setitem__, "")
+    except MergeError:
+        return replay
     changed: Replay = restored(content, lambda name: change(tensors[name]))
     return changed
 
 
 def tensor_bytes(replay: Replay) -> int:
-    """Count the bytes of the tensors of a replay."""
+    """Count the bytes of the tensors of a replay, as far as they are known."""
     sizes: list[int] = []
-    stored(replay, lambda _, t: sizes.append(t.numel() * t.element_size()), "")
+    with suppress(MergeError):
+        stored(replay, lambda _, t: sizes.append(t.numel() * t.element_size()), "")
     return sum(sizes)
 
 

@@ -23,8 +23,9 @@ from pydantic import ValidationError
 
 from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import MergeError
-from mergekit_map.files import sha256, sha256_of_file
+from mergekit_map.files import sha256
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
+from mergekit_map.models.known_digests import digest_of_file
 from mergekit_map.models.references import ModelPart, Reference
 from mergekit_map.models.settings import Settings
 
@@ -264,4 +265,4 @@ def _fingerprint_file(path: Path) -> str:
 @lru_cache(maxsize=4096)
 def _hash(path: Path, *_version: int) -> str:
     """Hash a file once for each version of it; reading is what takes the time."""
-    return sha256_of_file(path)
+    return digest_of_file(path)

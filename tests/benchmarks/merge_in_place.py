@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import re
 import statistics
 import tempfile
@@ -45,12 +46,14 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["MERGEKIT_MAP_HOME"] = str(Path(folder) / "home")
         size = build_models(Path(folder), arguments.layers)
         print(f"{size / 2e6:.0f} M parameters, {torch.get_num_threads()} threads")
         print(f"{'':16} {'disk s':>8} {'in place s':>10} {'faster':>7} {'copies':>7}")
         for method, parameters in METHODS.items():
             space = make_space(Path(folder), method, parameters)
             compare(method, space, size, arguments.repeats)
+        os.environ["MERGEKIT_MAP_HOME"] = str(Path(folder) / "home anew")
         for method, parameters in METHODS.items():
             space = make_space(Path(folder), method, parameters)
             copies = in_new_process(peak_copies, space, size)

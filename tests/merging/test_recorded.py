@@ -22,8 +22,9 @@ from test_resident import (
 )
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging import recorded
+from mergekit_map.merging import recorded, stored_replays
 from mergekit_map.merging.recorded import (
+    NoPlace,
     Recorded,
     is_whole,
     open_recorded,
@@ -179,7 +180,7 @@ def test_what_a_killed_process_left_is_removed(space: MergeSpace, home: Path) ->
 def test_nothing_is_kept_of_models_that_change_meanwhile(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = iter(["one", "other"])
+    keys = iter(["one", "other", "other"])
     monkeypatch.setattr(recorded, "recording_key", lambda *_: next(keys))
 
     with pytest.raises(MergeError, match="models changed while they were merged"):
@@ -273,10 +274,12 @@ def test_without_a_place_a_merge_is_held_in_memory(
     heard = Heard()
 
     with heard_by(heard), resident_merge(space, OPTIONS) as held:
+        assert held.place == "memory"
         held.write(point)
         assert_equal_states(held.model.state_dict(), wanted)
 
     assert [path for path in home.iterdir() if path.is_dir()] == []
+    assert len(heard.texts) == 2  # recorded and loaded, and copied nowhere
     assert "in memory: " in heard.texts[0]
     assert "recorded merges may take 0 B" in heard.texts[0]
 
@@ -293,3 +296,33 @@ class Heard:
 
     def stepped(self, done: int, total: int) -> None:
         """Nothing is measured here."""
+
+
+def test_what_no_file_holds_is_held_in_memory(
+    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_replays, "_PARTS", {})
+    heard = Heard()
+
+    with heard_by(heard), resident_merge(space, OPTIONS) as held:
+        held.write(some_coefficients(space))
+
+    assert [path for path in home.iterdir() if path.is_dir()] == []
+    assert "is merged with a TaskVectorReplay, which no file holds" in heard.texts[1]
+
+
+def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
+    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("read only")
+
+    folder = record(space, OPTIONS)
+    monkeypatch.setattr(recorded, "FileLock", refuse)
+    monkeypatch.setattr("os.utime", refuse)
+
+    assert record(space, OPTIONS) == folder
+    shutil.rmtree(folder)
+    with pytest.raises(NoPlace, match=r"cannot be written: read only"):
+        record(space, OPTIONS)
+    assert home.is_dir()

@@ -141,14 +141,17 @@ def test_the_command_lists_removes_and_bounds(tmp_path: Path) -> None:
     keep("two", used=2)
     adapter = tmp_path / "home" / "adapters" / "0123" / "base_lora"
     adapter.mkdir(parents=True)
+    (recordings_folder() / "three").mkdir()
 
     shown = cache()
+    assert "three damaged" in shown
     assert "recorded merges take 200 kB of at most" in shown
     assert "ties of base and fr" in shown
     assert "merged: base_lora" in shown
 
     assert "removed 0123: merged: base_lora" in cache("--remove", "0123")
     assert "removed one" in cache("--remove", "one")
+    assert "removed three: damaged" in cache("--remove", "three")
     assert names() == ["two"]
     assert "of at most 50 kB" in cache("--limit", "50kB")
     assert names() == []

@@ -1,0 +1,99 @@
+"""Large files are read once, and again when they were written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mergekit_map.models import known_digests
+from mergekit_map.models.known_digests import digest_of_file
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read; every file counts as large and as settled."""
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(known_digests, "_LARGE", 1)
+    monkeypatch.setattr(known_digests, "_SETTLED", -1)
+    found: list[Path] = []
+
+    def hashed(path: Path) -> str:
+        found.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(known_digests, "sha256_of_file", hashed)
+    return found
+
+
+def test_a_file_is_read_once(tmp_path: Path, read: list[Path]) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(b"1")
+    other.write_bytes(b"2")
+
+    digests = [digest_of_file(path) for path in (one, other, one, other)]
+
+    assert read == [one, other]
+    assert digests[:2] == digests[2:]
+    assert digests[0] == hashlib.sha256(b"1").hexdigest()
+
+
+def test_what_was_written_is_read_again_though_its_time_is_set_back(
+    tmp_path: Path, read: list[Path]
+) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(b"1")
+    before = path.stat()
+    digest_of_file(path)
+    time.sleep(0.02)  # some file systems count time in hundredths
+
+    with path.open("r+b") as file:
+        file.write(b"2")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+    assert digest_of_file(path) == hashlib.sha256(b"2").hexdigest()
+    assert read == [path, path]
+
+
+def test_what_was_just_written_is_not_remembered(
+    tmp_path: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_digests, "_SETTLED", 60 * 10**9)
+    path = tmp_path / "one"
+    path.write_bytes(b"1")
+
+    digest_of_file(path)
+    digest_of_file(path)
+
+    assert read == [path, path]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"PATH": {"state": 1}}', '{"PATH": 1}'])
+def test_a_damaged_table_is_made_anew(
+    content: str, tmp_path: Path, read: list[Path]
+) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(b"1")
+    table = tmp_path / "home" / "digests.json"
+    table.parent.mkdir()
+    table.write_text(content.replace("PATH", str(path)))
+
+    assert digest_of_file(path) == digest_of_file(path)
+
+    assert read == [path]
+
+
+def test_a_home_that_cannot_be_written_costs_time_alone(
+    tmp_path: Path, read: list[Path]
+) -> None:
+    (tmp_path / "home").write_text("a file")
+    path = tmp_path / "one"
+    path.write_bytes(b"1")
+
+    assert digest_of_file(path) == digest_of_file(path)
+
+    assert read == [path, path]
