@@ -17,7 +17,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.errors import MergeError
 from mergekit_map.files import cache_home
-from mergekit_map.merging.devices import check_device, device_in_words
+from mergekit_map.merging.devices import check_device, device_in_words, shared_out
 from mergekit_map.merging.low_rank_fit import count_in_low_rank
 from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
@@ -119,7 +119,10 @@ def _memory_needs(
             what, size = f"{what}, its gradient", size + merged
     if device.type != "cpu":
         elsewhere.append(Need("loading a merge", "cpu", shipped, free_memory(_HOST)))
-    return [Need(what, str(device), size, free_memory(device)), *elsewhere]
+    free = free_memory(device)
+    if shares := shared_out(size, str(device)):
+        what, free = f"{what}, on {len(shares)} GPUs", sum(shares.values())
+    return [Need(what, str(device), size, free), *elsewhere]
 
 
 def _in_low_rank(count: int) -> str:
