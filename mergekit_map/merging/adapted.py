@@ -19,7 +19,7 @@ from typing import Any
 import peft
 import torch
 import transformers
-from mergekit.common import ModelReference, dtype_from_name, get_auto_cls
+from mergekit.common import ModelReference, get_auto_cls
 from mergekit.io.lazy_tensor_loader import LazyTensorLoader
 from mergekit.io.tasks import LoaderCache
 from mergekit.options import MergeOptions
@@ -31,22 +31,13 @@ from torch.nn import Parameter
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.low_rank import Factors, keeping_factors
-from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
-from mergekit_map.models.headers import TensorHeader
-from mergekit_map.models.lora import Adapter, read_adapter
-from mergekit_map.models.references import Reference, models_with_adapter
-from mergekit_map.models.sources import find_model
+from mergekit_map.merging.low_rank_fit import Fit, NotKeptInLowRank, fit_of
+from mergekit_map.models.references import models_with_adapter
 from mergekit_map.pulse import stage
 from mergekit_map.words import listed
 
 _NAME = "default"
 _PREFIX = "base_model.model."
-# Ways to begin a training that leave the base as it is.
-_BEGINNINGS = (True, False, None, "gaussian")
-
-
-class NotKeptInLowRank(Exception):
-    """Why mergekit's merged copy is used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +154,6 @@ def adapters_of(merge: MergeConfig, options: MergeOptions) -> Adapters:
     for text in models_with_adapter(merge):
         reference = ModelReference.parse(text)
         try:
-            _check_method(merge)
             kept[reference] = _adapted(text, merge, options)
         except NotKeptInLowRank as reason:
             merged[_name(reference)] = str(reason)
@@ -174,79 +164,29 @@ def _name(reference: ModelReference) -> str:
     return Path(str(reference.lora)).name
 
 
-def _check_method(merge: MergeConfig) -> None:
-    """Refuse methods that do more with a model than to take its task vector."""
-    name = builtin_method(merge["merge_method"])
-    if elects_signs(name) is None:
-        raise NotKeptInLowRank(f"{name} merges models, not task vectors")
-    if drops_parts(merge):
-        raise NotKeptInLowRank(f"{name} drops parts of task vectors")
-    for key in ("slices", "modules"):
-        if key in merge:
-            raise NotKeptInLowRank(f"tensors of '{key}' have other names")
-
-
 def _adapted(text: str, merge: MergeConfig, options: MergeOptions) -> AdaptedModel:
     """Open an adapter on the base model of a merge.
 
     Raises:
         NotKeptInLowRank: its task vector is not, surely, the product of its matrices.
     """
-    reference, base = Reference.parse(text), str(merge.get("base_model"))
-    if str(reference.model) != base:
-        raise NotKeptInLowRank(f"it stands on {reference.model}, the merge on {base}")
-    files = find_model(str(reference.adapter))
-    adapter = read_adapter(files)
-    _check_settings(adapter)
-    headers = find_model(base).headers()
-    stored = _stored_dtype(headers, merge.get("dtype"), options)
+    fit = fit_of(text, merge, options)
     parsed = ModelReference.parse(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        skeleton = _skeleton(parsed, stored, options)
-        _check_names(skeleton, headers, adapter)
-        config = peft.PeftConfig.from_pretrained(str(files.folder))
+        skeleton = _skeleton(parsed, fit.dtype, options)
+        _check_names(skeleton, fit)
+        config = peft.PeftConfig.from_pretrained(str(fit.folder))
         model = peft.get_peft_model(skeleton, config, low_cpu_mem_usage=True)
-    matrices = load_peft_weights(str(files.folder), device="cpu")
+    matrices = load_peft_weights(str(fit.folder), device="cpu")
     layers = {
         f"{name}.weight": _filled(name, module, matrices)
         for name, module in model.base_model.model.named_modules()
         if isinstance(module, BaseTunerLayer)
     }
-    if matrices or layers.keys() != adapter.matrices.keys():
+    if matrices or layers.keys() != fit.adapter.matrices.keys():
         raise NotKeptInLowRank("peft puts it on other tensors than its file has")
     return AdaptedModel(parsed, layers)
-
-
-def _check_settings(adapter: Adapter) -> None:
-    settings = adapter.settings
-    if adapter.obscure:
-        raise NotKeptInLowRank(f"it has {adapter.obscure}")
-    if settings.get("use_dora"):
-        raise NotKeptInLowRank("DoRA brings rows to a length (use_dora)")
-    if adapter.whole:
-        name = next(iter(adapter.whole))
-        raise NotKeptInLowRank(f"it replaces whole tensors ({name})")
-    if settings.get("init_lora_weights", True) not in _BEGINNINGS:
-        way = settings["init_lora_weights"]
-        raise NotKeptInLowRank(f"it changes the base model (init_lora_weights: {way})")
-    if settings.get("bias", "none") != "none":
-        raise NotKeptInLowRank(f"it has biases (bias: {settings['bias']})")
-
-
-def _stored_dtype(
-    headers: Mapping[str, TensorHeader], dtype: str | None, options: MergeOptions
-) -> torch.dtype:
-    """Give the one dtype in which the base is stored, loaded and merged."""
-    dtypes = {header.dtype for header in headers.values()}
-    if len(dtypes) != 1 or not dtypes <= {"F32", "BF16", "F16"}:
-        raise NotKeptInLowRank("its base is not stored in one dtype")
-    stored = next(iter(headers.values())).torch_dtype
-    for name in (dtype, options.lora_merge_dtype):
-        if name is not None and dtype_from_name(name) != stored:
-            kind = str(stored).removeprefix("torch.")
-            raise NotKeptInLowRank(f"its base is stored in {kind}, merged in {name}")
-    return stored
 
 
 def _skeleton(
@@ -264,19 +204,15 @@ def _skeleton(
     return skeleton
 
 
-def _check_names(
-    skeleton: transformers.PreTrainedModel,
-    headers: Mapping[str, TensorHeader],
-    adapter: Adapter,
-) -> None:
+def _check_names(skeleton: transformers.PreTrainedModel, fit: Fit) -> None:
     """Refuse models that transformers would save under other names, or with others."""
     tied = set(skeleton.all_tied_weights_keys)
     tied |= set(skeleton.all_tied_weights_keys.values())
-    names = set(skeleton.state_dict())
+    names, headers = set(skeleton.state_dict()), fit.headers
     twice = set(skeleton.all_tied_weights_keys) & headers.keys()
     if headers.keys() - names or names - tied - headers.keys() or twice:
         raise NotKeptInLowRank("its base has other tensors in memory than on disk")
-    if tied & adapter.matrices.keys():
+    if tied & fit.adapter.matrices.keys():
         raise NotKeptInLowRank("it changes tensors that are tied")
     kept = (skeleton._keep_in_fp32_modules, skeleton._keep_in_fp32_modules_strict)
     if any(kept) and skeleton.dtype != torch.float32:

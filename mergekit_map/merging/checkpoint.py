@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
+from mergekit_map.merging.devices import shared_out
 
 # What mergekit raises on models and settings that it cannot merge.
 _REFUSALS = (
@@ -103,21 +104,30 @@ def load_checkpoint(
 ) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
     """Load a merged model and its tokenizer for evaluation, in the saved dtype.
 
-    Only language models have a tokenizer.
+    Only language models have a tokenizer. What one GPU does not hold is shared out
+    among all that are visible; nothing is offloaded.
 
     Raises:
         MergeError: transformers cannot load what was merged, or not all of it.
     """
     remote = options.trust_remote_code
-    if not any([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+    files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    if not files:
         raise MergeError(f"mergekit merged none of the tensors: {_OTHER_NAMES}")
+    size = sum(file.stat().st_size for file in files)
+    shares = shared_out(size, str(options.device))
+    place = {} if shares is None else {"device_map": "auto", "max_memory": shares}
     try:
         config = transformers.AutoConfig.from_pretrained(
             folder, trust_remote_code=remote
         )
         loader = _loader(config)
         model, report = loader.from_pretrained(
-            folder, dtype="auto", trust_remote_code=remote, output_loading_info=True
+            folder,
+            dtype="auto",
+            trust_remote_code=remote,
+            output_loading_info=True,
+            **place,
         )
         tokenizer = None
         if loader is transformers.AutoModelForCausalLM:
@@ -129,7 +139,8 @@ def load_checkpoint(
             f"transformers cannot load the merged model: {error}"
         ) from error
     _refuse_incomplete(report)
-    model.to(options.device)
+    if shares is None:
+        model.to(options.device)
     model.train(mode=False).requires_grad_(requires_grad=False)
     tied = tokenizer is not None and model.config.tie_word_embeddings
     if tied and not model.all_tied_weights_keys:

@@ -5,11 +5,16 @@ Options without a device (``None``) leave it open; mergekit's own never are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.words import bytes_in_words
+
+# Of a device's memory, left to activations.
+FOR_ACTIVATIONS = 0.1
 
 
 def left_open(options: MergeOptions) -> MergeOptions:
@@ -57,6 +62,30 @@ def check_device(options: MergeOptions) -> None:
             "cannot use here; leave the option out for the one that is there, or write "
             "--device cpu"
         )
+
+
+def shared_out(n_bytes: int, device: str) -> dict[int, int] | None:
+    """Give the bytes of each GPU for a model that fits on all of them, and not on one.
+
+    None where it fits on the one, where the device is a certain one, or no GPU.
+    """
+    if device != "cuda" or not is_there(device):
+        return None
+    return shares(n_bytes, [_free(i) for i in range(torch.cuda.device_count())])
+
+
+def _free(gpu: int) -> int:
+    """Count the bytes that are free, or that torch keeps for tensors to come."""
+    kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+    return int(torch.cuda.mem_get_info(gpu)[0]) + kept
+
+
+def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:
+    """Give what a model may take of each device, by what is free there."""
+    usable = [int((1 - FOR_ACTIVATIONS) * each) for each in free]
+    if n_bytes <= usable[0] or n_bytes > sum(usable):
+        return None
+    return dict(enumerate(usable))
 
 
 def device_in_words(device: str) -> str:

@@ -17,7 +17,8 @@ from mergekit.options import MergeOptions
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.errors import MergeError
 from mergekit_map.files import cache_home
-from mergekit_map.merging.devices import check_device, device_in_words
+from mergekit_map.merging.devices import check_device, device_in_words, shared_out
+from mergekit_map.merging.low_rank_fit import count_in_low_rank
 from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.staged import nests_checkpoints
@@ -62,7 +63,8 @@ def needs(
         return [], []
     memory = _memory_needs(space, spec, options, facts, len(models))
     size = _shipped_bytes(facts, space)
-    held = len(models) * _copy_bytes(facts, space.template.get("dtype"))
+    copies = len(models) - count_in_low_rank(space.template, options)
+    held = copies * _copy_bytes(facts, space.template.get("dtype"))
     disk = _disk_needs(space, spec, size, held + size)
     return memory, [*_sources(options, models), *disk]
 
@@ -83,6 +85,7 @@ def storage(
 def _storage(
     space: MergeSpace, spec: MapBlock, options: MergeOptions, facts: ModelFacts, n: int
 ) -> Storage:
+    n -= count_in_low_rank(space.template, options)
     held = n * _copy_bytes(facts, space.template.get("dtype"))
     shipped = _shipped_bytes(facts, space)
     device = torch.device(str(options.device))
@@ -99,22 +102,31 @@ def _memory_needs(
     what, size = "the model under evaluation", shipped
     elsewhere: list[Need] = []
     if spec.merge == "memory":
-        held = f"{n - 1} task vector{'s' * (n > 2)}, the base model"
+        low = count_in_low_rank(space.template, options)
+        held = f"{n - 1} task vector{'s' * (n > 2)}{_in_low_rank(low)}, the base model"
         if space.template.get("base_model") is None:
             held = f"{n} models"
         place = _storage(space, spec, options, facts, n).place
         if place == "device" or (place == "memory" and device == _HOST):
-            what, size = f"{held} and the one under evaluation", n * merged + shipped
+            what = f"{held} and the one under evaluation"
+            size = (n - low) * merged + shipped
         else:
             role: _Role = "mapped" if place == "mapped" else "result"
             where = "mapped" if place == "mapped" else "cpu"
             free = free_memory(_HOST)
-            elsewhere = [Need(held, where, n * merged, free, role)]
+            elsewhere = [Need(held, where, (n - low) * merged, free, role)]
         if spec.search.gradients and elects_signs(space.template["merge_method"]):
             what, size = f"{what}, its gradient", size + merged
     if device.type != "cpu":
         elsewhere.append(Need("loading a merge", "cpu", shipped, free_memory(_HOST)))
-    return [Need(what, str(device), size, free_memory(device)), *elsewhere]
+    free = free_memory(device)
+    if shares := shared_out(size, str(device)):
+        what, free = f"{what}, on {len(shares)} GPUs", sum(shares.values())
+    return [Need(what, str(device), size, free), *elsewhere]
+
+
+def _in_low_rank(count: int) -> str:
+    return f" ({count} in low rank)" if count else ""
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:

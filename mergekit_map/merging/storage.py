@@ -18,14 +18,13 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from mergekit_map.merging.devices import FOR_ACTIVATIONS
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.stored_replays import with_tensors
 from mergekit_map.words import bytes_in_words
 
 Place: TypeAlias = Literal["device", "memory", "mapped"]
 
-# Of a device's memory, left to activations.
-_FOR_ACTIVATIONS = 0.1
 # Pinned memory is handed out in powers of two.
 _PINNED = 2
 
@@ -64,7 +63,7 @@ def choose_storage(
     if asked != "auto":
         return Storage(asked, "as asked")
     free = free_memory(device)
-    if free is None or n_bytes + besides <= (1 - _FOR_ACTIVATIONS) * free:
+    if free is None or n_bytes + besides <= (1 - FOR_ACTIVATIONS) * free:
         return Storage("device", f"they fit on {device}")
     why = f"{device} has {bytes_in_words(free)} free"
     host = free_memory(torch.device("cpu"))

@@ -16,6 +16,7 @@ from mergekit_map.merging.devices import (
     choice_in_words,
     decided,
     left_open,
+    shares,
 )
 from mergekit_map.merging.footprint import Need, refuse_shortages
 
@@ -79,6 +80,14 @@ def test_says_which_device_is_used_and_how_to_have_the_other() -> None:
     assert choice_in_words("cpu", "meta", was_open=False) == (
         "merges are made and measured on the CPU"
     )
+
+
+def test_a_model_that_fits_on_all_gpus_and_not_on_one_is_shared_out() -> None:
+    assert shares(90, [100, 100]) is None  # fits on the first
+    assert shares(91, [100, 100]) == {0: 90, 1: 90}
+    assert shares(180, [100, 100]) == {0: 90, 1: 90}
+    assert shares(181, [100, 100]) is None  # refused: nothing is offloaded
+    assert shares(91, [100]) is None
 
 
 def test_what_does_not_fit_on_a_device_is_refused_with_what_is_short() -> None:

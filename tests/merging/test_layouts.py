@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import accelerate
 import pytest
 import torch
 import transformers
@@ -73,6 +75,27 @@ def test_a_mixture_of_experts_is_merged_in_memory_as_mergekit_ships_it(
             assert_equal_states(merge.model.state_dict(), stock.state_dict())
             with torch.no_grad():
                 assert torch.equal(merge.model(tokens).logits, stock(tokens).logits)
+
+
+def test_a_model_in_parts_takes_merges_and_answers_as_a_whole_one(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    space = space_of(config("ties", family))
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(family["a"])
+    names = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm"]
+    places = dict.fromkeys([*names, "model.rotary_emb", "lm_head"], "cpu")
+    parts = accelerate.dispatch_model(tuned, places, force_hooks=True)
+    assert parts.hf_device_map == places
+    tokens = torch.arange(3, 40)[None]
+    with resident_merge(space, OPTIONS) as merge:
+        coefficients = some_coefficients(space, 1)
+        folder = tmp_path / "stock"
+        write_checkpoint(stock_config(space, coefficients), folder, OPTIONS)
+        stock, _ = load_checkpoint(folder, OPTIONS)
+        replace(merge, model=parts).write(coefficients)
+    assert_equal_states(parts.state_dict(), stock.state_dict())
+    with torch.no_grad():
+        assert torch.equal(parts(tokens).logits, stock(tokens).logits)
 
 
 def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(

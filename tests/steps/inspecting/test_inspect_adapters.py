@@ -186,3 +186,20 @@ def test_a_whole_model_behind_a_plus_is_told_what_to_do(
     (finding,) = content["models"][1]["findings"]
     assert finding["code"] == "adapter-whole"
     assert "list the model as one of its own" in finding["advice"]
+
+
+def test_an_adapter_in_low_rank_wants_no_copy(base: Path, tmp_path: Path) -> None:
+    adapter = f"{base}+{make_adapter(base, tmp_path / 'lora', 1)}"
+    full = str(tuned(base, tmp_path / "full", 2))
+
+    def held(second: str) -> tuple[str, int]:
+        memory = inspected(configure(base, [full, second]))["plan"]["memory"]
+        need = next(need for need in memory if "task vectors" in need["what"])
+        return need["what"], need["n_bytes"]
+
+    copies, whole = held(str(tuned(base, tmp_path / "other", 3)))
+    words, low = held(adapter)
+
+    assert copies == "2 task vectors, the base model"
+    assert words == "2 task vectors (1 in low rank), the base model"
+    assert 3 * low == 2 * whole
