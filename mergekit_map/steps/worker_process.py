@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import shutil
@@ -25,8 +26,11 @@ def main(handle: int, scratch: str) -> None:
     line = Connection(handle)
     os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    gc.disable()  # imports make no garbage
     from mergekit_map.steps.serving import Serving, silence
 
+    gc.freeze()
+    gc.enable()
     silence()
     serving = Serving()
     with suppress(EOFError, OSError):  # when the other end is gone

@@ -27,6 +27,7 @@ class Pace:
         self._seconds: dict[str, deque[float]] = {}
         self._hours, self._documents = hours, documents
         self._spent, self._asked = 0.0, 0
+        self._worked = self._waited = 0.0  # on what was measured since
         self._task, self._paused = "", 0.0
         self._began: float | None = None
         known = list(known)
@@ -44,8 +45,10 @@ class Pace:
         self._paused += seconds
 
     def end(self, evaluation: Evaluation) -> None:
-        """Take what was measured."""
-        self._add(evaluation, self._elapsed())
+        """Take what was measured, here or by somebody else at the same time."""
+        elapsed, worked = self._elapsed(), evaluation.seconds - self._paused
+        self._waited, self._worked = self._waited + elapsed, self._worked + worked
+        self._add(evaluation, max(elapsed, worked))
         self._began = None
 
     def left(self, measurements: int, share: float = 0.0) -> float | None:
@@ -64,7 +67,11 @@ class Pace:
         if self._documents is not None and self._asked:
             share = max(0.0, self._documents / self._asked - 1)
             left = min(left, share * self._spent)
-        return left
+        return left / self._at_a_time()
+
+    def _at_a_time(self) -> float:
+        """Say how many measurements are under way at the same time, on average."""
+        return max(1.0, self._worked / self._waited) if self._waited else 1.0
 
     def _add(self, e: Evaluation, seconds: float) -> None:
         self._seconds.setdefault(e.task, deque(maxlen=_RECENT)).append(seconds)

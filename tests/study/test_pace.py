@@ -80,3 +80,13 @@ def test_a_budget_is_the_most_that_is_left() -> None:
 
     assert hours.left(100) == pytest.approx(5.0)
     assert documents.left(100) == pytest.approx(spent)
+
+
+def test_measurements_at_the_same_time_are_no_slower_for_it(clock: list[float]) -> None:
+    pace = Pace()
+    for waited in (4.0, 0.0) * 3:  # of two that take four seconds each, side by side
+        pace.begin("one")
+        clock[0] += waited
+        pace.end(measured("one", 4.0))
+
+    assert pace.left(10) == pytest.approx(10 * 4.0 / 2)
