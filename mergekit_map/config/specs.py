@@ -258,8 +258,10 @@ class MapBlock(Strict):
     """How the coefficients are searched."""
     select: SelectSpec = SelectSpec()
     """Which point of the front becomes the recipe."""
-    batch_size: Annotated[Int, Field(ge=1)] = 8
-    """Of lm-eval."""
+    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1)] = "auto"
+    """Rows that the model reads at once. `auto`: as many tokens as are fastest on a
+    processor, and on a GPU as its memory holds, rows sorted by length; 8 rows where it
+    generates."""
     merge: Literal["memory", "disk"] = "memory"
     """`disk`: write each merge and load it, for models that cannot be merged in
     memory."""

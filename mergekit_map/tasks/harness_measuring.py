@@ -27,22 +27,32 @@ from mergekit_map.tasks.harness_answers import (
     read_answers,
 )
 from mergekit_map.tasks.lm_eval_patches import asking, cached_templates
+from mergekit_map.tasks.prepared_task import Documents
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import quiet, separate_randomness
 
 
-def measure_harness(
-    task: HarnessTask, lm: Any, documents: Sequence[int] | None
-) -> Measurement:
-    """Evaluate all documents, or those of these places in all samples.
+def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
+    """Let a model evaluate all documents, or those of these places in all samples.
 
-    Of some, the value is the average that they make by themselves.
+    Raises:
+        EvaluationError: some documents do not say what the value is.
+    """
+    return judge(task, lm, documents, lm)
+
+
+def judge(
+    task: HarnessTask, lm: Any, documents: Documents, answering: Any
+) -> Measurement:
+    """Read what lm-eval finds of what ``answering`` answers in the place of ``lm``.
+
+    Of some documents, the value is the average that they make by themselves.
 
     Raises:
         EvaluationError: some documents do not say what the value is.
     """
     asked = divide(task, documents)
-    results = _evaluate(task, lm, None if documents is None else asked)
+    results = _evaluate(task, answering, None if documents is None else asked)
     readings = results["results"][task.subject]
     samples = _samples_read(task, results, lm)
     measured = Measurement(

@@ -2,9 +2,10 @@
 
 Values equal those of the command ``lm_eval --model hf --model_args
 pretrained=...,softmax_dtype=float32 --batch_size B`` on the same checkpoint and
-documents. One difference is wanted: rolling tasks see at most 2048 tokens at a time
-(as with ``max_length=2048``), where lm-eval takes the model's longest input and would
-hold the logits of all of it.
+documents, log-likelihoods but for rounding, which another B moves too. One difference
+is wanted: rolling tasks see at most 2048 tokens at a time (as with
+``max_length=2048``), where lm-eval takes the model's longest input and would hold the
+logits of all of it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from transformers import PreTrainedModel
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure
-from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.harness import HarnessTask, is_scored
 from mergekit_map.tasks.harness_measuring import measure_harness
+from mergekit_map.tasks.harness_requests import ScoredTask
+from mergekit_map.tasks.likelihoods import Likelihoods
 from mergekit_map.tasks.lm_eval_patches import (
     build_requests,
     cached_templates,
@@ -33,22 +36,27 @@ from mergekit_map.tasks.lm_eval_patches import (
 )
 from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
 from mergekit_map.tasks.surroundings import quiet, separate_randomness
+from mergekit_map.tasks.token_budget import BatchSize
 
 logger = logging.getLogger(__name__)
 
 _ROLLING = "loglikelihood_rolling"
 _ROLLING_LENGTH = 2048
+_GENERATING = 8  # rows, where the user leaves it to us
 
 
 def make_harness_model(
-    model: PreTrainedModel, tokenizer: Any, batch_size: int, max_length: int | None
+    model: PreTrainedModel,
+    tokenizer: Any,
+    batch_size: BatchSize,
+    max_length: int | None,
 ) -> HFLM:
     """Wrap the model for lm-eval; neither it nor the tokenizer is changed."""
     with quiet(), without_tying(model):
         lm = HFLM(
             pretrained=model,
             tokenizer=copy.deepcopy(tokenizer),  # it gets a padding token
-            batch_size=batch_size,
+            batch_size=_rows(batch_size),
             max_length=max_length,
             softmax_dtype="float32",  # in bfloat16, choices tie by rounding
         )
@@ -56,13 +64,14 @@ def make_harness_model(
     return lm
 
 
-def open_backend(folder: Path, backend: BackendSpec, batch_size: int) -> LM:
+def open_backend(folder: Path, backend: BackendSpec, batch_size: BatchSize) -> LM:
     """Let another model class of lm-eval load a checkpoint.
 
     Raises:
         EvaluationError: there is no such class, or it cannot load the checkpoint.
     """
-    arguments = {"pretrained": str(folder), "batch_size": batch_size, **backend.args}
+    arguments = {"pretrained": str(folder), "batch_size": _rows(batch_size)}
+    arguments |= backend.args
     try:
         with quiet():
             lm: LM = get_model(backend.name)(**arguments)
@@ -74,10 +83,19 @@ def open_backend(folder: Path, backend: BackendSpec, batch_size: int) -> LM:
     return lm
 
 
+def _rows(batch_size: BatchSize) -> int:
+    """Say how many prompts are answered at once: which moves answers by rounding."""
+    return _GENERATING if batch_size == "auto" else batch_size
+
+
 def prepare_harness(
-    task: HarnessTask, harness_model: Callable[[int | None], Any]
+    task: HarnessTask,
+    harness_model: Callable[[int | None], Any],
+    scores: Callable[[], Likelihoods],
 ) -> Measure:
     """Bind the task's requests to the model, made for a longest input by the callable.
+
+    What is scored, and not generated, is so by ``scores``.
 
     Raises:
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
@@ -96,7 +114,11 @@ def prepare_harness(
     if task.chat:
         _apply_chat_template(task, lm)
     _warn_of_long_prompts(task, lm)
-    return _ready(task, lm)
+    if not is_scored(task.loaded) or lm.backend != "causal":
+        return _ready(task, lm)
+    scored = ScoredTask(task, lm, scores())
+    scored.pieces(None)  # tokenised and arranged now, and not while a merge is measured
+    return PreparedTask(scored, sum(task.sizes.values()))
 
 
 def _ready(task: HarnessTask, lm: Any) -> Measure:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from mergekit_map.config.task_specs import PerplexityTask
@@ -31,15 +30,13 @@ from mergekit_map.measurement import (
 from mergekit_map.pulse import step
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.next_tokens import NextTokens, next_tokens
 from mergekit_map.tasks.prepared_task import Documents, PreparedTask, with_derivatives
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
+from mergekit_map.tasks.token_budget import BatchSize, budget_of, in_halves
 
 _DEFAULT_BLOCK = 512
-# Logits of one forward pass, as float32. Processors are a quarter slower with much
-# more, for the allocations; accelerators need larger batches to be busy.
-_MAX_LOGIT_BYTES_CPU = 8 << 20
-_MAX_LOGIT_BYTES = 256 << 20
 _METRIC = Metric(
     higher_is_better=False,
     lower=0.0,
@@ -86,6 +83,7 @@ def prepare_perplexity(
     task: PerplexityText,
     model: PreTrainedModel,
     tokenizer: Any,
+    batch_size: BatchSize = "auto",
     differentiate: Differentiate | None = None,
 ) -> Measure:
     """Tokenise once and put the blocks on the model's device.
@@ -112,12 +110,14 @@ def prepare_perplexity(
     assert isinstance(embeddings, torch.Tensor)
     vocabulary = len(embeddings)
     _check(blocks, vocabulary)
-    on_cpu = model.device.type == "cpu"
-    max_bytes = _MAX_LOGIT_BYTES_CPU if on_cpu else _MAX_LOGIT_BYTES
-    rows = max(1, max_bytes // (4 * vocabulary * blocks.inputs.shape[1]))
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
     n = len(blocks.inputs)
-    text = _Text(model, on_device, rows)
+    predicted, budget = next_tokens(model), budget_of(batch_size, model.device)
+    rows = budget.rows_of(blocks.inputs.shape[1])
+    # The way back on an accelerator holds what every layer found.
+    if not predicted.bounded or (differentiate and model.device.type != "cpu"):
+        rows = min(rows, max(1, predicted.most // blocks.inputs.shape[1]))
+    text = _Text(predicted, on_device, rows)
     if differentiate is None:
         return PreparedTask(text, n)
     keeps_bits = _keeps_bits(text, differentiate)
@@ -143,7 +143,7 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
 class _Text:
     """The blocks of a task on the device of the model, and how many go at once."""
 
-    model: PreTrainedModel
+    predicted: NextTokens
     blocks: Blocks
     rows: int
 
@@ -154,7 +154,7 @@ class _Text:
     def piece(self, documents: Documents, index: int) -> list[float]:
         """Sum the losses of each block of one pass."""
         with torch.inference_mode():
-            return self.losses(documents, index).tolist()
+            return in_halves(self._losses, self._batch(documents, index)).tolist()
 
     def whole(
         self, documents: Documents, found: Sequence[Sequence[float]]
@@ -174,13 +174,19 @@ class _Text:
         Positions that are not scored get logits all the same: they are at most one
         block and the separators, and not every architecture can leave them out.
         """
-        start = index * self.rows
-        batch = self.blocks.some(self._ids(documents)[start : start + self.rows])
-        loss = _token_losses(self.model, batch.inputs, batch.targets)
+        return self._losses(self._batch(documents, index), backward=backward)
+
+    def _losses(self, rows: Sequence[int], *, backward: bool = False) -> torch.Tensor:
+        batch = self.blocks.some(rows)
+        loss = self.predicted.losses({"input_ids": batch.inputs}, batch.targets)
         if backward:
             loss.sum().backward()  # type: ignore[no-untyped-call]
         # Moved before the sum: not every device has float64.
         return loss.detach().cpu().double().view(batch.targets.shape).sum(dim=1)
+
+    def _batch(self, documents: Documents, index: int) -> Sequence[int]:
+        start = index * self.rows
+        return self._ids(documents)[start : start + self.rows]
 
     def _ids(self, documents: Documents) -> Sequence[int]:
         return range(len(self.blocks.inputs)) if documents is None else documents
@@ -233,11 +239,3 @@ def _keeps_bits(text: _Text, differentiate: Differentiate) -> bool:
     with differentiate():
         kept = text.losses(None, 0).tolist()
     return plain == kept
-
-
-def _token_losses(
-    model: PreTrainedModel, inputs: torch.Tensor, targets: torch.Tensor
-) -> torch.Tensor:
-    logits = model(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
-    goal = targets.flatten().to(logits.device)
-    return F.cross_entropy(logits.float(), goal, reduction="none")

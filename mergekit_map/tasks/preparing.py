@@ -25,9 +25,11 @@ from mergekit_map.tasks.harness_model import (
     open_backend,
     prepare_harness,
 )
+from mergekit_map.tasks.likelihoods import Likelihoods, likelihoods
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 from mergekit_map.tasks.prepared_task import Documents, PreparedTask
+from mergekit_map.tasks.token_budget import BatchSize, budget_of
 
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
@@ -40,7 +42,7 @@ def prepare_tasks(
     model: PreTrainedModel,
     tokenizer: Any,
     *,
-    batch_size: int,
+    batch_size: BatchSize = "auto",
     backend: BackendSpec | None = None,
     differentiate: Differentiate | None = None,
     generations: Generations | None = None,
@@ -73,10 +75,22 @@ def prepare_tasks(
             lm.generate_until = answer
         return lm
 
+    @functools.cache
+    def scores() -> Likelihoods:
+        return likelihoods(model, budget_of(batch_size, model.device))
+
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
         with _located(name, model):
-            measure = _prepare(task, model, tokenizer, harness_model, differentiate)
+            measure = _prepare(
+                task,
+                model,
+                tokenizer,
+                harness_model,
+                scores,
+                batch_size,
+                differentiate,
+            )
         measures[name] = PreparedTask(_Checked(task, model, measure), measure.size)
     return measures
 
@@ -86,6 +100,8 @@ def _prepare(
     model: PreTrainedModel,
     tokenizer: Any,
     harness_model: Callable[[int | None], Any],
+    scores: Callable[[], Likelihoods],
+    batch_size: BatchSize,
     differentiate: Differentiate | None,
 ) -> Measure:
     match task:
@@ -95,9 +111,9 @@ def _prepare(
                 "measure this model with a task of the kind 'python'"
             )
         case PerplexityText():
-            return prepare_perplexity(task, model, tokenizer, differentiate)
+            return prepare_perplexity(task, model, tokenizer, batch_size, differentiate)
         case HarnessTask():
-            return prepare_harness(task, harness_model)
+            return prepare_harness(task, harness_model, scores)
         case PythonFunction():
             return prepare_function(task, model, tokenizer)
 

@@ -33,7 +33,11 @@ from mergekit_map.steps import project as projects
 
 # What is booked where: the innermost of these counts.
 PLACES = {
-    "forward passes": ["transformers:LlamaForCausalLM.forward"],
+    "forward passes": [
+        "transformers:LlamaForCausalLM.forward",
+        "transformers:LlamaModel.forward",
+        "mergekit_map.tasks.next_tokens:_predict",
+    ],
     "loss of the logits": ["torch.nn.functional:cross_entropy"],
     "writing merges": ["mergekit_map.merging.resident:ResidentMerge.write"],
     "recording, loading": ["mergekit_map.steps.evaluate:resident_merge"],

@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measurement, Metric
-from mergekit_map.tasks import perplexity as perplexity_module
+from mergekit_map.tasks import token_budget
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.tasks.surroundings import quiet
@@ -38,9 +38,7 @@ def measure(
     )
     tasks, problems = load_tasks({"text": spec}, folder)
     assert not problems
-    return prepare_tasks(
-        tasks, model, tokenizer, batch_size=2, differentiate=differentiate
-    )["text"]()
+    return prepare_tasks(tasks, model, tokenizer, differentiate=differentiate)["text"]()
 
 
 def rolling_loglikelihood(
@@ -145,7 +143,7 @@ def test_the_micro_batch_does_not_change_the_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     together = measure(documents, model, tokenizer, folder, block=8)
-    monkeypatch.setattr(perplexity_module, "_MAX_LOGIT_BYTES_CPU", 1)
+    monkeypatch.setattr(token_budget, "_TOKENS_CPU", 1)
 
     one_by_one = measure(documents, model, tokenizer, folder, block=8)
 
@@ -282,7 +280,7 @@ def test_the_gradient_is_that_of_the_value(
     one_by_one: bool,
 ) -> None:
     if one_by_one:
-        monkeypatch.setattr(perplexity_module, "_MAX_LOGIT_BYTES_CPU", 1)
+        monkeypatch.setattr(token_budget, "_TOKENS_CPU", 1)
     text = (documents, model, tokenizer, folder)
     scaled = Scaled(model)
 
@@ -318,15 +316,15 @@ def test_the_value_is_the_plain_one_where_a_model_computes_otherwise_for_gradien
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    forward = model.forward
+    forward = model.model.forward
 
     def rounded_otherwise(**inputs: Any) -> Any:
         output = forward(**inputs)
         if torch.is_grad_enabled():
-            output.logits = output.logits * 1.0001
+            output.last_hidden_state = output.last_hidden_state * 1.0001
         return output
 
-    monkeypatch.setattr(model, "forward", rounded_otherwise)
+    monkeypatch.setattr(model.model, "forward", rounded_otherwise)
     text = (documents, model, tokenizer, folder)
     plain = measure(*text)
 

@@ -1,0 +1,305 @@
+"""Log-likelihoods of requests, against those of each request by itself."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from mergekit_map.tasks import next_tokens as next_tokens_module
+from mergekit_map.tasks.likelihoods import Likelihoods, checked, likelihoods
+from mergekit_map.tasks.next_tokens import NextTokens, next_tokens
+from mergekit_map.tasks.token_budget import Budget, budget_of, found_by_trying
+from mergekit_map.tasks.token_trees import Request, grow_trees, in_batches, padded
+
+VOCABULARY = 97
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.4,  # so that what is seen decides
+    "pad_token_id": 0,
+}
+SOME_HEADS = {"num_key_value_heads": 2, "head_dim": 8}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+# The way to logits, whether trees are read, and what makes the model.
+MODELS: dict[str, tuple[str, bool, dict[str, Any]]] = {
+    "Llama": ("head", True, SOME_HEADS),
+    "Qwen2": ("head", True, {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "Gemma2": ("selected", True, {**SOME_HEADS, "final_logit_softcapping": 2.0}),
+    "Granite": ("selected", True, {"logits_scaling": 3.0}),
+    "Cohere": ("selected", True, {"logit_scale": 0.3}),
+    "GPTNeoX": ("head", True, {}),
+    "GPT2": ("head", True, {"bos_token_id": 1, "eos_token_id": 1}),
+    "Qwen3Moe": ("head", True, {**SOME_HEADS, **EXPERTS}),
+    "Bloom": ("head", False, {}),
+    "Mamba": ("head", False, {"state_size": 8}),
+}
+
+
+def build(kind: str, **options: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **options})
+    architecture = "MambaForCausalLM" if kind == "Mamba" else f"{kind}ForCausalLM"
+    architecture = {"GPT2ForCausalLM": "GPT2LMHeadModel"}.get(
+        architecture, architecture
+    )
+    model = getattr(transformers, architecture)(config)
+    return model.eval()  # type: ignore[no-any-return]
+
+
+def questions(count: int = 12, shared: int = 9) -> list[Request]:
+    """Make questions of one beginning, each with four choices of 1 to 5 tokens."""
+    rng = np.random.default_rng(0)
+    start = rng.integers(3, VOCABULARY, shared)
+    found = []
+    for _ in range(count):
+        question = [*start, *rng.integers(3, VOCABULARY, rng.integers(2, 30))]
+        for _ in range(4):
+            choice = rng.integers(3, VOCABULARY, rng.integers(1, 6)).tolist()
+            found.append(
+                Request(tuple(map(int, [*question, *choice[:-1]])), tuple(choice))
+            )
+    return found
+
+
+def one_by_one(model: PreTrainedModel, requests: list[Request]) -> Any:
+    found = []
+    with torch.inference_mode():
+        for request in requests:
+            logits = model(torch.tensor([request.inputs])).logits[0].float()
+            chances = logits[-len(request.targets) :].log_softmax(-1)
+            goals = torch.tensor(request.targets)
+            best = bool((chances.argmax(-1) == goals).all())
+            found.append((float(chances.gather(-1, goals[:, None]).sum()), best))
+    return found
+
+
+def scored(scores: Likelihoods, requests: list[Request]) -> Any:
+    found = {}
+    for batch in scores.batches(requests):
+        found |= scores.score(batch, requests)
+    return [found[index] for index in range(len(requests))]
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    assert [best for _, best in found] == [best for _, best in expected]
+    np.testing.assert_allclose(
+        [value for value, _ in found], [value for value, _ in expected], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("width", [None, 4, 4096])
+@pytest.mark.parametrize("longest", [1, 40, 10_000])
+def test_every_request_is_a_path_of_its_tree_and_sees_nothing_else(
+    width: int | None, longest: int
+) -> None:
+    requests = [*questions(), Request((5,), (6,)), Request((5, 6), (7, 8))]
+
+    trees = grow_trees(requests, width=width, longest=longest)
+
+    found = sorted(index for tree in trees for index, _ in tree.scored)
+    assert found == list(range(len(requests)))
+    for tree in trees:
+        for index, places in tree.scored:
+            request, last = requests[index], places[-1]
+            above = [i for i in range(last + 1) if last < tree.ends[i]]
+            assert tuple(tree.tokens[above]) == request.inputs
+            assert tree.depths[above].tolist() == list(range(len(above)))
+            assert list(places) == above[-len(request.targets) :]
+        assert width is not None or not tree.branches
+    own = max(len(request.inputs) for request in requests)
+    assert max(len(tree.tokens) for tree in trees) <= max(longest, own)
+
+
+def test_what_is_shared_is_there_once() -> None:
+    requests = questions()
+
+    (tree,) = grow_trees(requests, width=4096, longest=10_000)
+    apart = grow_trees(requests, width=None, longest=10_000)
+
+    beginnings = {r.inputs[:n] for r in requests for n in range(1, len(r.inputs) + 1)}
+    assert len(tree.tokens) == len(beginnings)
+    assert sum(len(one.tokens) for one in apart) > 2 * len(beginnings)
+
+
+def test_batches_hold_what_the_budget_allows() -> None:
+    trees = grow_trees(questions(40), width=64, longest=200)
+
+    for batch in in_batches(trees, tokens=200):
+        lengths = [len(tree.tokens) for tree in batch]
+        assert lengths == sorted(lengths, reverse=True)
+        assert len(batch) == 1 or len(batch) * lengths[0] <= 200
+        assert len({tree.branches for tree in batch}) == 1
+    assert {len(b) for b in in_batches(trees, tokens=1)} == {1}
+    assert max(len(b) for b in in_batches(trees, tokens=1, rows=3)) == 3
+
+
+def test_rows_are_padded_with_a_number_or_with_what_follows() -> None:
+    rows = [np.array([3, 3, 3]), np.array([1])]
+
+    assert padded(rows, 0).tolist() == [[3, 3, 3], [1, 0, 0]]
+    assert padded(rows).tolist() == [[3, 3, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_score_as_they_do_request_by_request(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    way, reads_trees, options = MODELS[kind]
+    model, requests = build(kind, **options), questions()
+
+    with caplog.at_level(logging.WARNING, "mergekit_map"):
+        scores = checked(likelihoods(model, Budget(256)), requests, "mine")
+
+    assert scores.predicted.way == way
+    assert (scores.width is not None) == reads_trees
+    assert ("task 'mine': requests are scored one by one" in caplog.text) == (
+        not reads_trees
+    )
+    expected = one_by_one(model, requests)
+    assert_same(scored(scores, requests), expected)
+    assert_same(scored(replace(scores, width=None), requests), expected)
+
+
+def test_logits_are_wanted_in_chunks_and_by_any_way_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, requests = build("Llama", **SOME_HEADS), questions()
+    expected = one_by_one(model, requests)
+    monkeypatch.setattr(next_tokens_module, "MOST_BYTES_CPU", 4 * VOCABULARY * 5)
+    scores = likelihoods(model, Budget(256))
+    assert scores.predicted.most == 5
+
+    for way in ("head", "selected", "all"):
+        by_way = replace(scores, predicted=replace(scores.predicted, way=way))
+        assert_same(scored(by_way, requests), expected)
+
+
+def test_windows_shorter_than_a_request_are_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = build("Mistral", num_key_value_heads=2, sliding_window=8)
+    requests = questions()
+
+    with caplog.at_level(logging.WARNING, "mergekit_map"):
+        scores = checked(likelihoods(model, Budget(256)), requests, "mine")
+
+    assert "sliding_window is 8, and a request has " in caplog.text
+    assert_same(scored(scores, requests), one_by_one(model, requests))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dropped", ["attention_mask", "position_ids"])
+def test_models_that_do_not_heed_what_makes_a_tree_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dropped: str,
+    dtype: torch.dtype,
+) -> None:
+    model = build("Llama", **SOME_HEADS).to(dtype)
+    forward = model.model.forward
+
+    def deaf(**inputs: Any) -> Any:
+        inputs.pop(dropped, None)
+        return forward(**inputs)
+
+    monkeypatch.setattr(model.model, "forward", deaf)
+
+    with caplog.at_level(logging.WARNING, "mergekit_map"):
+        scores = checked(likelihoods(model, Budget(256)), questions(), "mine")
+
+    assert scores.width is None
+    assert "log-likelihoods differ by" in caplog.text
+
+
+def test_full_memory_halves_a_batch_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, requests = build("Llama", **SOME_HEADS), questions()
+    scores = replace(likelihoods(model, Budget(4096)), width=None)
+    expected = scored(scores, requests)
+    forward = model.model.forward
+
+    def small(input_ids: torch.Tensor, **inputs: Any) -> Any:
+        if len(input_ids) > 2:
+            raise torch.OutOfMemoryError("full")
+        return forward(input_ids=input_ids, **inputs)
+
+    monkeypatch.setattr(model.model, "forward", small)
+
+    with caplog.at_level(logging.WARNING, "mergekit_map"):
+        assert_same(scored(scores, requests), expected)
+
+    assert "out of memory: " in caplog.text
+
+
+def test_a_budget_is_halved_until_it_fits() -> None:
+    tried = []
+
+    def attempt(budget: Budget) -> None:
+        tried.append(budget.tokens)
+        if budget.tokens > 100:
+            raise torch.OutOfMemoryError("full")
+
+    assert found_by_trying(Budget(512), attempt).tokens == 64
+    assert tried == [512, 256, 128, 64]
+    with pytest.raises(torch.OutOfMemoryError, match="full"):
+        found_by_trying(Budget(512, rows=3), attempt)
+
+
+def test_rows_are_those_of_the_user_or_as_many_as_the_tokens_allow() -> None:
+    device = torch.device("cpu")
+
+    assert budget_of(3, device).rows_of(512) == 3
+    automatic = budget_of("auto", device)
+    assert automatic.rows_of(automatic.tokens // 4) == 4
+    assert automatic.rows_of(10 * automatic.tokens) == 1
+
+
+def test_losses_of_chunks_go_back_as_those_of_all_at_once() -> None:
+    model = build("Llama", **SOME_HEADS)
+    tokens = torch.arange(40).view(2, 20) + 3
+    targets = torch.where(tokens % 3 == 0, -100, tokens + 1)
+    once = next_tokens(model)
+    chunked = replace(once, most=7)
+    found = []
+    for predicted in (once, chunked):
+        model.zero_grad()
+        losses = predicted.losses({"input_ids": tokens}, targets)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        found.append((losses.detach(), gradients))
+
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
+    assert len(found[0][1]) == len(list(model.parameters()))
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    held: list[int] = []
+    handle = model.lm_head.register_forward_hook(
+        lambda _m, _i, out: held.append(len(out))
+    )
+    with torch.inference_mode():
+        chunked.losses({"input_ids": tokens}, targets)
+    handle.remove()
+    assert max(held) == 7
+
+
+def test_nan_is_a_log_likelihood() -> None:
+    model, requests = build("Llama", **SOME_HEADS), questions(2)
+    with torch.no_grad():
+        model.lm_head.weight.fill_(math.nan)
+    scores = checked(likelihoods(model, Budget(256)), requests, "mine")
+
+    assert all(math.isnan(value) for value, _ in scored(scores, requests))
+    assert isinstance(scores.predicted, NextTokens)
