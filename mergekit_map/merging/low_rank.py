@@ -94,8 +94,9 @@ class LowRankReplay:
     def whole(self) -> TaskVectorReplay:
         """Multiply: the same replay with its task vectors in full."""
         deltas = self.base.new_empty((len(self.rows), *self.base.shape))
-        for delta, row in zip(deltas, self.rows, strict=True):
-            _multiply(row, self.base, delta)
+        with _one_thread():
+            for delta, row in zip(deltas, self.rows, strict=True):
+                _multiply(row, self.base, delta)
         return TaskVectorReplay(
             models=self.models, base=self.base, deltas=deltas, **self.rule
         )
@@ -168,11 +169,10 @@ def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
     """Keep beside the factors what they do not give; all of it, where that is much."""
     differing = torch.zeros(base.numel(), dtype=torch.bool)
     for place in {base.device, torch.device("cpu")}:
-        for n_threads in {torch.get_num_threads(), 1}:
-            with _threads(n_threads):
-                found = torch.empty_like(base, device=place)
-                _multiply(row, base.to(place), found)
-            differing |= (_bits(found) != _bits(delta.to(place))).cpu()
+        found = torch.empty_like(base, device=place)
+        with _one_thread():
+            _multiply(row, base.to(place), found)
+        differing |= (_bits(found) != _bits(delta.to(place))).cpu()
     places = differing.nonzero().view(-1)
     if not len(places):
         return row
@@ -183,10 +183,16 @@ def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Multiply on so many threads: a write may use one, or all."""
+def _one_thread() -> Iterator[None]:
+    """Multiply on one thread: the last bit of a product depends on how many there are.
+
+    So a recording holds for writers with other threads than it was made with.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
     try:
         yield
     finally:

@@ -282,6 +282,26 @@ def test_elements_that_come_out_otherwise_are_kept_beside_the_factors() -> None:
     assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16))
 
 
+@pytest.mark.parametrize("recorded", [1, 2])
+def test_a_recording_holds_for_any_number_of_threads(recorded: int) -> None:
+    torch.manual_seed(0)
+    base = torch.randn(2048, 768) * 0.02
+    factors = factors_of(torch.randn(16, 768), torch.randn(2048, 16) * 0.01)
+    delta = (base + (factors.b @ factors.a) * factors.scaling) - base
+    replay = replay_of(base, delta[None])
+    try:
+        torch.set_num_threads(recorded)
+        with keeping_factors({"m0": {"t": factors}}):
+            found = in_low_rank(replay, "t")
+        assert isinstance(found, LowRankReplay)
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(whole(found).deltas[0], delta)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_a_task_vector_that_is_no_product_is_kept_whole() -> None:
     torch.manual_seed(0)
     base = torch.randn(40, 50)
