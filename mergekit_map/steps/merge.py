@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +28,7 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.drafting import quietly
-from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
+from mergekit_map.steps.evaluate import MergeEvaluator, merges_of_checkpoint
 from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import (
@@ -182,11 +181,11 @@ def _measure_checkpoint(
             ("checkpoint", known, None),
         ]
         for role, tasks, samples in todo:
-            written = Worker(nullcontext(OneCheckpoint(project, folder)))
+            written = Worker(merges_of_checkpoint(project, folder))
             part = of_tasks(study, tasks)
             with MergeEvaluator(written, samples, study.definitions) as evaluate:
                 measure(part, [(role, merge)], evaluate, log, told.progress)
-        written = Worker(nullcontext(OneCheckpoint(project, folder)))
+        written = Worker(merges_of_checkpoint(project, folder))
         with MergeEvaluator(written, None) as evaluate:
             confirming = Confirming(project, run, log, evaluate, told.progress)
             confirming.measure([merge], study.tasks)

@@ -31,6 +31,7 @@ from mergekit_map.results.run_folder import Identity, Manifest, device_of, open_
 from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
+from mergekit_map.tasks.engine_choice import BATCHED, VLLM, Chosen, choose_engines
 from mergekit_map.tasks.held_out import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask
 
@@ -53,6 +54,8 @@ class Project:
     # What these merges were called when they were searched, their models elsewhere.
     known_as: tuple[MergeSpace, Identity] | None = None
     open_device: bool = False  # nobody asked for the one in the options
+    # What generated the answers of tasks before, where it may be chosen.
+    used: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Say in a line what is searched for what."""
@@ -130,8 +133,35 @@ class Project:
         """Digest what is measured, and by what where it is not by this program."""
         backend = self.spec.backend
         if backend is None or self.spec.tasks[name].kind != "lm_eval":
-            return self.tasks[name].fingerprint[:16]
+            chosen = self.engines.get(name)
+            task = self.tasks[name]
+            return chosen.definition(task) if chosen else task.fingerprint[:16]
         return digest([self.tasks[name].fingerprint, backend.model_dump()])
+
+    @property
+    def batched(self) -> list[str]:
+        """List the tasks whose answers continuous batching generates."""
+        return [n for n, chosen in self.engines.items() if chosen.name == BATCHED]
+
+    @property
+    def by_engine(self) -> tuple[Project, Project]:
+        """Divide the tasks into Hugging Face's model and vLLM."""
+        there = {n for n, chosen in self.engines.items() if chosen.name == VLLM}
+        here = {n: task for n, task in self.tasks.items() if n not in there}
+        if not there:
+            return self, replace(self, tasks={})
+        rest = {n: task for n, task in self.tasks.items() if n in there}
+        return replace(self, tasks=here), replace(self, tasks=rest)
+
+    @cached_property
+    def engines(self) -> Mapping[str, Chosen]:
+        """Say what generates the answers of the tasks that generate, and why."""
+        return choose_engines(
+            self.tasks,
+            self.spec,
+            on_gpu=not str(self.options.device).startswith("cpu"),
+            used=self.used,
+        )
 
 
 def load_project(

