@@ -77,7 +77,8 @@ def read_draft(
         names = written_names(merge, moved)
     spec, specs, more = parse_map_block(file)
     if not trust_run:
-        refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
+        backend, engine = (spec.backend, spec.engine) if spec else (None, None)
+        refuse_foreign_code(config, file.text, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
     problems += [*more, *wrong, *engine_problems(tasks, specs)]
     if spec is not None:

@@ -9,10 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mergekit_map.measurement import Measure
+from mergekit_map.steps.project import Project
 from mergekit_map.steps.worker import Merges, Worker
+from mergekit_map.tasks.engine_choice import BATCHED, VLLM
+
+
+def by_engine(project: Project) -> tuple[Project, Project]:
+    """Divide the tasks into those of Hugging Face's model and those of vLLM."""
+    there = {n for n, chosen in project.engines.items() if chosen.name == VLLM}
+    parts = (
+        {n: task for n, task in project.tasks.items() if (n in there) == wanted}
+        for wanted in (False, True)
+    )
+    here, rest = (replace(project, tasks=part) for part in parts)
+    return (here if there else project), rest
+
+
+def batched(project: Project) -> list[str]:
+    """List the tasks whose answers continuous batching generates."""
+    return [n for n, chosen in project.engines.items() if chosen.name == BATCHED]
 
 
 @contextmanager

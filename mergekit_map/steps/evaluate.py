@@ -24,7 +24,7 @@ from mergekit_map.results.answers import (
 )
 from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Key, evaluation_key
-from mergekit_map.steps.engines import side_by_side
+from mergekit_map.steps.engines import batched, by_engine, side_by_side
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.steps.worker import Hands, Merges, Work
@@ -164,7 +164,7 @@ class MergeEvaluator(PartEvaluator):
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:
     """Choose what holds merges: Hugging Face's model, vLLM, or both side by side."""
-    here, in_vllm = project.by_engine
+    here, in_vllm = by_engine(project)
     by_us = (
         nullcontext(OnDisk(here))
         if project.spec.merge == "disk"
@@ -177,7 +177,7 @@ def merges_of_checkpoint(
     project: Project, folder: Path
 ) -> AbstractContextManager[Merges]:
     """Take what lies in a folder, whatever its coefficients are."""
-    here, in_vllm = project.by_engine
+    here, in_vllm = by_engine(project)
     by_us = nullcontext(OneCheckpoint(here, folder))
     return _together(
         here, by_us, in_vllm, lambda part: checkpoint_in_vllm(part, folder)
@@ -235,7 +235,7 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 batch_size=spec.batch_size,
                 differentiate=differentiate,
                 generations=generations,
-                batched=project.batched,
+                batched=batched(project),
             )
         yield InMemory(merge, _as_searched(project, measures), generations)
 
@@ -277,7 +277,7 @@ class OneCheckpoint:
                 batch_size=spec.batch_size,
                 backend=spec.backend,
                 generations=Generations(),
-                batched=self.project.batched,
+                batched=batched(self.project),
             )
         return _as_searched(self.project, measures)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
 from mergekit.options import MergeOptions
@@ -88,6 +88,8 @@ class Plan:
     documents: Mapping[str, int | str]  # of each task, asked of the other merges
     budget: Mapping[str, float]  # of documents and hours, where they are limited
     confirming: int
+    # What generates the answers of tasks that generate, and why that.
+    engines: Mapping[str, str] = field(default_factory=dict)
     memory: Sequence[Need]
     disk: Sequence[Need]
     shortages: Sequence[Need]
@@ -213,6 +215,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         safe=n_safe(len(study.bounds)),
         default=default_evaluations(len(study.bounds)),
         documents=dict(study.documents),
+        engines={n: chosen.in_words() for n, chosen in project.engines.items()},
         budget={
             key: limit
             for key, limit in (

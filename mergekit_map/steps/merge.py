@@ -29,13 +29,10 @@ from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.drafting import quietly
 from mergekit_map.steps.evaluate import MergeEvaluator, merges_of_checkpoint
+from mergekit_map.steps.finished import finished_project, refuse_changes
 from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.nested import finished_pairs
-from mergekit_map.steps.project import (
-    Project,
-    finished_project,
-    refuse_changes,
-)
+from mergekit_map.steps.project import Project
 from mergekit_map.steps.reading import front_line
 from mergekit_map.steps.recipe_files import present_recipe, write_recipes
 from mergekit_map.steps.select import Selection, select_point

@@ -6,7 +6,7 @@ vLLM runs a whole prompt again for each choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,9 +22,18 @@ from mergekit_map.tasks.loading import LoadedTask
 _KIND = "generate_until"
 # Short generations from which continuous batching pays for setting it up.
 MANY = 300
+INSTALL = "pip install 'mergekit-map[vllm]'"
+_DRAWS = "draws its answers, which generate does alike for every merge"
 HF, BATCHED, VLLM = NAMES = ("hf", "generate_batch", "vllm")
 # What may differ without another answer.
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
+
+
+_CALLED = {
+    HF: "generate of transformers",
+    BATCHED: "generate_batch of transformers",
+    VLLM: "vLLM",
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,20 @@ class Chosen:
     name: str  # hf, generate_batch or vllm
     why: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    open: bool = False  # whether nobody asked for one
+
+    def in_words(self) -> str:
+        """Say what it is, and why."""
+        return f"{_CALLED[self.name]} ({self.why})"
+
+    def lacks(self) -> str | None:
+        """Say that it is not installed; None where it is."""
+        if self.name != VLLM or installed_vllm() is not None:
+            return None
+        return (
+            "vLLM is not installed here, so that nothing more can be measured by it; "
+            f"install it with {INSTALL}, or write 'engine: hf' and measure anew"
+        )
 
     def definition(self, task: LoadedTask) -> str:
         """Digest what is measured, and by what unless by Hugging Face's generate."""
@@ -55,16 +78,28 @@ def engine_problems(
     tasks: Mapping[str, LoadedTask], specs: Mapping[str, TaskSpec]
 ) -> list[Problem]:
     """Find tasks that name what generates their answers and generate none."""
-    return [
-        Problem(
-            ("map", "tasks", name, "engine"),
-            "an engine generates answers, and this task has the model choose or score "
-            "text, which Hugging Face's model does; remove it",
-        )
-        for name, spec in specs.items()
-        if isinstance(spec, LmEvalTask) and spec.engine is not None
-        if name in tasks and not generates(tasks[name])
-    ]
+    found = []
+    for name, spec in specs.items():
+        if not isinstance(spec, LmEvalTask) or spec.engine is None or name not in tasks:
+            continue
+        why = None
+        if not generates(tasks[name]):
+            why = "has the model choose or score text, which Hugging Face's model does"
+        elif spec.engine.name in {BATCHED, VLLM} and draws(tasks[name]):
+            why = f"{_DRAWS}: take 'hf'"
+        if why is not None:
+            text = f"an engine generates answers, and this task {why}; remove it"
+            found.append(Problem(("map", "tasks", name, "engine"), text))
+    return found
+
+
+def draws(task: LoadedTask) -> bool:
+    """Tell whether a task has the model draw its answers, instead of the likeliest."""
+    return isinstance(task, HarnessTask) and any(
+        bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
+        for leaf in task.loaded["tasks"].values()
+        for options in {id(r.args[1]): r.args[1] for r in leaf.instances}.values()
+    )
 
 
 def choose_engines(
@@ -87,38 +122,43 @@ def choose_engines(
         if generates(task) and isinstance(own, LmEvalTask):
             asked = own.engine or spec.engine
             if asked.name == "auto" and name in used:
-                found[name] = Chosen(used[name], "it generated the answers before")
+                found[name] = Chosen(
+                    used[name], "it generated the answers before", open=True
+                )
             else:
                 in_memory = spec.merge == "memory"
                 found[name] = _choose(task, asked, on_gpu=on_gpu, in_memory=in_memory)
     return found
 
 
-def engine_used(task: LoadedTask, asked: EngineSpec, known: Set[str]) -> str | None:
-    """Tell what generated answers before, by the definitions that are ``known``."""
-    if asked.name != "auto" or not generates(task):
-        return None
-    ways = (Chosen(name, "") for name in NAMES)
-    return next((way.name for way in ways if way.definition(task) in known), None)
-
-
 def _choose(
     task: LoadedTask, asked: EngineSpec, *, on_gpu: bool, in_memory: bool
 ) -> Chosen:
     if asked.name != "auto":
+        if asked.name != HF and draws(task):
+            return Chosen(HF, f"it {_DRAWS}")
         return Chosen(asked.name, "as asked for", asked.args)
+    name, why = _by_what_there_is(task, on_gpu=on_gpu, in_memory=in_memory)
+    return Chosen(name, why, open=True)
+
+
+def _by_what_there_is(
+    task: LoadedTask, *, on_gpu: bool, in_memory: bool
+) -> tuple[str, str]:
+    if draws(task):
+        return HF, f"it {_DRAWS}"
     if not in_memory:
-        return Chosen(HF, "merges are loaded from disk, one after the other")
+        return HF, "merges are loaded from disk, one after the other"
     found = installed_vllm()
     if found is not None and (on_gpu or found.on_cpu):
-        return Chosen(VLLM, f"{found} is installed")
+        return VLLM, f"{found} is installed"
     without = "vLLM is not installed" if found is None else f"{found} needs a GPU"
     count = n_generations(task)
     if not on_gpu:
-        return Chosen(HF, f"{without}, and on a CPU batching is no faster")
+        return HF, f"{without}, and on a CPU batching is no faster"
     if count <= MANY:
-        return Chosen(HF, f"{without}, and {count} generations are few")
-    return Chosen(BATCHED, f"{without}, and {count} generations are many")
+        return HF, f"{without}, and {count} generations are few"
+    return BATCHED, f"{without}, and {count} generations are many"
 
 
 def n_generations(task: LoadedTask) -> int:

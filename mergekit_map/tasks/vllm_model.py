@@ -18,12 +18,11 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.tasks.engine_choice import Installed, installed_vllm
+from mergekit_map.tasks.engine_choice import INSTALL, Installed, installed_vllm
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.surroundings import quiet
 
-INSTALL = "pip install 'mergekit-map[vllm]'"
 _PROBES, _PROBE_TOKENS, _DECODED = 8, 160, 16
 _DEFAULT_ANSWER = 256  # tokens that lm-eval lets a model write unless a task says
 _CHAT = 1024  # tokens that a chat template adds at most, as examples are turns of it
