@@ -76,11 +76,11 @@ def read_draft(
         merge, said = with_adapter_bases(merge, directory)
         names = written_names(merge, moved)
     spec, specs, more = parse_map_block(file)
+    backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
-        backend, engine = (spec.backend, spec.engine) if spec else (None, None)
         refuse_foreign_code(config, file.text, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
-    problems += [*more, *wrong, *engine_problems(tasks, specs)]
+    problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
     if spec is not None:
         problems += check_gradients(file.merge, spec)
         metrics = {name: task.metric for name, task in tasks.items()}

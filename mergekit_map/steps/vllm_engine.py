@@ -24,11 +24,13 @@ import transformers
 from mergekit_map.errors import MergeError
 from mergekit_map.measurement import Measure
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.memory_share import engine_share
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recorded import NoPlace, Recorded, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
 from mergekit_map.pulse import stage
 from mergekit_map.results.engine_verdicts import EngineVerdict, known_verdict, remember
+from mergekit_map.steps.engines import by_engine
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.preparing import prepare_generating
@@ -47,6 +49,8 @@ LOG = logging.getLogger(__name__)
 # Where in the box the checkpoint lies that an engine is started from before another is
 # written into it: not at an end of the box, and not where merges are recorded.
 _START = 0.3819660112501051
+# What decides nothing of how weights are taken.
+_NO_MATTER = ("max_model_len", "gpu_memory_utilization")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +133,25 @@ def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     most = getattr(config.get_text_config(), "max_position_embeddings", 1 << 30)
     length = longest_input(project.tasks.values(), tokenizer, most)
-    return {"max_model_len": length, **chosen.args}
+    return {"max_model_len": length, **_memory_of_gpu(project), **chosen.args}
+
+
+def _memory_of_gpu(project: Project) -> dict[str, float]:
+    """Say how much of a GPU vLLM may take; nothing where it has none to share."""
+    given = next(iter(project.engines.values())).args
+    alone = project.engines.keys() >= project.spec.tasks.keys()
+    share = None
+    if "gpu_memory_utilization" not in given:
+        share = engine_share(project.space, project.spec, project.options, alone=alone)
+    return {} if share is None else {"gpu_memory_utilization": share}
+
+
+def memory_in_words(project: Project) -> str:
+    """Say how much of a GPU vLLM will take; nothing where it has none to share."""
+    part = by_engine(project)[1]
+    if not part.tasks or not (found := _memory_of_gpu(part)):
+        return ""
+    return f"; it takes {found['gpu_memory_utilization']:.0%} of the GPU"
 
 
 def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
@@ -218,7 +240,7 @@ def _kind_of_engine(checkpoint: Path, args: Mapping[str, Any]) -> str:
     """Name all that decides whether writing in place is right."""
     config = transformers.AutoConfig.from_pretrained(checkpoint)
     tied = getattr(config.get_text_config(), "tie_word_embeddings", False)
-    own = {k: v for k, v in sorted(args.items()) if k != "max_model_len"}
+    own = {k: v for k, v in sorted(args.items()) if k not in _NO_MATTER}
     parts = [
         str(require_vllm()),
         "for CPUs" if require_vllm().on_cpu else "for GPUs",

@@ -75,10 +75,16 @@ def generates(task: LoadedTask) -> bool:
 
 
 def engine_problems(
-    tasks: Mapping[str, LoadedTask], specs: Mapping[str, TaskSpec]
+    tasks: Mapping[str, LoadedTask],
+    specs: Mapping[str, TaskSpec],
+    of_all: EngineSpec | None,
 ) -> list[Problem]:
-    """Find tasks that name what generates their answers and generate none."""
-    found = []
+    """Find tasks that name what generates their answers and generate none.
+
+    vLLM is opened once, so that what it is opened with must be the same for all.
+    """
+    found: list[Problem] = []
+    args = None
     for name, spec in specs.items():
         if not isinstance(spec, LmEvalTask) or spec.engine is None or name not in tasks:
             continue
@@ -87,6 +93,14 @@ def engine_problems(
             why = "has the model choose or score text, which Hugging Face's model does"
         elif spec.engine.name in {BATCHED, VLLM} and draws(tasks[name]):
             why = f"{_DRAWS}: take 'hf'"
+        elif spec.engine.name == VLLM:
+            shared = of_all if of_all and of_all.name == VLLM else None
+            args = args or (shared or spec.engine).args
+            if spec.engine.args != args:
+                why = (
+                    f"opens vLLM with {dict(spec.engine.args)}, and others with "
+                    f"{dict(args)}; write 'args' once, for all tasks"
+                )
         if why is not None:
             text = f"an engine generates answers, and this task {why}; remove it"
             found.append(Problem(("map", "tasks", name, "engine"), text))

@@ -26,6 +26,16 @@ from mergekit_map.tasks.surroundings import quiet
 _PROBES, _PROBE_TOKENS, _DECODED = 8, 160, 16
 _DEFAULT_ANSWER = 256  # tokens that lm-eval lets a model write unless a task says
 _CHAT = 1024  # tokens that a chat template adds at most, as examples are turns of it
+# Unless the user's environment has them.
+_UNLESS_SAID = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    # What is answered together, and so how it rounds, must not hang on the clock.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Of builds for CPUs: threads of this process stay where they are.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # gigabytes
+}
 _AT_ONCE = 1 << 30  # requests that are handed over together
 
 
@@ -57,25 +67,33 @@ def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
     finally:
         lm.model.llm_engine.engine_core.shutdown()
         del lm.model
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        _give_back()
+
+
+def _give_back() -> None:
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    gc.collect()
+    cleanup_dist_env_and_memory()
 
 
 def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
-    # Unless the user says otherwise, say little and tell nobody.
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    for name, value in _UNLESS_SAID.items():
+        os.environ.setdefault(name, value)
     config = transformers.AutoConfig.from_pretrained(folder)
     dtype = str(config.dtype or torch.float32).removeprefix("torch.")
-    given = {"dtype": dtype, "seed": 0, "batch_size": _AT_ONCE, **args}
-    on_cpu = require_vllm().on_cpu
-    if on_cpu:
-        # Compiling takes longer than a CPU makes good, and it has no memory to share.
+    given = {
+        "dtype": dtype,
+        "seed": 0,
+        "batch_size": _AT_ONCE,
+        "use_tqdm_on_load": False,
+        **args,
+    }
+    if require_vllm().on_cpu:
+        # Compiling takes longer than a CPU makes good.
         given.setdefault("enforce_eager", True)
         if given.get("tensor_parallel_size", 1) == 1:
             given.setdefault("distributed_executor_backend", "uni")
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     try:
         with quiet(), _found_by_its_name():
             return get_model("vllm")(pretrained=str(folder), **given)
