@@ -119,13 +119,19 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
     assert opened(config) is VllmFromDisk
 
 
-def test_two_workers_of_vllm_merge_as_one_does(write_config: Write) -> None:
-    values = []
-    for count in (1, 2):
-        args = {"tensor_parallel_size": count}
-        config = write_config("llama", engine={"name": "vllm", "args": args})
-        with merges_in_vllm(by_engine(load_project(config))[1]) as merges:
-            assert isinstance(merges, VllmInPlace)
-            merge = {"a": 0.3, "b": 0.6}
-            values.append(merges.at(merge)["ask"]().value)
-    assert values[0] == pytest.approx(values[1], rel=0.2)
+def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
+    write_config: Write,
+) -> None:
+    args = {"tensor_parallel_size": 2}
+    config = write_config("llama", engine={"name": "vllm", "args": args})
+    project = by_engine(load_project(config))[1]
+    merge = {"a": 0.3, "b": 0.6}
+
+    with merges_in_vllm(project) as merges:
+        assert isinstance(merges, VllmInPlace)
+        found = merges.at(merge)["ask"]()
+
+    folder = Path("stock")
+    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+    with checkpoint_in_vllm(project, folder) as merges:
+        assert merges.at({})["ask"]() == found
