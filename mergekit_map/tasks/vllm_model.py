@@ -25,6 +25,7 @@ from mergekit_map.tasks.surroundings import quiet
 
 _PROBES, _PROBE_TOKENS, _DECODED = 8, 160, 16
 _DEFAULT_ANSWER = 256  # tokens that lm-eval lets a model write unless a task says
+_LEAST_LENGTH = 320  # so that probes fill a block of the cache
 _CHAT = 1024  # tokens that a chat template adds at most, as examples are turns of it
 # Unless the user's environment has them.
 _UNLESS_SAID = {
@@ -147,10 +148,13 @@ def ask_probes(lm: Any) -> Replies:
     """Have an engine score prompts, and go on with them; all as it always would."""
     from vllm import SamplingParams, TokensPrompt
 
+    # More than a block, or nothing of a prompt would be kept that could be stale.
+    block = lm.model.llm_engine.vllm_config.cache_config.block_size
+    length = max(_PROBE_TOKENS, block + _PROBE_TOKENS // 4)
     room = lm.max_length - _DECODED - 1
     vocabulary = lm.model.llm_engine.model_config.get_vocab_size()
     draw = np.random.default_rng(0).integers
-    size = (_PROBES, max(1, min(_PROBE_TOKENS, room)))
+    size = (_PROBES, max(1, min(length, room)))
     rows = draw(0, vocabulary, size).tolist()
     prompts = [TokensPrompt(prompt_token_ids=row) for row in rows]
     # Of two kinds, as what has its prompt scored reuses nothing of earlier prompts.
@@ -189,7 +193,7 @@ def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int
                 answer = normalize_gen_kwargs(options, _DEFAULT_ANSWER)["max_gen_toks"]
                 room = _CHAT if task.chat else 0
                 longest = max(longest, len(tokenizer(prompt).input_ids) + answer + room)
-    return min(most, longest + 1)
+    return min(most, max(longest + 1, _LEAST_LENGTH))
 
 
 def open_merge(lm: Any, recording: Path) -> set[str]:
