@@ -58,7 +58,8 @@ from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.selection import spread
 from mergekit_map.steps.drafting import quietly
-from mergekit_map.steps.project import Project, finished_project
+from mergekit_map.steps.finished import finished_project
+from mergekit_map.steps.project import Project
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Reporter, Study

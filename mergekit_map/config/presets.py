@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from mergekit_map.config.engine_specs import Engine
 from mergekit_map.config.task_specs import (
     Documents,
     Float,
@@ -85,6 +86,8 @@ class PresetTask(Strict):
     apply_chat_template: bool = False
     """As with `lm_eval`."""
     documents: Documents = "all"
+    engine: Engine | None = None
+    """As with `lm_eval`."""
 
     _limit = field_validator("limit")(whole_or_share)
 

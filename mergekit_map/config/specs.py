@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from typing_extensions import Self
 
+from mergekit_map.config.engine_specs import Engine, EngineSpec
 from mergekit_map.config.presets import WrittenTask
 from mergekit_map.config.task_specs import Float, Int, Strict, TaskSpec, rising
 
@@ -270,6 +271,10 @@ class MapBlock(Strict):
     the `memory` of the host, or `mapped` from the cache folder, which processes share
     and no process holds. `auto`: mapped on a CPU; on a GPU where they fit first, of
     device, memory, mapped."""
+    engine: Engine = EngineSpec(name="auto")
+    """What generates the answers of lm-eval's tasks that generate: `auto`, `hf`,
+    `generate_batch` or `vllm`, or `{name: vllm, args: {...}}`. All other tasks are
+    measured by Hugging Face's model in this process."""
     backend: BackendSpec | None = None
     """With `merge: disk`, another model class of lm-eval for its tasks:
     `{name: vllm, args: {...}}`."""
@@ -279,5 +284,10 @@ class MapBlock(Strict):
         if self.backend is not None and self.merge != "disk":
             raise ValueError(
                 "a backend loads each merge from disk; add 'merge: disk' to use one"
+            )
+        if self.backend is not None and self.engine.name != "auto":
+            raise ValueError(
+                "a backend measures all tasks of lm-eval, those that generate too; "
+                "remove 'engine' or 'backend'"
             )
         return self

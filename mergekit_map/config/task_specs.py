@@ -21,6 +21,8 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from mergekit_map.config.engine_specs import Engine
+
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -152,6 +154,8 @@ class LmEvalTask(Strict):
     """Whether code that a merge writes may run on this machine, as the tasks want that
     test it (`humaneval`, `mbpp`)."""
     documents: Documents = "all"
+    engine: Engine | None = None
+    """What generates the answers of this task; by default the `engine` of all."""
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 

@@ -141,11 +141,29 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
         return
+    facts, count = _facts_of_first(space, options)
+    if facts is not None:
+        refuse_shortages(_memory_needs(space, spec, options, facts, count))
+
+
+def device_bytes(
+    space: MergeSpace, spec: MapBlock, options: MergeOptions
+) -> tuple[int, int]:
+    """Count, from headers, what is held on the device, and what a merge takes alone."""
+    facts, count = _facts_of_first(space, options)
+    if facts is None:
+        return 0, 0
+    first, *_ = _memory_needs(space, spec, options, facts, count)
+    return first.n_bytes, _shipped_bytes(facts, space)
+
+
+def _facts_of_first(
+    space: MergeSpace, options: MergeOptions
+) -> tuple[ModelFacts | None, int]:
     references = list(referenced_models(space.template))
     front = str(Reference.parse(references[0]).model)
     facts, _ = read_facts(find_model(front), front, options)
-    if facts is not None:
-        refuse_shortages(_memory_needs(space, spec, options, facts, len(references)))
+    return facts, len(references)
 
 
 def refuse_shortages(needs: Sequence[Need]) -> None:

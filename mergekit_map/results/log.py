@@ -59,6 +59,7 @@ _OPTIONAL = (
     "documents",
     "stderr_of_all",
     "taken",
+    "engine",
 )
 Stderr: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -116,6 +117,9 @@ class Evaluation:
     taken: Line | None = None
     """Fingerprint that it was measured of, where the same merge has another one now;
     left out where it was measured of this."""
+    engine: Line | None = None
+    """What generated the answers, `vllm` or `generate_batch`; left out where
+    transformers' `generate` did, and where none were."""
 
     @model_validator(mode="after")
     def _of_documents(self) -> Self:

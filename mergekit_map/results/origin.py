@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from mergekit_map.config.engine_specs import EngineSpec
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
@@ -36,7 +37,11 @@ def seal(config: str, directory: str) -> str | None:
 
 
 def refuse_foreign_code(
-    config: Path, text: str, tasks: Mapping[str, TaskSpec], backend: BackendSpec | None
+    config: Path,
+    text: str,
+    tasks: Mapping[str, TaskSpec],
+    backend: BackendSpec | None,
+    engine: EngineSpec | None = None,
 ) -> None:
     """Refuse the configuration of a stranger's run folder if it names code.
 
@@ -44,8 +49,11 @@ def refuse_foreign_code(
         ArtifactError: with what would run.
     """
     folder = RunFolder(config.parent)
+    own = (spec.engine for spec in tasks.values() if isinstance(spec, LmEvalTask))
+    args = [key for spec in (engine, *own) if spec is not None for key in spec.args]
     code = [f"task {name!r}" for name, spec in tasks.items() if _names_code(spec)]
     code += ["the backend"] if backend is not None else []
+    code += [f"what vLLM is opened with ({', '.join(args)})"] if args else []
     is_run = folder.manifest.exists() or (folder.path / LOCK_NAME).exists()
     if code and is_run and not _is_sealed(folder, text):
         raise ArtifactError(

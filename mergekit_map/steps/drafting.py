@@ -22,6 +22,7 @@ from mergekit_map.models.moved import with_places, written_names, written_parts
 from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.study.checking import part_problems
+from mergekit_map.tasks.engine_choice import engine_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 
 
@@ -75,10 +76,11 @@ def read_draft(
         merge, said = with_adapter_bases(merge, directory)
         names = written_names(merge, moved)
     spec, specs, more = parse_map_block(file)
+    backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
-        refuse_foreign_code(config, file.text, specs, spec.backend if spec else None)
+        refuse_foreign_code(config, file.text, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
-    problems += [*more, *wrong]
+    problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
     if spec is not None:
         problems += check_gradients(file.merge, spec)
         metrics = {name: task.metric for name, task in tasks.items()}

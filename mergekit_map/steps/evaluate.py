@@ -24,7 +24,9 @@ from mergekit_map.results.answers import (
 )
 from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Key, evaluation_key
+from mergekit_map.steps.engines import batched, by_engine, side_by_side
 from mergekit_map.steps.project import Project
+from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.steps.worker import Hands, Merges, Work
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.preparing import prepare_tasks
@@ -161,10 +163,41 @@ class MergeEvaluator(PartEvaluator):
 
 
 def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:
-    """Choose how merges are made: in memory unless the configuration says otherwise."""
-    if project.spec.merge == "disk":
-        return nullcontext(OnDisk(project))
-    return merges_in_memory(project)
+    """Choose what holds merges: Hugging Face's model, vLLM, or both side by side."""
+    here, in_vllm = by_engine(project)
+    by_us = (
+        nullcontext(OnDisk(here))
+        if project.spec.merge == "disk"
+        else merges_in_memory(here)
+    )
+    return _together(here, by_us, in_vllm, merges_in_vllm)
+
+
+def merges_of_checkpoint(
+    project: Project, folder: Path
+) -> AbstractContextManager[Merges]:
+    """Take what lies in a folder, whatever its coefficients are."""
+    here, in_vllm = by_engine(project)
+    by_us = nullcontext(OneCheckpoint(here, folder))
+    return _together(
+        here, by_us, in_vllm, lambda part: checkpoint_in_vllm(part, folder)
+    )
+
+
+def _together(
+    here: Project,
+    by_us: AbstractContextManager[Merges],
+    in_vllm: Project,
+    by_vllm: Callable[[Project], AbstractContextManager[Merges]],
+) -> AbstractContextManager[Merges]:
+    if not in_vllm.tasks:
+        return by_us
+    return side_by_side(
+        {
+            **dict.fromkeys(here.tasks, by_us),
+            **dict.fromkeys(in_vllm.tasks, by_vllm(in_vllm)),
+        }
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +235,7 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 batch_size=spec.batch_size,
                 differentiate=differentiate,
                 generations=generations,
+                batched=batched(project),
             )
         yield InMemory(merge, _as_searched(project, measures), generations)
 
@@ -243,6 +277,7 @@ class OneCheckpoint:
                 batch_size=spec.batch_size,
                 backend=spec.backend,
                 generations=Generations(),
+                batched=batched(self.project),
             )
         return _as_searched(self.project, measures)
 

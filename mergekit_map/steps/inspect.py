@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.parsing import Problem
+from mergekit_map.errors import MergeError
 from mergekit_map.files import StrPath
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.footprint import Need, needs, shortages, storage
@@ -19,8 +20,10 @@ from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.vectors import Figures
 from mergekit_map.results.quality import n_safe
 from mergekit_map.steps.drafting import Draft, read_draft
+from mergekit_map.steps.engines import by_engine
 from mergekit_map.steps.probing import Probe
 from mergekit_map.steps.project import Project, finish_draft
+from mergekit_map.steps.vllm_engine import memory_in_words
 from mergekit_map.study.forecast import forecast
 from mergekit_map.study.planning import default_evaluations
 
@@ -88,6 +91,8 @@ class Plan:
     documents: Mapping[str, int | str]  # of each task, asked of the other merges
     budget: Mapping[str, float]  # of documents and hours, where they are limited
     confirming: int
+    # What generates the answers of tasks that generate, and why that.
+    engines: Mapping[str, str] = field(default_factory=dict)
     memory: Sequence[Need]
     disk: Sequence[Need]
     shortages: Sequence[Need]
@@ -199,6 +204,17 @@ def _weights(family: Family) -> WeightsRead:
     )
 
 
+def _engines(project: Project) -> dict[str, str]:
+    """Say what generates the answers of each task that generates."""
+    chosen = {n: found.in_words() for n, found in project.engines.items()}
+    there = by_engine(project)[1].tasks
+    try:
+        words = memory_in_words(project)
+    except MergeError as error:
+        words = f"; {error}"
+    return {n: text + (words if n in there else "") for n, text in chosen.items()}
+
+
 def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
     space, spec, options = project.space, project.spec, project.options
     study = project.outline()
@@ -213,6 +229,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         safe=n_safe(len(study.bounds)),
         default=default_evaluations(len(study.bounds)),
         documents=dict(study.documents),
+        engines=_engines(project),
         budget={
             key: limit
             for key, limit in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,14 +28,11 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.drafting import quietly
-from mergekit_map.steps.evaluate import MergeEvaluator, OneCheckpoint
+from mergekit_map.steps.evaluate import MergeEvaluator, merges_of_checkpoint
+from mergekit_map.steps.finished import finished_project, refuse_changes
 from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.nested import finished_pairs
-from mergekit_map.steps.project import (
-    Project,
-    finished_project,
-    refuse_changes,
-)
+from mergekit_map.steps.project import Project
 from mergekit_map.steps.reading import front_line
 from mergekit_map.steps.recipe_files import present_recipe, write_recipes
 from mergekit_map.steps.select import Selection, select_point
@@ -182,11 +178,11 @@ def _measure_checkpoint(
             ("checkpoint", known, None),
         ]
         for role, tasks, samples in todo:
-            written = Worker(nullcontext(OneCheckpoint(project, folder)))
+            written = Worker(merges_of_checkpoint(project, folder))
             part = of_tasks(study, tasks)
             with MergeEvaluator(written, samples, study.definitions) as evaluate:
                 measure(part, [(role, merge)], evaluate, log, told.progress)
-        written = Worker(nullcontext(OneCheckpoint(project, folder)))
+        written = Worker(merges_of_checkpoint(project, folder))
         with MergeEvaluator(written, None) as evaluate:
             confirming = Confirming(project, run, log, evaluate, told.progress)
             confirming.measure([merge], study.tasks)

@@ -26,8 +26,9 @@ from mergekit_map.merging.checkpoint import (
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.steps.finished import finished_project
 from mergekit_map.steps.nested import finished_pairs
-from mergekit_map.steps.project import Project, finished_project
+from mergekit_map.steps.project import Project
 
 _MOST_TOKENS = 512  # of an answer
 

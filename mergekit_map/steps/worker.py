@@ -87,7 +87,7 @@ class Worker:
 
     def measure(self, work: Work) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
-        measure = self._measures_of(work, self._at(work.coefficients))
+        measure = self._measures_of(work, self.at(work.coefficients))
         return measure() if work.documents is None else measure(work.documents)
 
     def pieces(self, work: Work) -> int:
@@ -96,7 +96,7 @@ class Worker:
 
     def piece(self, work: Work, index: int) -> Any:
         """Measure one piece; what is found can be sent anywhere."""
-        measure = self._measures_of(work, self._at(work.coefficients))
+        measure = self._measures_of(work, self.at(work.coefficients))
         return measure.piece(work.documents, index)
 
     def whole(self, work: Work, found: Sequence[Any]) -> Measurement:
@@ -105,7 +105,7 @@ class Worker:
 
     def _of_any_merge(self, work: Work) -> Measure:
         """Give what measures a task; the merge is made only if there is none yet."""
-        measures = self._measures or self._at(work.coefficients)
+        measures = self._measures or self.at(work.coefficients)
         return self._measures_of(work, measures)
 
     def _measures_of(self, work: Work, measures: Mapping[str, Measure]) -> Measure:
@@ -115,7 +115,8 @@ class Worker:
             return measure.held_out
         return measure
 
-    def _at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, unless these coefficients are merged already."""
         merges = self.open()
         if self._coefficients != coefficients:
             # If the merge fails, it is of no coefficients; and what measured the last

@@ -226,6 +226,7 @@ def _evaluate(
         of=None if drawing is None or part is None else len(drawing.weights),
         documents=None if drawing is None or part is None else drawing.part.ids,
         stderr_of_all=None if part is None else finite(part.spread),
+        engine=study.engines.get(task),
     )
 
 

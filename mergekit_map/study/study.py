@@ -65,6 +65,8 @@ class Study:
     select: SelectSpec
     # How many documents of a task are measured; all of those that are not named.
     documents: Mapping[str, int | Literal["auto", "all"]] = field(default_factory=dict)
+    # What generates the answers of a task, where that is not Hugging Face's generate.
+    engines: Mapping[str, str] = field(default_factory=dict)
 
     def is_whole(self, task: str) -> bool:
         """Tell whether every merge is measured on all documents of a task."""

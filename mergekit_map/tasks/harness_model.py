@@ -121,12 +121,23 @@ def prepare_harness(
     return PreparedTask(scored, sum(task.sizes.values()))
 
 
+def prepare_backend(task: HarnessTask, lm: Any) -> Measure:
+    """Bind the task's requests to a model of lm-eval that has its own rules.
+
+    Raises:
+        EvaluationError: the tokenizer lacks the chat template that the task needs.
+    """
+    if task.chat:
+        _apply_chat_template(task, lm)
+    return _ready(task, lm)
+
+
 def _ready(task: HarnessTask, lm: Any) -> Measure:
     run = functools.partial(measure_harness, task, lm)
     return PreparedTask(Undivided(run), sum(task.sizes.values()))
 
 
-def _apply_chat_template(task: HarnessTask, lm: HFLM) -> None:
+def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
     if not lm.tokenizer.chat_template:
         raise EvaluationError(
             "apply_chat_template needs a tokenizer with a chat template, this one has "

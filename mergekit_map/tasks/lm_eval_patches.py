@@ -7,6 +7,7 @@ names what the installed one lacks.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -28,13 +29,15 @@ _WITH_BARS = (
     lm_eval.models.dummy,
     lm_eval.models.huggingface,
 )
+_LOADED_LATE = ("lm_eval.models.vllm_causallms",)  # with what it needs
 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Show no progress bars: no argument switches all of them off."""
     with ExitStack() as stack:
-        for module in _WITH_BARS:
+        loaded = [sys.modules[name] for name in _LOADED_LATE if name in sys.modules]
+        for module in (*_WITH_BARS, *loaded):
             stack.enter_context(_replaced(module, "tqdm", _counting(module.tqdm)))
         yield
 

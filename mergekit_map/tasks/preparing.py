@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from transformers import PreTrainedModel
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
+from mergekit_map.tasks.continuous_batching import answers_in_batches
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (
     make_harness_model,
     open_backend,
+    prepare_backend,
     prepare_harness,
 )
 from mergekit_map.tasks.likelihoods import Likelihoods, likelihoods
@@ -46,6 +48,7 @@ def prepare_tasks(
     backend: BackendSpec | None = None,
     differentiate: Differentiate | None = None,
     generations: Generations | None = None,
+    batched: Collection[str] = (),
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
@@ -53,7 +56,8 @@ def prepare_tasks(
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
     With ``generations``, tasks that have the model generate the same share it; they
-    must be forgotten when its weights change. With ``differentiate``, tasks whose
+    must be forgotten when its weights change. Tasks that are ``batched`` generate by
+    continuous batching. With ``differentiate``, tasks whose
     metric is differentiable give a gradient too.
 
     Raises:
@@ -63,16 +67,18 @@ def prepare_tasks(
     model.train(mode=False)
 
     @functools.cache  # shared by all lm-eval tasks
-    def harness_model(max_length: int | None) -> Any:
+    def harness_model(max_length: int | None, *, in_batches: bool = False) -> Any:
         if backend is None:
             lm: Any = make_harness_model(model, tokenizer, batch_size, max_length)
         elif max_length is not None:  # which is the backend's own matter
             return harness_model(None)
         else:
             lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
+        if in_batches:
+            lm.generate_until = answers_in_batches(lm)
         if generations is not None:
-            answer = generations.remembered(lm.generate_until, str(max_length))
-            lm.generate_until = answer
+            place = f"{max_length}, in batches" if in_batches else str(max_length)
+            lm.generate_until = generations.remembered(lm.generate_until, place)
         return lm
 
     @functools.cache
@@ -81,17 +87,42 @@ def prepare_tasks(
 
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
+        found: Callable[[int | None], Any] = harness_model
+        if name in batched:
+            found = functools.partial(harness_model, in_batches=True)
         with _located(name, model):
             measure = _prepare(
                 task,
                 model,
                 tokenizer,
-                harness_model,
+                found,
                 scores,
                 batch_size,
                 differentiate,
             )
         measures[name] = PreparedTask(_Checked(task, model, measure), measure.size)
+    return measures
+
+
+def prepare_generating(
+    tasks: Mapping[str, LoadedTask], lm: Any, generations: Generations
+) -> dict[str, Measure]:
+    """Tie tasks that generate to a model of lm-eval that is no Hugging Face model.
+
+    ``generations`` must be forgotten when its weights change.
+
+    Raises:
+        EvaluationError: its tokenizer has no chat template, and a task needs one.
+    """
+    lm.generate_until = generations.remembered(lm.generate_until, "")
+    measures: dict[str, Measure] = {}
+    for name, task in tasks.items():
+        assert isinstance(task, HarnessTask)
+        with _located(name, lm.tokenizer):
+            measure = prepare_backend(task, lm)
+        measures[name] = PreparedTask(
+            _Checked(task, lm.tokenizer, measure), measure.size
+        )
     return measures
 
 
@@ -123,7 +154,7 @@ class _Checked:
     """Refuses a value that cannot be; NaN and infinity are for the caller to judge."""
 
     task: LoadedTask
-    model: PreTrainedModel
+    model: Any  # with the name that failures are told of
     measure: Measure
 
     def pieces(self, documents: Documents) -> int:
@@ -177,7 +208,7 @@ def _check_documents(
 
 
 @contextlib.contextmanager
-def _located(name: str, model: PreTrainedModel) -> Iterator[None]:
+def _located(name: str, model: Any) -> Iterator[None]:
     """Say of which task and model a failure inside is."""
     place = f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"
     try:

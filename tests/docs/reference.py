@@ -13,6 +13,7 @@ from figures import FIGURES
 from pages import PAGES
 from pydantic import BaseModel, TypeAdapter
 
+from mergekit_map.config.engine_specs import EngineSpec
 from mergekit_map.config.presets import PRESETS, PresetTask
 from mergekit_map.config.specs import MapBlock, SearchSpec, SelectSpec
 from mergekit_map.config.task_specs import (
@@ -37,6 +38,7 @@ CONFIGURATION: dict[str, type[BaseModel]] = {
     "map.tasks.NAME, benchmark by name": PresetTask,
     "map.tasks.NAME, lm-evaluation-harness": LmEvalTask,
     "map.tasks.NAME, own function": PythonTask,
+    "map.engine": EngineSpec,
     "map.search": SearchSpec,
     "map.select": SelectSpec,
 }

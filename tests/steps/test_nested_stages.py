@@ -33,8 +33,8 @@ from safetensors.torch import load_file
 from mergekit_map.cli import main
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.evaluate import MergeEvaluator
+from mergekit_map.steps.finished import finished_project
 from mergekit_map.steps.nested import finished_pairs
-from mergekit_map.steps.project import finished_project
 
 pytestmark = pytest.mark.slow  # a checkpoint is written for each merge of the last pair
 

@@ -118,8 +118,10 @@ def write_rolling(folder: Path, documents: list[str], name: str = "rolling") -> 
     return write_yaml(folder / f"{name}.yaml", config)
 
 
-def write_generation(folder: Path, name: str = "generation") -> Path:
-    """Write a task that samples, and reads what is generated with two filters."""
+def write_generation(
+    folder: Path, name: str = "generation", *, draws: bool = True
+) -> Path:
+    """Write a task that generates, and reads the answers with two filters."""
     rows = [{"question": f"{WORDS[i]} {WORDS[i + 5]}", "answer": "a"} for i in range(6)]
     file = write_jsonl(folder / f"{name}.jsonl", rows)
     takes = {"function": "take_first"}
@@ -134,8 +136,7 @@ def write_generation(folder: Path, name: str = "generation") -> Path:
         "generation_kwargs": {
             "until": ["."],
             "max_gen_toks": 8,
-            "do_sample": True,
-            "temperature": 1.0,
+            **({"do_sample": True, "temperature": 1.0} if draws else {}),
         },
         "filter_list": [
             {

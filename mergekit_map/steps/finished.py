@@ -1,0 +1,78 @@
+"""A finished search opened again: the same models and tasks, or none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import MergeError
+from mergekit_map.files import StrPath
+from mergekit_map.merging.devices import decided
+from mergekit_map.merging.what_changed import changes_in_words
+from mergekit_map.results.places import first_folder, known_places
+from mergekit_map.results.run_folder import Manifest, device_of, open_run
+from mergekit_map.steps.project import Project, load_project
+
+
+def finished_project(
+    run: Path,
+    options: MergeOptions,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Project:
+    """Load the project of a finished search, with the seed that it was merged with.
+
+    Its models may lie elsewhere now: where ``model_paths`` says, or where an earlier
+    command on this machine was told, or, by relative paths, in the working directory if
+    the one that the search was started in is no more.
+
+    Raises:
+        ArtifactError: the search is not finished, or is somebody else's and names code.
+        ConfigError: its configuration cannot be used any more.
+        MergeError: its models or tasks have changed since.
+    """
+    folder = open_run(run)
+    manifest = folder.read_manifest()
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": manifest.random_seed})
+    options = decided(options, device_of(manifest.identity))
+    known = known_places(folder)
+    project = load_project(
+        folder.config,
+        options,
+        first_folder(manifest.directory, known.directory),
+        trust_run=trust_run,
+        model_paths={**known.there, **model_paths},
+    )
+    project = project.measured_as(manifest.definitions)
+    project = project.as_known([manifest.identity])
+    refuse_changes(project, manifest)
+    return project
+
+
+def refuse_changes(project: Project, manifest: Manifest) -> None:
+    """Refuse a project whose models or tasks are not those of a manifest.
+
+    Raises:
+        MergeError: with what has changed.
+    """
+    study = project.study()
+    changed = [
+        f"task {name!r}"
+        for name, definition in study.definitions.items()
+        if manifest.definitions.get(name) != definition
+    ]
+    if study.merge != manifest.merge:
+        changed.insert(0, changes_in_words(manifest.identity, project.identity))
+    if changed:
+        advice = "search again, or put back what changed"
+        if project.places:
+            advice += ", or name the folders of the models that were measured"
+        raise MergeError(
+            f"{' and '.join(changed)} changed since the search, so the merge would not "
+            f"be the one that was measured; {advice}"
+        )

@@ -1,0 +1,120 @@
+"""Engines side by side, how they share a GPU, and which one a search goes on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mergekit_map.errors import ConfigError
+from mergekit_map.merging.memory_share import share_beside
+from mergekit_map.steps.engines import side_by_side
+from mergekit_map.steps.search import search_front
+from mergekit_map.tasks.engine_choice import installed_vllm
+
+Write = Callable[..., Path]
+
+
+class Counting:
+    """An engine that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    @contextmanager
+    def opened(self) -> Iterator[Counting]:
+        self.told.append("open")
+        yield self
+        self.told.append("close")
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Any]:
+        self.told.append(coefficients["a"])
+        return {"one": "measures one", "two": "measures two", "three": "measures three"}
+
+
+def test_an_engine_is_opened_and_written_to_when_its_task_is_measured() -> None:
+    first, second = Counting(), Counting()
+    shared = first.opened()
+    engines = {"one": shared, "two": shared, "three": second.opened()}
+
+    with side_by_side(engines) as merges:  # type: ignore[arg-type]
+        for a in (0.0, 1.0):
+            measures = merges.at({"a": a})
+            assert [measures[t] for t in ("one", "two")] == [
+                "measures one",
+                "measures two",
+            ]
+        assert second.told == []
+        assert merges.at({"a": 0.5})["three"] == "measures three"
+        assert list(measures) == ["one", "two", "three"]
+
+    assert first.told == ["open", 0.0, 1.0, "close"]
+    assert second.told == ["open", 0.5, "close"]
+
+
+@pytest.mark.parametrize(
+    ("free", "wanted", "share"),
+    [(100, 0, 0.9), (100, 40, 0.5), (80, 30, 0.4), (60, 0, 0.5), (20, 15, 0.0)],
+)
+def test_an_engine_takes_what_this_process_leaves(
+    free: int, wanted: int, share: float
+) -> None:
+    found = share_beside(100, free, wanted)
+
+    assert found == share
+    # It fits, with a tenth of the GPU to compute in.
+    assert found == 0 or found * 100 + wanted <= free
+
+
+def lines(run: str) -> list[dict[str, Any]]:
+    text = Path(run, "evaluations.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_search_goes_on_with_what_generated_answers_before(
+    write_config: Write,
+) -> None:
+    config = write_config("llama", engine="generate_batch")
+    search_front(config, "run")
+    before = lines("run")
+    content = yaml.safe_load(config.read_text())
+    content["map"]["engine"] = "auto"
+    content["map"]["search"]["evaluations"] = 5
+    config.write_text(yaml.safe_dump(content))
+
+    search_front(config, "run")
+
+    after = lines("run")
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+    asked = {line.get("engine") for line in after if line["task"] == "ask"}
+    assert asked == {"generate_batch"}
+    assert all("engine" not in line for line in after if line["task"] == "text")
+
+
+def test_generate_is_named_by_nothing_and_defines_tasks_as_it_always_did(
+    write_config: Write,
+) -> None:
+    found = []
+    for number, block in enumerate(({}, {"engine": "hf"})):
+        search_front(write_config("llama", **block), f"run-{number}")
+        found.append([line["definition"] for line in lines(f"run-{number}")])
+        assert all("engine" not in line for line in lines(f"run-{number}"))
+
+    if installed_vllm() is None:
+        assert found[0] == found[1]
+
+
+@pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
+def test_a_search_that_needs_vllm_says_that_it_is_not_installed(
+    write_config: Write,
+) -> None:
+    config = write_config("llama", engine="vllm")
+
+    with pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[vllm\]'"):
+        search_front(config, "run")

