@@ -82,7 +82,7 @@ class TaskVectorReplay:
     def parts(self) -> list[slice]:
         """Divide the elements into parts that may be written by themselves."""
         size = self.base.numel()
-        if not self.plain:
+        if not self.plain or self.base.device.type != "cpu":
             return [slice(0, size)]
         # The last part has the elements that torch adds up in another order.
         cuts = [*range(0, max(1, size - _SMALL), _PART), size]
@@ -185,14 +185,16 @@ Replay: TypeAlias = "TaskVectorReplay | MethodReplay | LowRankReplay"
 def in_slices(replay: TaskVectorReplay, weights: Sequence[float]) -> TaskVectorReplay:
     """Let a tensor be merged in slices if that gives mergekit's bits, as it was.
 
-    It does where nothing overflows. That is tried out with ``weights`` on the ends of
-    this tensor.
+    It does where nothing overflows and torch adds up rows in the order that is known
+    here. That is tried out with ``weights`` on the ends of this tensor, too.
     """
+    n, dtype, device = len(replay.models), replay.deltas.dtype, replay.deltas.device
     exact = (
         replay.base.numel() >= _SMALL
         and known(replay.base.dtype)
         and 2.0**-20 < abs(replay.scale) < 2.0**20
         and small_enough(replay.deltas)
+        and orders_agree(n, dtype, device, torch.get_num_threads())
         and _same_bits(replay, weights, _SAMPLE)
     )
     return dataclasses.replace(replay, plain=exact)

@@ -29,7 +29,7 @@ from mergekit_map.merging.recorded import (
     record,
     recorded_in_memory,
 )
-from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.replay import Replay, TaskVectorReplay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.storage import Place, choose_storage, on_device, placed
 from mergekit_map.merging.stored_replays import tensor_bytes
@@ -63,13 +63,21 @@ class ResidentMerge:
         jobs: dict[bool, list[Callable[[], None]]] = {True: [], False: []}
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            run = replay.write if self.place == "device" else partial(_write, replay)
-            write = partial(run, weights, targets[name])
-            jobs[replay.plain].append(write)
+            jobs[replay.plain] += self._writes(replay, weights, targets[name])
         for job in jobs[False]:
             job()
         _run_side_by_side(jobs[True])
         self.coefficients = dict(coefficients)
+
+    def _writes(
+        self, replay: Replay, weights: Sequence[float], target: Tensor
+    ) -> list[Callable[[], None]]:
+        """List what to do for a tensor, in parts where it can be divided."""
+        if isinstance(replay, TaskVectorReplay) and replay.base.device == target.device:
+            run = partial(replay.write_part, weights, target)
+            return [partial(run, part) for part in replay.parts()]
+        write = replay.write if self.place == "device" else partial(_write, replay)
+        return [partial(write, weights, target)]
 
 
 def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:

@@ -246,8 +246,19 @@ def test_where_torch_has_another_order_its_own_operations_are_used(
     assert not orders_agree(5, dtype, torch.device("cpu"), torch.get_num_threads())
     sliced = dataclasses.replace(replay, plain=True)  # as recorded elsewhere
     assert_same_bits(written(sliced, weights), written(replay, weights))
-    if dtype == torch.float32:  # of which a sum of a few shows the order
-        assert not in_slices(replay, weights).plain
+    assert not in_slices(replay, weights).plain
+
+
+@pytest.mark.usefixtures("_another_order")
+def test_a_tensor_is_merged_both_ways_when_it_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replays, "orders_agree", lambda *_: True)
+    replay = random_replay(5, (70 * UNIT,), torch.float32)
+    replay.deltas[:, UNIT : -5 * UNIT] = 0  # so that only the ends tell
+
+    assert not in_slices(replay, some_weights(5, negative=True)).plain
+    assert in_slices(replay, [0.0] * 5).plain
 
 
 def test_many_rows_are_added_as_torch_does_it() -> None:
