@@ -7,8 +7,8 @@ On the family of the demo, or on the models ``base``, ``code`` and ``math`` of a
 with text of Python's own library.
 Each time is that of a whole command, imports and opening of models included; best of
 several. Processor time tells what a busy machine hides: of the first process and, as
-``workers``, the most that one of the others took. In the end, front and log must be
-the same bytes in all.
+``workers``, the most that one of the others took. In the end, log, surrogates and front
+must be the bytes of one process of as many threads.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ WAYS = (
     Way("two workers of one thread", 2, ("--workers", "2")),
     Way("one process of two threads", 2),
 )
+SAME = WAYS[2]  # as many threads fit, so that it must find the same to the last bit
 RAY = Way("two Ray actors of one thread", 2, ("--workers", "ray"))
 
 
@@ -171,8 +172,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 run = folder / f"{number}-{index}"
                 times[way].append(search(config, run, way))
                 print(way.name, times[way][-1], os.getloadavg(), flush=True)
-                if way.threads == 1 or way.options:
-                    assert_same(folder / "0-0", run)
+        alone = folder / f"0-{WAYS.index(SAME)}"
+        for index, way in enumerate(ways):
+            if way.threads == SAME.threads:
+                assert_same(alone, folder / f"0-{index}")
     print("\n".join(table(times)))
 
 

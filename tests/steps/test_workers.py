@@ -27,6 +27,20 @@ def one(model, tokenizer, documents=None):
     return [row[i] for i in (documents or range(len(row)))]
 """
 
+# Text comes from a function beside the task, which lm-eval imports by its path.
+CHOICES = """
+task: choices
+dataset_path: json
+dataset_kwargs: {data_files: {test: choices.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: !function asked.text
+doc_to_choice: "{{choices}}"
+doc_to_target: "{{answer}}"
+metric_list: [{metric: acc}]
+"""
+ASKED = "def text(document):\n    return 'one ' + document['question']\n"
+
 
 class Here:
     """Workers of this process; which of those that were asked answers, is by chance.
@@ -86,6 +100,13 @@ def config(
     Path("one.txt").write_text("hello world, one plus two\n" * 60)
     Path("two.txt").write_text("def return three\n" * 60)
     Path("mine.py").write_text(MINE)
+    Path("choices.yaml").write_text(CHOICES)
+    Path("asked.py").write_text(ASKED)
+    rows = [
+        {"question": f"hello {i}", "choices": ["one", "two"], "answer": i % 2}
+        for i in range(12)
+    ]
+    Path("choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     texts = {
         name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
         for name in ("one", "two")
@@ -136,6 +157,9 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     ],
     "held out": lambda block: block["search"].update(holdout=0.25),
     "on disk": lambda block: block.update(merge="disk"),
+    "a benchmark": lambda block: block["tasks"].update(
+        choices={"lm_eval": "choices.yaml", "metric": "acc"}
+    ),
     "a function": lambda block: block["tasks"].update(
         mine={"python": "mine:one", "direction": "maximize"}
     ),
@@ -233,3 +257,39 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     # Timings say whether it is the same measurement or another one.
     taken = {(e.key, e.seconds) for e in after}
     assert {(e.key, e.seconds) for e in early} <= taken
+
+
+@pytest.mark.slow
+def test_pairs_are_merged_by_the_same_workers(
+    config: dict[str, Any], family: dict[str, Path], make_model: Callable[..., Path]
+) -> None:
+    """Each pair is a project of its own, whose models the workers open anew."""
+    third = make_model("workers", 71, family["base"])
+    config["models"].append({"model": str(third)})
+    config["merge_method"] = "ties"
+    config["map"]["search"] |= {"strategy": "nested", "evaluations": 6}
+    alone = search(config, "alone")
+    gang = Here(2, seed=3, deaths=2)
+    many = search(config, "many", gang)
+    assert sum(isinstance(request, Open) for request in gang.asked) > gang.count
+    for pair in ("nested/pair-1", "nested/pair-2"):
+        logs = [lines(run / pair) for run in (alone, many)]
+        # Fingerprints name the folder that the first pair was merged to.
+        assert [{**e, "merge": 0} for e in logs[0]] == [
+            {**e, "merge": 0} for e in logs[1]
+        ]
+    assert (many / "front.csv").read_bytes() == (alone / "front.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_process_finds(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a benchmark", "a function"):
+        VARIANTS[name](config["map"])
+    alone = search(config, "alone")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    assert_same(search(config, "many", 2), alone)
+    assert not [*scratch.iterdir()]
