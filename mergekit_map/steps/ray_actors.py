@@ -51,13 +51,13 @@ class RayActors:
     """
 
     def __init__(self, count: int | None = None):
-        self.asked = "ray" if count is None else f"ray:{count}"
+        self.asked = "ray" if count is None else f"ray:{count}"  # on a command line
         self._told: deque[tuple[int, Any]] = deque()
         self._asked: dict[Any, tuple[int, bool]] = {}  # whose answer, and if its first
         self._own_token = False
         self._ray = _imported()
-        self._joined = self._ray.is_initialized() or self._join()
-        self._leaves = not self._joined  # whether the cluster ends with this
+        self._leaves = not self._ray.is_initialized()  # in the end
+        self._joined = not self._leaves or self._join()
         if not self._joined:
             self._start(count or max(1, len(visible_gpus())))
         resources = self._ray.cluster_resources()
@@ -86,6 +86,7 @@ class RayActors:
         self._actors = []
         if self._leaves:
             self._ray.shutdown()
+            self._leaves = False
         if self._own_token:
             del os.environ["RAY_AUTH_TOKEN"]
             self._own_token = False
@@ -100,9 +101,7 @@ class RayActors:
     def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
         """Wait for an answer, or a ``Died``, and who it is of; None after some time."""
         while not self._told:
-            done, _ = self._ray.wait(
-                list(self._asked), num_returns=1, timeout=seconds
-            )
+            done, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=seconds)
             for reference in done:
                 self._take(reference)
             if seconds is not None:
