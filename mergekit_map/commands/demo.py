@@ -16,7 +16,7 @@ from mergekit_map.commands.workers import workers_option
 from mergekit_map.files import refuse_existing
 
 if TYPE_CHECKING:
-    from mergekit_map.steps.processes import Processes
+    from mergekit_map.commands.workers import Staff
 
 _N_SHOWN = 6  # points of the front, beside those that were measured
 
@@ -30,9 +30,7 @@ _N_SHOWN = 6  # points of the front, beside those that were measured
 )
 @workers_option
 @merging("preparing the demo")
-def demo(
-    merge_options: MergeOptions, out: Path | None, workers: Processes | None
-) -> None:
+def demo(merge_options: MergeOptions, out: Path | None, workers: Staff | None) -> None:
     """Train a small family of models, search, select and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the

@@ -20,7 +20,7 @@ from mergekit_map.commands.showing import showing
 from mergekit_map.commands.workers import workers_option
 
 if TYPE_CHECKING:
-    from mergekit_map.steps.processes import Processes
+    from mergekit_map.commands.workers import Staff
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -44,7 +44,7 @@ def run(
     run_folder: Path | None,
     points: int,
     model_paths: dict[str, str],
-    workers: Processes | None,
+    workers: Staff | None,
     *,
     trust_run: bool,
 ) -> None:

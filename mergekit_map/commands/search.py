@@ -23,7 +23,7 @@ from mergekit_map.commands.workers import workers_option
 from mergekit_map.measurement import BASE
 
 if TYPE_CHECKING:
-    from mergekit_map.steps.processes import Processes
+    from mergekit_map.commands.workers import Staff
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -56,7 +56,7 @@ def search(
     shard: str | None,
     points: int,
     model_paths: dict[str, str],
-    workers: Processes | None,
+    workers: Staff | None,
     *,
     trust_run: bool,
 ) -> None:
@@ -69,8 +69,6 @@ def search(
 
     Example: mergekit-map search merge.yml my-search
     """
-    if shard is not None and workers is not None:
-        raise click.UsageError("a shard measures in one process; leave --workers out")
     if shard is not None:
         share_and_show(
             shard,
@@ -80,6 +78,7 @@ def search(
             import_file,
             model_paths=model_paths,
             trust_run=trust_run,
+            workers=workers,
         )
         return
     with starting():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from mergekit_map.commands.showing import answer, exit_code
 from mergekit_map.words import listed
 
 if TYPE_CHECKING:
+    from mergekit_map.commands.workers import Staff
     from mergekit_map.steps.sharding import ShardDone
 
 
@@ -28,6 +30,7 @@ def share_and_show(
     *,
     model_paths: Mapping[str, str],
     trust_run: bool,
+    workers: Staff | None = None,
 ) -> None:
     """Measure the share of a shard, and say what is measured and what is next."""
     from mergekit_map.results.shard_logs import read_shard
@@ -39,6 +42,7 @@ def share_and_show(
 
     reporter = TerminalReporter()
     paths = [f"--model-path={name}={folder}" for name, folder in model_paths.items()]
+    paths += [] if workers is None else [f"--workers={workers.asked}"]
     plain = shlex.join(["mergekit-map", "search", str(config), str(run), *paths])
     try:
         project, imported = checked(
@@ -49,8 +53,8 @@ def share_and_show(
             model_paths=model_paths,
             trust_run=trust_run,
         )
-        with reporter:
-            done = search_shard(project, run, one, reporter, imported)
+        with reporter, workers or nullcontext():
+            done = search_shard(project, run, one, reporter, imported, workers=workers)
     except KeyboardInterrupt as stop:
         click.echo(f"\nshard {one} stopped; what it has measured is kept.")
         click.echo(f"Go on with: {plain} --shard {one}")

@@ -22,9 +22,9 @@ from mergekit_map.measurement import BASE
 
 if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
+    from mergekit_map.commands.workers import Staff
     from mergekit_map.results.front import Front
     from mergekit_map.results.log import Evaluation
-    from mergekit_map.steps.processes import Processes
     from mergekit_map.steps.project import Project
     from mergekit_map.steps.select import Selection
 
@@ -39,7 +39,7 @@ def search_and_show(
     model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
     n_points: int = N_SHOWN,
-    workers: Processes | None = None,
+    workers: Staff | None = None,
 ) -> Front:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
@@ -51,7 +51,7 @@ def search_and_show(
 
     again = again or ["search", str(config), str(run)]
     again = [*again, *(f"--model-path={name}={f}" for name, f in model_paths.items())]
-    again += [] if workers is None else [f"--workers={workers.count}"]
+    again += [] if workers is None else [f"--workers={workers.asked}"]
     reporter = TerminalReporter()
     try:
         project, imported = checked(

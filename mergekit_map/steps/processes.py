@@ -62,7 +62,7 @@ class Processes:
     def __init__(self, count: int):
         if os.name != "posix":
             raise ConfigError("workers need Linux or macOS; search without --workers")
-        self.count = count
+        self.count, self.asked = count, str(count)  # as the command line says it
         self._gpus = visible_gpus()
         self._torn: set[int] = set()  # whose answer was cut short, by Ctrl-C
         self._told: deque[tuple[int, Any]] = deque()

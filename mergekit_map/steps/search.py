@@ -24,16 +24,20 @@ from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.crew import Crew, Gang, hired
-from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
+from mergekit_map.steps.evaluate import MergeEvaluator
 from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.reading import Run
 from mergekit_map.steps.recipe_files import write_recipes
-from mergekit_map.steps.searching import measured_front, project_for, started
+from mergekit_map.steps.searching import (
+    hands_for,
+    measured_front,
+    project_for,
+    started,
+)
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
-from mergekit_map.steps.worker import Worker
 from mergekit_map.study.callbacks import Callback, Told, telling
 from mergekit_map.study.forecast import forecast
 from mergekit_map.study.grouping import first_candidates
@@ -147,9 +151,7 @@ def _opened_run(
         early = EarlyResults(folder.early, lambda: log, folder.shards)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
-            Worker(merges_as_asked(project))
-            if crew is None
-            else crew.work_for(project),
+            hands_for(project, crew),
             folder.samples(study.merge),
             study.definitions,
             early.of(study.merge, study.definitions),

@@ -16,7 +16,10 @@ from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.underway import read_underway
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, SplitEvaluator
+from mergekit_map.steps.crew import Crew
+from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import Project
+from mergekit_map.steps.worker import Hands, Worker
 from mergekit_map.study.callbacks import Started, Told
 from mergekit_map.study.checking import select_problems
 from mergekit_map.study.forecast import forecast, warn_of_budget
@@ -55,6 +58,13 @@ def project_for(
         if digest(project.identity) not in kept.merges:
             project = project.as_known(kept.merges.values())
     return project
+
+
+def hands_for(project: Project, crew: Crew | None) -> Hands:
+    """Give whoever measures: workers, where there are some."""
+    if crew is not None:
+        return crew.work_for(project)
+    return Worker(merges_as_asked(project))
 
 
 def measured_front(

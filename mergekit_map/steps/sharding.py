@@ -12,17 +12,23 @@ from mergekit_map.files import StrPath
 from mergekit_map.measurement import Measurement, Part
 from mergekit_map.pulse import stage
 from mergekit_map.results.company import Company
+from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.shard_logs import Shard, ShardLogs, locked, read_shard
-from mergekit_map.steps.evaluate import MergeEvaluator, merges_as_asked
+from mergekit_map.steps.crew import Crew, Gang, hired
+from mergekit_map.steps.evaluate import MergeEvaluator
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.search import underway
-from mergekit_map.steps.searching import measured_front, project_for, started
+from mergekit_map.steps.searching import (
+    hands_for,
+    measured_front,
+    project_for,
+    started,
+)
 from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
-from mergekit_map.steps.worker import Worker
 from mergekit_map.study.callbacks import Callback, Told, telling
 from mergekit_map.study.importing import add_imported
 from mergekit_map.study.shared_evaluator import Shared, SharedEvaluator
@@ -55,13 +61,15 @@ def search_shard(
     reporter: Reporter | None = None,
     imported: Sequence[Evaluation] = (),
     callbacks: Sequence[Callback] = (),
+    workers: int | Gang | None = None,
 ) -> ShardDone:
     """Measure the share of one of several processes, such as ``"2/8"``.
 
     Those that run at the same time, and see the same run folder, share the search to
     its end. Who is alone ends after its share of what is known to be wanted. In both
     cases ``search_front`` then takes what all of them measured, measures what is
-    missing, and finds the front that one process would have found.
+    missing, and finds the front that one process would have found. With ``workers``,
+    so many processes measure the share, or those that are there.
 
     Raises:
         ArtifactError: the folder is something else's, or the same shard runs already.
@@ -73,14 +81,18 @@ def search_shard(
     if not isinstance(project, Project):
         project = load_project(project)
     run = Path(run)
-    with reporting(reporter) as seen, telling(seen, callbacks) as told:
+    with (
+        reporting(reporter) as seen,
+        telling(seen, callbacks) as told,
+        hired(workers) as crew,
+    ):
         project = project_for(run, project, told, imported)
         if project.nests_checkpoints:
             raise ConfigError(
                 "a nested search that merges checkpoints pair by pair cannot be shared "
                 "among shards; search without --shard"
             )
-        return _share(project, run, shard, told, imported)
+        return _share(project, run, shard, told, imported, crew)
 
 
 def _share(
@@ -89,9 +101,11 @@ def _share(
     shard: Shard,
     told: Told,
     imported: Sequence[Evaluation],
+    crew: Crew | None,
 ) -> ShardDone:
     missing: Sequence[Shard] = ()
-    with _opened_shard(project, run, shard, told, imported) as (study, log, evaluate):
+    opened = _opened_shard(project, run, shard, told, imported, crew)
+    with opened as (study, log, evaluate):
         before = evaluate.shared.logs.count().get(shard, 0)
         try:
             measured_front(project, run, told, study, log, evaluate)
@@ -134,6 +148,7 @@ def _opened_shard(
     shard: Shard,
     told: Told,
     imported: Sequence[Evaluation],
+    crew: Crew | None,
 ) -> Iterator[tuple[Study, EvaluationLog, _OfShard]]:
     folder = RunFolder(run)
     folder.claim()
@@ -151,9 +166,10 @@ def _opened_shard(
         logs = ShardLogs(run, shard)
         shared = Shared(logs, Sharing(shard, company, log), company, study.merge, stage)
         inner = MergeEvaluator(
-            Worker(merges_as_asked(project)),
+            hands_for(project, crew),
             folder.samples(study.merge),
             study.definitions,
+            Waiting(logs, study.merge, study.definitions),
         )
         evaluate = _OfShard(stack.enter_context(inner), shared, study)
 
