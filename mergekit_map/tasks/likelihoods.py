@@ -139,7 +139,7 @@ def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Like
 
 def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
     """Find how many tokens an accelerator has the memory for, by its fullest passes."""
-    if scores.model.device.type == "cpu":
+    if scores.model.device.type == "cpu" or scores.budget.rows is not None:
         return scores
 
     def attempt(budget: Budget) -> None:

@@ -34,7 +34,13 @@ from mergekit_map.tasks.next_tokens import NextTokens, next_tokens
 from mergekit_map.tasks.prepared_task import Documents, PreparedTask, with_derivatives
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.text import read_documents
-from mergekit_map.tasks.token_budget import BatchSize, budget_of, in_halves
+from mergekit_map.tasks.token_budget import (
+    BatchSize,
+    Budget,
+    budget_of,
+    found_by_trying,
+    in_halves,
+)
 
 _DEFAULT_BLOCK = 512
 _METRIC = Metric(
@@ -112,17 +118,36 @@ def prepare_perplexity(
     _check(blocks, vocabulary)
     on_device = Blocks(blocks.inputs.to(model.device), blocks.targets.to(model.device))
     n = len(blocks.inputs)
-    predicted, budget = next_tokens(model), budget_of(batch_size, model.device)
-    rows = budget.rows_of(blocks.inputs.shape[1])
-    # The way back on an accelerator holds what every layer found.
-    if not predicted.bounded or (differentiate and model.device.type != "cpu"):
-        rows = min(rows, max(1, predicted.most // blocks.inputs.shape[1]))
+    predicted = next_tokens(model)
+    rows = _rows(predicted, on_device, batch_size, goes_back=differentiate is not None)
     text = _Text(predicted, on_device, rows)
     if differentiate is None:
         return PreparedTask(text, n)
     keeps_bits = _keeps_bits(text, differentiate)
     run = functools.partial(_with_gradient, text, _WayBack(differentiate, keeps_bits))
     return with_derivatives(run, n)
+
+
+def _rows(
+    predicted: NextTokens, blocks: Blocks, batch_size: BatchSize, *, goes_back: bool
+) -> int:
+    """Count the blocks of one pass."""
+    device, length = predicted.model.device, blocks.inputs.shape[1]
+    budget = budget_of(batch_size, device)
+    # The way back on an accelerator holds what every layer found.
+    if not predicted.bounded or (goes_back and device.type != "cpu"):
+        return min(budget.rows_of(length), max(1, predicted.most // length))
+    if device.type != "cpu" and budget.rows is None:
+        budget = found_by_trying(budget, functools.partial(_try, predicted, blocks))
+    return budget.rows_of(length)
+
+
+def _try(predicted: NextTokens, blocks: Blocks, budget: Budget) -> None:
+    """Make one pass, to see whether the memory is there."""
+    count = min(len(blocks.inputs), budget.rows_of(blocks.inputs.shape[1]))
+    rows = blocks.some(range(count))
+    with torch.inference_mode():
+        predicted.losses({"input_ids": rows.inputs}, rows.targets)
 
 
 def _check(blocks: Blocks, vocabulary: int) -> None:

@@ -70,7 +70,7 @@ def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget
         try:
             attempt(budget)
         except torch.OutOfMemoryError:
-            if budget.rows is not None or budget.tokens == 1:
+            if budget.tokens == 1:
                 raise
         else:
             return budget

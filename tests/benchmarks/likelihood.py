@@ -1,6 +1,6 @@
 """Likelihood and perplexity tasks against lm-eval, or against another copy of the code.
 
-    python tests/benchmarks/likelihood.py [--rows 8,32] [--before CHECKOUT] [--quick]
+    python tests/benchmarks/likelihood.py [--rows 8,32] [--before FOLDER] [--sizes demo]
 
 On the demo's family, and on a Llama of 100 million random parameters: its questions of
 four choices without examples and with two, and its text with a vocabulary of 32 000.
@@ -39,7 +39,7 @@ from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.tasks.surroundings import quiet
 
 # Task of the demo, examples, questions of a large model.
-QUESTIONS = [("math", 0, 40), ("math", 2, 40), ("code", 0, 12), ("code", 2, 12)]
+QUESTIONS = [("math", 0, 16), ("math", 2, 16), ("code", 0, 8), ("code", 2, 8)]
 ROUNDS = {"demo": 4, "100 M": 1}
 
 
@@ -69,14 +69,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="8,32")
     parser.add_argument("--before", type=Path)
-    parser.add_argument("--quick", action="store_true", help="the demo's family alone")
+    parser.add_argument("--sizes", default="demo,100 M")
     parser.add_argument("--found", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     rows = [] if arguments.found else [int(r) for r in arguments.rows.split(",") if r]
-    sizes = ["demo"] if arguments.quick else ["demo", "100 M"]
-    found = {size: measured(size, rows) for size in sizes}
+    found = {size: measured(size, rows) for size in arguments.sizes.split(",")}
     if arguments.found:
         print(json.dumps(found))
         return
@@ -86,8 +85,7 @@ def main() -> None:
 
 def of_checkout(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure another checkout with this script."""
-    command = [sys.executable, __file__, "--found"]
-    command += ["--quick"] if arguments.quick else []
+    command = [sys.executable, __file__, "--found", "--sizes", arguments.sizes]
     environment = {**os.environ, "PYTHONPATH": str(arguments.before.resolve())}
     done = subprocess.run(
         command, env=environment, check=True, capture_output=True, text=True
@@ -115,8 +113,9 @@ def measured(size: str, rows: list[int]) -> dict[str, dict[str, Any]]:
                 runs[f"lm-eval {count}"] = stock(path, most, model, tokenizer, count)
             title = f"{name}, {shots} examples"
             found[title] = timed(runs, clock, ROUNDS[size])
+        source = {"file": str(family / "code.jsonl")}
         text = PerplexityTask.model_validate(
-            {"perplexity": {"file": str(family / "code.jsonl")}, "max_tokens": 4096}
+            {"perplexity": source, "max_tokens": 8192 if size == "demo" else 1024}
         )
         loss = prepared(text, Path(folder), model, tokenizer)
         found["text"] = timed({"ours": lambda: loss().value}, clock, ROUNDS[size])

@@ -254,8 +254,12 @@ def test_a_budget_is_halved_until_it_fits() -> None:
 
     assert found_by_trying(Budget(512), attempt).tokens == 64
     assert tried == [512, 256, 128, 64]
+
+    def never(_: Budget) -> None:
+        raise torch.OutOfMemoryError("full")
+
     with pytest.raises(torch.OutOfMemoryError, match="full"):
-        found_by_trying(Budget(512, rows=3), attempt)
+        found_by_trying(Budget(512), never)
 
 
 def test_rows_are_those_of_the_user_or_as_many_as_the_tokens_allow() -> None:
