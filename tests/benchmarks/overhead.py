@@ -17,6 +17,7 @@ import argparse
 import cProfile
 import functools
 import importlib
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -82,6 +83,9 @@ class Books:
         *parents, name = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
+        if not hasattr(owner, name):
+            print(f"{function} is no more: its time is elsewhere", file=sys.stderr)
+            return
         setattr(owner, name, self._booking(place, getattr(owner, name)))
 
     def _booking(self, place: str, original: Callable[..., object]) -> object:
@@ -117,6 +121,12 @@ class Books:
         self.seconds[self._open[-1]] += now - self._since
         self._since = now
 
+    def begin(self) -> None:
+        """Forget what was booked before."""
+        self._since = time.process_time()
+        self.seconds.clear()
+        self.calls.clear()
+
     def close(self) -> None:
         """Book the last moments."""
         self._turn()
@@ -150,6 +160,7 @@ def main() -> None:
             for function in functions:
                 books.watch(place, function)
         profile, started = cProfile.Profile(), time.perf_counter()
+        books.begin()
         if arguments.profile:
             profile.enable()
         run = search_front(

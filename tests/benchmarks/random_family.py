@@ -7,6 +7,7 @@ are Llamas whose words are numbers, a text is drawn from the words of its task.
 from __future__ import annotations
 
 import gc
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
+
+from mergekit_map.demo.evaluation import write_choice_task
 
 
 @dataclass(frozen=True)
@@ -149,3 +152,19 @@ def _descend(model: transformers.PreTrainedModel, text: torch.Tensor, n: int) ->
             for parameter in model.parameters():
                 parameter.sub_(2e-3 * parameter.grad.sign())
     model.zero_grad()
+
+
+def write_choices(folder: Path, name: str, count: int) -> Path:
+    """Write an lm-eval task of questions with four answers, from the text of a task."""
+    words = (folder / f"{name}.txt").read_text().split()
+    rng = random.Random(name)
+    questions = folder / f"{name}_choice.jsonl"
+    with questions.open("w") as lines:
+        for _ in range(count):
+            start = rng.randrange(len(words) - 40)
+            answers = [" " + " ".join(rng.choices(words, k=4)) for _ in range(4)]
+            asked = {"prompt": " ".join(words[start : start + 32]), "answer": 0}
+            lines.write(json.dumps({**asked, "choices": answers}) + "\n")
+    task = folder / f"{name}_choice.yaml"
+    write_choice_task(task, questions)
+    return task
