@@ -70,11 +70,12 @@ FORWARD, IMPORTS = "forward passes", "imports"
 class Books:
     """Books processor time to the innermost of named functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
         self.seconds: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self._open = ["the rest"]
-        self._since = time.process_time()
+        self._since = self._clock()
 
     def watch(self, place: str, function: str) -> None:
         """Book what a function or method takes from now on."""
@@ -117,13 +118,13 @@ class Books:
         return Entered()
 
     def _turn(self) -> None:
-        now = time.process_time()
+        now = self._clock()
         self.seconds[self._open[-1]] += now - self._since
         self._since = now
 
     def begin(self) -> None:
         """Forget what was booked before."""
-        self._since = time.process_time()
+        self._since = self._clock()
         self.seconds.clear()
         self.calls.clear()
 
