@@ -26,7 +26,7 @@ def table(text: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_every_method_has_mergekits_bytes_and_every_part_ends() -> None:
-    found = table(run(str(SCRIPT), "--size", "tiny"))
+    found = table(run(str(SCRIPT), "--size", "tiny", "--minutes", "60"))
 
     methods = [row for what, row in found.items() if what.startswith("same bytes")]
     assert len(methods) == 11

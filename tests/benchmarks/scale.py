@@ -52,6 +52,9 @@ class Point:
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.prepare:
+        prepare(arguments.prepare, Point(**json.loads(arguments.point)))
+        return
     if arguments.point:
         print(json.dumps(measure(Point(**json.loads(arguments.point)))))
         return
@@ -80,6 +83,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="parameters,models,tasks,workers,side")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--point", help="a search to measure in this process, as JSON")
+    parser.add_argument("--prepare", type=Path, help="only build its models here")
     parser.set_defaults(found=[])
     return parser.parse_args()
 
@@ -278,7 +282,11 @@ def measure(point: Point) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         os.environ["MERGEKIT_MAP_HOME"] = str(folder / "home")
-        config = prepare(folder, point)
+        # In another process, whose memory is not this one's to use again.
+        alone = [sys.executable, __file__, "--prepare", str(folder)]
+        wanted = ["--point", json.dumps(vars(point))]
+        subprocess.run([*alone, *wanted], check=True, env=environment())
+        config = folder / "config.yml"
         run, books = folder / "run", overhead.Books()
         for place, functions in overhead.PLACES.items():
             for function in functions:
