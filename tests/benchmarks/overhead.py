@@ -56,7 +56,7 @@ PLACES = {
     "planning: next merge": ["mergekit_map.study.running:next_round"],
     "planning: NSGA": ["mergekit_map.study.ending:predicted_front"],
     "planning: the end": ["mergekit_map.study.running:end_search"],
-    "planning, the rest": ["mergekit_map.steps.search:run_study"],
+    "planning, the rest": ["mergekit_map.steps.searching:run_study"],
     "front and verdicts": ["mergekit_map.steps.search:found_front"],
     "differences": ["mergekit_map.steps.search:with_differences"],
     "recipes": ["mergekit_map.steps.search:write_recipes"],
