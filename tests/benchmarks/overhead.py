@@ -17,6 +17,7 @@ import argparse
 import cProfile
 import functools
 import importlib
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -55,7 +56,7 @@ PLACES = {
     "planning: next merge": ["mergekit_map.study.running:next_round"],
     "planning: NSGA": ["mergekit_map.study.ending:predicted_front"],
     "planning: the end": ["mergekit_map.study.running:end_search"],
-    "planning, the rest": ["mergekit_map.steps.search:run_study"],
+    "planning, the rest": ["mergekit_map.steps.searching:run_study"],
     "front and verdicts": ["mergekit_map.steps.search:found_front"],
     "differences": ["mergekit_map.steps.search:with_differences"],
     "recipes": ["mergekit_map.steps.search:write_recipes"],
@@ -69,11 +70,12 @@ FORWARD, IMPORTS = "forward passes", "imports"
 class Books:
     """Books processor time to the innermost of named functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
         self.seconds: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self._open = ["the rest"]
-        self._since = time.process_time()
+        self._since = self._clock()
 
     def watch(self, place: str, function: str) -> None:
         """Book what a function or method takes from now on."""
@@ -82,6 +84,9 @@ class Books:
         *parents, name = path.split(".")
         for parent in parents:
             owner = getattr(owner, parent)
+        if not hasattr(owner, name):
+            print(f"{function} is no more: its time is elsewhere", file=sys.stderr)
+            return
         setattr(owner, name, self._booking(place, getattr(owner, name)))
 
     def _booking(self, place: str, original: Callable[..., object]) -> object:
@@ -113,9 +118,15 @@ class Books:
         return Entered()
 
     def _turn(self) -> None:
-        now = time.process_time()
+        now = self._clock()
         self.seconds[self._open[-1]] += now - self._since
         self._since = now
+
+    def begin(self) -> None:
+        """Forget what was booked before."""
+        self._since = self._clock()
+        self.seconds.clear()
+        self.calls.clear()
 
     def close(self) -> None:
         """Book the last moments."""
@@ -150,6 +161,7 @@ def main() -> None:
             for function in functions:
                 books.watch(place, function)
         profile, started = cProfile.Profile(), time.perf_counter()
+        books.begin()
         if arguments.profile:
             profile.enable()
         run = search_front(

@@ -7,6 +7,7 @@ are Llamas whose words are numbers, a text is drawn from the words of its task.
 from __future__ import annotations
 
 import gc
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
+
+from mergekit_map.demo.evaluation import write_choice_task
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def build_family(
     n_words: int = 2048,
     device: str = "cpu",
     steps: int = 0,
+    kind: str = "llama",
 ) -> int:
     """Save a base and fine-tunes, with a text of ``n_words`` for each of two tasks.
 
@@ -61,7 +65,7 @@ def build_family(
     folder.mkdir(parents=True, exist_ok=True)
     for index in range(n_models):
         write_text(folder / f"{NAMES[index]}.txt", size.vocabulary, n_words, index)
-    model = random_llama(size, dtype, device)
+    model = random_model(size, dtype, device, kind)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     for index, name in enumerate(("base", *NAMES[:n_models])):
         with torch.no_grad():
@@ -79,30 +83,36 @@ def build_family(
     return count
 
 
-def random_llama(
-    size: Size, dtype: torch.dtype, device: str = "cpu", seed: int = 0
-) -> transformers.LlamaForCausalLM:
-    """Build it on its device, in its dtype."""
-    torch.manual_seed(seed)
-    config = transformers.LlamaConfig(
-        hidden_size=size.hidden,
-        intermediate_size=size.inner,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=max(size.heads // 4, 1),
-        vocab_size=size.vocabulary,
-        max_position_embeddings=size.positions,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=None,
-        dtype=dtype,
-    )
+def random_model(
+    size: Size, dtype: torch.dtype, device: str = "cpu", kind: str = "llama"
+) -> transformers.PreTrainedModel:
+    """Build it on its device, in its dtype: a ``llama``, a ``tied`` one, a ``moe``."""
+    torch.manual_seed(0)
+    shape = {
+        "hidden_size": size.hidden,
+        "intermediate_size": size.inner,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": max(size.heads // 4, 1),
+        "vocab_size": size.vocabulary,
+        "max_position_embeddings": size.positions,
+        "tie_word_embeddings": kind == "tied",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": None,
+        "dtype": dtype,
+    }
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            return transformers.LlamaForCausalLM(config).eval()
+            if kind != "moe":
+                config = transformers.LlamaConfig(**shape)
+                return transformers.LlamaForCausalLM(config).eval()
+            experts = {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}
+            width = {"moe_intermediate_size": size.inner // 2}
+            sparse = transformers.Qwen3MoeConfig(**shape, **experts, **width)
+            return transformers.Qwen3MoeForCausalLM(sparse).eval()
     finally:
         torch.set_default_dtype(before)
 
@@ -149,3 +159,46 @@ def _descend(model: transformers.PreTrainedModel, text: torch.Tensor, n: int) ->
             for parameter in model.parameters():
                 parameter.sub_(2e-3 * parameter.grad.sign())
     model.zero_grad()
+
+
+def write_generations(folder: Path, name: str, count: int, n_tokens: int) -> Path:
+    """Write an lm-eval task of prompts that are to be gone on with for some tokens."""
+    words = (folder / f"{name}.txt").read_text().split()
+    rng = random.Random(name)
+    prompts = folder / f"{name}_answers.jsonl"
+    with prompts.open("w") as lines:
+        for _ in range(count):
+            start = rng.randrange(len(words) - 70)
+            asked = {"prompt": " ".join(words[start : start + 64]), "answer": "w3"}
+            lines.write(json.dumps(asked) + "\n")
+    task = folder / f"{name}_answers.yaml"
+    content = {
+        "task": task.stem,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(prompts)}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{prompt}}",
+        "doc_to_target": "{{answer}}",
+        "generation_kwargs": {"until": ["w2 w2"], "max_gen_toks": n_tokens},
+        "metric_list": [{"metric": "exact_match"}],
+        "metadata": {"version": 1.0},
+    }
+    task.write_text(json.dumps(content))  # JSON is YAML
+    return task
+
+
+def write_choices(folder: Path, name: str, count: int) -> Path:
+    """Write an lm-eval task of questions with four answers, from the text of a task."""
+    words = (folder / f"{name}.txt").read_text().split()
+    rng = random.Random(name)
+    questions = folder / f"{name}_choice.jsonl"
+    with questions.open("w") as lines:
+        for _ in range(count):
+            start = rng.randrange(len(words) - 40)
+            answers = [" " + " ".join(rng.choices(words, k=4)) for _ in range(4)]
+            asked = {"prompt": " ".join(words[start : start + 32]), "answer": 0}
+            lines.write(json.dumps({**asked, "choices": answers}) + "\n")
+    task = folder / f"{name}_choice.yaml"
+    write_choice_task(task, questions)
+    return task

@@ -123,6 +123,12 @@ def opponents() -> str:
     return ", ".join(f"`{name}`" for name in OPPONENTS) + "\n"
 
 
+def scale(corner: str) -> str:
+    """Write a table of what a search takes, as it was kept."""
+    header, *lines = kept_table("scale.md", corner)
+    return _markdown(header, lines)
+
+
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = [" --- "] + [" ---: "] * (len(header) - 1)
     lines = [header, *rows]
@@ -139,4 +145,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "default-evaluations": default_merges,
     "nested-measurements": nested_measurements,
     "opponents": opponents,
+    "scale-parameters": lambda: scale("parameters"),
+    "scale-tasks": lambda: scale("tasks"),
 }
