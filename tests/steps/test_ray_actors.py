@@ -115,6 +115,8 @@ class Killing:
     def __init__(self, actors: RayActors, every: int):
         self._actors, self._every = actors, every
         self.count, self.sent, self.died = actors.count, 0, 0
+        for index in range(self.count):
+            actors.restart(index)  # who hears them anew hears that they are there
 
     def send(self, index: int, request: Any) -> None:
         self._actors.send(index, request)
