@@ -14,6 +14,7 @@ from mergekit_map.results.log import Evaluation, EvaluationLog
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.underway import read_underway
+from mergekit_map.search.blas_threads import one_thread
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, SplitEvaluator
 from mergekit_map.steps.crew import Crew
@@ -77,12 +78,13 @@ def measured_front(
 ) -> tuple[StudyResult, Front]:
     """Measure all that a search asks for, and give what it found."""
     report = _warning_of_budget(study, log, told)
-    result = run_study(study, evaluate, log, report)
-    records = Records.of(project, RunFolder(run))
-    front = found_front(study, result, log)
-    front = with_differences(front, project.tasks, records, log)
-    confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
-    return result, confirming.front(front)
+    with one_thread():
+        result = run_study(study, evaluate, log, report)
+        records = Records.of(project, RunFolder(run))
+        front = found_front(study, result, log)
+        front = with_differences(front, project.tasks, records, log)
+        confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
+        return result, confirming.front(front)
 
 
 def _measured_before(run: RunFolder) -> Manifest | None:

@@ -24,6 +24,7 @@ from mergekit_map.results.log import (
     merge_key,
 )
 from mergekit_map.search.arrays import finite
+from mergekit_map.search.blas_threads import all_threads
 from mergekit_map.study.parts import Drawing, History, draw_part
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study, WorksAhead
 
@@ -198,10 +199,10 @@ def _evaluate(
     started = time.perf_counter()
     error, part = None, None
     try:
-        if drawing is None:
-            measured = evaluate(coefficients, task)
-        else:
-            measured = evaluate(coefficients, task, drawing.part)
+        with all_threads():
+            asked = None if drawing is None else drawing.part
+            measured = evaluate(coefficients, task, asked)
+        if drawing is not None:
             part = drawing.estimate(measured.answers)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
         LOG.debug("%s at %s failed", task, dict(coefficients), exc_info=True)
