@@ -100,7 +100,10 @@ def test_more_says_each_measurement_with_its_value_and_seconds() -> None:
 
 
 @pytest.mark.usefixtures("config")
-def test_stages_are_said_with_names_and_sizes() -> None:
+def test_stages_are_said_with_names_and_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))  # not recorded yet
     result = run("search", "config.yml", "run")
 
     stages = [

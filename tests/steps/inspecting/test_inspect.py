@@ -186,6 +186,7 @@ def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) ->
     assert content["pairs"] == []
     assert {model["norm_ratio"] for model in content["models"]} == {None}
     config["models"] = config["models"][:2]
+    config["map"]["task_vectors"] = "memory"
     memory = inspected(config)["plan"]["memory"]
     assert memory[0]["what"] == "2 models and the one under evaluation"
     shown = inspect(config).stdout
