@@ -6,7 +6,6 @@ takes seconds. What is imported here is light.
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -16,20 +15,14 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
 from mergekit_map.errors import ConfigError
+from mergekit_map.steps.births import Birth, Nursery, Started
 
-_SCRIPT = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[2])
-from mergekit_map.steps.worker_process import main
-main(int(sys.argv[1]), sys.argv[3])
-"""
 _SECONDS_BETWEEN_LOOKS = 1.0  # at processes whose line somebody else holds open
 
 
@@ -42,14 +35,13 @@ class Died:
 
 @dataclass(frozen=True, eq=False)
 class _Process:
-    process: subprocess.Popen[bytes]
+    born: Birth
     line: Connection
     scratch: Path  # where its temporary files are
 
     def end(self) -> None:
-        self.line.close()
-        self.process.kill()
-        self.process.wait()
+        self.line.close()  # which ends it, whatever it is doing
+        self.born.end()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
@@ -64,6 +56,9 @@ class Processes:
             raise ConfigError("workers need Linux or macOS; search without --workers")
         self.count, self.asked = count, str(count)  # as the command line says it
         self._gpus = visible_gpus()
+        # What has opened CUDA must not be forked; without a GPU nothing has.
+        forks = sys.platform == "linux" and not self._gpus
+        self._nursery = Nursery() if forks else None
         self._torn: set[int] = set()  # whose answer was cut short, by Ctrl-C
         self._told: deque[tuple[int, Any]] = deque()
         self._processes = [self._start(index) for index in range(count)]
@@ -75,6 +70,8 @@ class Processes:
         for process in self._processes:
             process.end()
         self._processes = []
+        if self._nursery is not None:
+            self._nursery.close()
 
     def send(self, index: int, request: object) -> None:
         """Ask one of them, who answers nothing else now."""
@@ -100,7 +97,7 @@ class Processes:
                 assert isinstance(line, Connection)
                 self._take(lines[line])
             for index in () if ready else lines.values():
-                if self._processes[index].process.poll() is not None:
+                if self._processes[index].born.exit_code(0) is not None:
                     self._lose(index)
             if seconds is not None:
                 break
@@ -114,7 +111,10 @@ class Processes:
     def _take(self, index: int) -> None:
         self._torn.add(index)  # unless it is read to its end
         try:
-            self._told.append((index, self._processes[index].line.recv()))
+            heard = self._processes[index].line.recv()
+            if isinstance(heard, int):
+                self._processes[index].born.number = heard
+            self._told.append((index, heard))
         except (EOFError, OSError):
             self._lose(index)
         self._torn.discard(index)
@@ -122,10 +122,9 @@ class Processes:
     def _lose(self, index: int) -> None:
         lost = self._processes[index]
         lost.line.close()
-        with suppress(subprocess.TimeoutExpired):
-            lost.process.wait(_SECONDS_BETWEEN_LOOKS)
-        lost.process.kill()
-        self._told.append((index, Died(_how(lost.process.wait()))))
+        code = lost.born.exit_code(_SECONDS_BETWEEN_LOOKS)
+        lost.born.end()
+        self._told.append((index, Died(_how(code))))
 
     def _start(self, index: int) -> _Process:
         ours, theirs = Pipe()
@@ -135,19 +134,15 @@ class Processes:
             share = self._gpus[index :: self.count]
             own = share or [self._gpus[index % len(self._gpus)]]
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(own)
-        arguments = [str(theirs.fileno()), json.dumps(sys.path), str(scratch)]
+        born: Birth
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _SCRIPT, *arguments],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what tasks print is for people
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for whoever gives out the work
-            )
+            if self._nursery is not None:
+                born = self._nursery.fork(theirs.fileno(), scratch)
+            else:
+                born = Started.anew(theirs.fileno(), scratch, environment)
         finally:
             theirs.close()
-        return _Process(process, ours, scratch)
+        return _Process(born, ours, scratch)
 
 
 def visible_gpus() -> Sequence[str]:
@@ -164,7 +159,9 @@ def visible_gpus() -> Sequence[str]:
     return [str(number) for number in range(count)]
 
 
-def _how(code: int) -> str:
+def _how(code: int | None) -> str:
+    if code is None:
+        return "ended"
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
