@@ -28,15 +28,16 @@ def command(config: str, run: Path, workers: int) -> list[str]:
     return [*words, *(["--workers", str(workers)] if workers else [])]
 
 
-def children(process: int) -> list[int]:
-    """List the processes that one started, oldest first."""
+def descendants(process: int) -> list[int]:
+    """List the processes that one started, and those that they started."""
     found = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(process)],
         check=False,
         capture_output=True,
         text=True,
     )
-    return [int(word) for word in found.stdout.split()]
+    children = [int(word) for word in found.stdout.split()]
+    return [*children, *(other for child in children for other in descendants(child))]
 
 
 def lines(run: Path, name: str = "evaluations.jsonl") -> list[dict[str, object]]:
@@ -55,7 +56,7 @@ def measured(run: Path) -> set[str]:
 
 def kill_some(driver: subprocess.Popen[bytes], rng: random.Random) -> str:
     """Kill the driver, or one of its workers."""
-    workers = children(driver.pid)
+    workers = descendants(driver.pid)
     if workers and rng.random() < 0.5:
         os.kill(rng.choice(workers), signal.SIGKILL)
         return "a worker"

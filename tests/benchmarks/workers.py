@@ -100,7 +100,7 @@ def search(config: Path, run: Path, way: Way) -> Took:
     driver = 0.0
     while process.poll() is None:
         driver = max(driver, _processor_seconds(process.pid))
-        for child in _children(process.pid):
+        for child in _descendants(process.pid):
             seen[child] = max(seen.get(child, 0.0), _processor_seconds(child))
         time.sleep(0.1)
     if process.returncode:
@@ -108,12 +108,13 @@ def search(config: Path, run: Path, way: Way) -> Took:
     return Took(time.monotonic() - started, driver, max(seen.values(), default=0.0))
 
 
-def _children(process: int) -> list[int]:
+def _descendants(process: int) -> list[int]:
     try:
         tasks = Path(f"/proc/{process}/task/{process}/children").read_text()
     except OSError:
         return []
-    return [int(word) for word in tasks.split()]
+    children = [int(word) for word in tasks.split()]
+    return [*children, *(other for child in children for other in _descendants(child))]
 
 
 def _processor_seconds(process: int) -> float:
