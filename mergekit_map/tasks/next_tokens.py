@@ -17,15 +17,17 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from mergekit_map.tasks.kept_memory import LARGEST
+
 logger = logging.getLogger(__name__)
 
 # ``head``: the head of the model on its last hidden states; ``selected``: the model
 # itself, its head shown some hidden states alone; ``all``: the logits of all places.
 Way: TypeAlias = Literal["head", "selected", "all"]
 _WAYS: tuple[Way, ...] = ("head", "selected")
-# Logits that are held at once, as float32. Processors are slower with much more, for
-# the allocations, and with much less, as each time the whole head is read.
-MOST_BYTES_CPU = 32 << 20
+# Logits that are held at once, as float32. Processors are slower with more than the
+# allocator keeps, and with much less, as each time the whole head is read.
+MOST_BYTES_CPU = LARGEST * 3 // 4
 MOST_BYTES = 256 << 20
 
 

@@ -27,6 +27,7 @@ from mergekit_map.tasks.harness_model import (
     prepare_backend,
     prepare_harness,
 )
+from mergekit_map.tasks.kept_memory import keep_freed_memory
 from mergekit_map.tasks.likelihoods import Likelihoods, likelihoods
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
@@ -65,6 +66,8 @@ def prepare_tasks(
             raises it too. It names the task and the model.
     """
     model.train(mode=False)
+    if model.device.type == "cpu":
+        keep_freed_memory()
 
     @functools.cache  # shared by all lm-eval tasks
     def harness_model(max_length: int | None, *, in_batches: bool = False) -> Any:
