@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +22,6 @@ from mergekit_map.models.references import (
     models_with_adapter,
 )
 from mergekit_map.models.sources import find_description, fingerprint
-from mergekit_map.version import __version__
 
 _FORMAT = 1  # of the folder
 _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
@@ -45,7 +46,7 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
     method = builtin_method(template.pop("merge_method"))
     return digest(
         {
-            "format": [_FORMAT, __version__, layout()],
+            "format": [_FORMAT, _own_code(), layout()],
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "method": method,
             "configuration": template,
@@ -57,6 +58,13 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
             "options": _options(space, options),
         }
     )
+
+
+@functools.cache
+def _own_code() -> str:
+    """Digest how tensors are prepared, which may change between two releases."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return digest([[path.name, sha256_of_file(path)] for path in files])
 
 
 def _more_files(model: str) -> list[list[str]]:

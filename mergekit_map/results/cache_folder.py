@@ -163,7 +163,7 @@ def _merges() -> Iterator[Kept]:
     for folder in _folders(recordings_folder()):
         contents = read_json_or_nothing(folder / CONTENTS)
         models = [Path(str(model)).name for model in contents.get("models", [])]
-        what = f"{contents.get('method', 'damaged')} of {listed(models or ['nothing'])}"
+        what = f"{contents.get('method')} of {listed(models)}" if models else "damaged"
         yield _kept(folder, "merge", what, in_use=_is_in_use(folder))
 
 
