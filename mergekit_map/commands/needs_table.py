@@ -22,7 +22,7 @@ def show_needs(console: Console, plan: Plan) -> None:
     """Print where task vectors lie, what is wanted where, and what is short."""
     if plan.task_vectors is not None:
         where = f"{_LIE[plan.task_vectors]} ({plan.task_vectors_why})"
-        console.print(Text(f"Base and task vectors lie {where}."))
+        console.print(Text(f"What merges are made of lies {where}."))
     table = new_table("", ["for", "where"], ["needs", "free now"])
     for need in (*plan.memory, *plan.disk):
         free = "-" if need.free is None else bytes_in_words(need.free)

@@ -200,8 +200,10 @@ def _evaluate(
     error, part = None, None
     try:
         with all_threads():
-            asked = None if drawing is None else drawing.part
-            measured = evaluate(coefficients, task, asked)
+            if drawing is None:
+                measured = evaluate(coefficients, task)
+            else:
+                measured = evaluate(coefficients, task, drawing.part)
         if drawing is not None:
             part = drawing.estimate(measured.answers)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
