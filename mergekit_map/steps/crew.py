@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +18,7 @@ import torch
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement
 from mergekit_map.pulse import stage, step
-from mergekit_map.results.log import MergeKey
+from mergekit_map.steps.jobs import Job, Member
 from mergekit_map.steps.processes import Died, Processes
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.serving import (
@@ -62,64 +62,6 @@ class Gang(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class _Job:
-    """A measurement under way."""
-
-    work: Work
-    arrived: Arrived | None = None  # None where somebody waits for it
-    count: int | None = None  # of its pieces, once that is known
-    undealt: list[tuple[int, int]] = field(default_factory=list)  # first and end
-    found: dict[int, Any] = field(default_factory=dict)  # by piece
-    busy: int = 0  # workers that are at it
-    seconds: float = 0.0
-    deaths: int = 0
-    result: Measurement | None = None
-    error: BaseException | None = None
-
-    @property
-    def over(self) -> bool:
-        return self.result is not None or self.error is not None
-
-    @property
-    def left(self) -> int:
-        """Count the pieces that nobody is at; 1 where that is not known."""
-        if self.count is None:
-            return 0 if self.busy else 1
-        return sum(end - first for first, end in self.undealt)
-
-    @property
-    def waits_for_joining(self) -> bool:
-        found_all = self.count is not None and len(self.found) == self.count
-        return found_all and not self.busy and not self.over
-
-    def divide(self, count: int) -> None:
-        self.count, self.undealt = count, [(0, count)]
-
-    def take(self, most: int) -> tuple[int, int]:
-        """Take pieces that follow each other, so many at most."""
-        first, end = self.undealt.pop(0)
-        if first + most < end:
-            self.undealt.insert(0, (first + most, end))
-        return first, min(end, first + most)
-
-    def fail(self, error: BaseException) -> None:
-        self.error, self.undealt = self.error or error, []
-
-
-@dataclass(eq=False)
-class _Member:
-    """One of the workers, as far as is known."""
-
-    free: bool = False
-    is_open: bool = False  # with the models of the project
-    merge: MergeKey | None = None  # that it has made
-    request: Request | None = None  # that it is at
-    job: _Job | None = None  # that this is for
-    wrote: bool = False  # whether it made a merge for what it is at
-    deaths: int = 0  # before it had opened the models
-
-
 class Crew:
     """Measures merges of a project by workers, who open its models when it is wanted.
 
@@ -129,10 +71,10 @@ class Crew:
 
     def __init__(self, gang: Gang):
         self._gang = gang
-        self._members = [_Member() for _ in range(gang.count)]
+        self._members = [Member() for _ in range(gang.count)]
         self._opening: Open | None = None
         self._project: Project | None = None
-        self._jobs: dict[Work, _Job] = {}  # in the order in which they are asked for
+        self._jobs: dict[Work, Job] = {}  # in the order in which they are asked for
         self._counts: dict[tuple[str, bool], int] = {}  # of all documents, by task
         self._pace: dict[tuple[str, bool], float] = {}  # seconds of a piece
         self._broken: BaseException | None = None  # why no models can be opened
@@ -153,7 +95,7 @@ class Crew:
 
     def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
         """Work on what will be asked next, in this order; what is begun is ended."""
-        jobs = {work: self._jobs.pop(work, _Job(work)) for work in ahead}
+        jobs = {work: self._jobs.pop(work, Job(work)) for work in ahead}
         begun = {w: j for w, j in self._jobs.items() if j.busy or j.over or j.found}
         for job in jobs.values():
             job.arrived = arrived
@@ -169,7 +111,7 @@ class Crew:
             EvaluationError: two workers died at it.
             MapError: what a process by itself would raise.
         """
-        job = self._jobs.pop(work, None) or _Job(work)
+        job = self._jobs.pop(work, None) or Job(work)
         job.arrived = None
         self._jobs = {work: job, **self._jobs}
         if not self._is_open:
@@ -226,7 +168,7 @@ class Crew:
                 job.arrived(job.work, job.result)
 
     def _take_answer(
-        self, member: _Member, job: _Job, request: Request, answer: Answer
+        self, member: Member, job: Job, request: Request, answer: Answer
     ) -> None:
         if answer.error is not None:
             job.fail(answer.error)
@@ -253,13 +195,13 @@ class Crew:
                 job.result = replace(answer.value, seconds=job.seconds)
 
     def _bury(
-        self, index: int, job: _Job | None, request: Request | None, died: Died
+        self, index: int, job: Job | None, request: Request | None, died: Died
     ) -> None:
         """Put another worker in the place of one that died, and its work back."""
         member = self._members[index]
         if job is None and not member.is_open:
             self._lose(member, index, died)
-        self._members[index] = _Member(deaths=member.deaths)
+        self._members[index] = Member(deaths=member.deaths)
         if self._broken is None:
             self._gang.restart(index)
         if job is None or job.over:
@@ -276,7 +218,7 @@ class Crew:
                 )
             )
 
-    def _lose(self, member: _Member, index: int, died: Died) -> None:
+    def _lose(self, member: Member, index: int, died: Died) -> None:
         """Count a death before the models were opened."""
         member.deaths += 1
         if member.deaths == _DEATHS:
@@ -314,7 +256,7 @@ class Crew:
             self._opening = opening(self._project, threads)
         return self._opening
 
-    def _choose(self, member: _Member) -> tuple[_Job, Request] | None:
+    def _choose(self, member: Member) -> tuple[Job, Request] | None:
         """Choose what a free worker does next."""
         jobs = [job for job in self._jobs.values() if not job.over]
         for job in jobs:
@@ -337,7 +279,7 @@ class Crew:
         first, end = job.take(max(1, round(max(share, _LEAST_SECONDS) / pace)))
         return job, Some(work, first, end, join=end - first == job.count)
 
-    def _next_job(self, member: _Member, jobs: Sequence[_Job]) -> _Job:
+    def _next_job(self, member: Member, jobs: Sequence[Job]) -> Job:
         own = [job for job in jobs if job.work.merge == member.merge]
         if not own:
             made = {other.merge for other in self._members if other.job is not None}
@@ -345,7 +287,7 @@ class Crew:
             own = [j for j in jobs if fresh and j.work.merge == fresh[0].work.merge]
         return max(own or jobs, key=self._cost)
 
-    def _cost(self, job: _Job) -> float:
+    def _cost(self, job: Job) -> float:
         """Say how many seconds are left of it, as a guess at first."""
         whole = 1 / (job.count or 1)
         return job.left * self._pace.get((job.work.task, job.work.held_out), whole)
