@@ -1,0 +1,107 @@
+"""Every attack of every class, tried; the table of what was tried and what failed.
+
+    python tests/hardening/table.py [CLASS ...] [--seed 0] [--most N] [--keep]
+
+A class is a module ``attacks_on_CLASS.py`` beside this one, with ``BEFORE`` (attacks
+tried and failed on commit 9f55b38), ``QUICK`` (how many of them the suite tries) and
+``attacks(seed)``, which yields them. With ``--keep`` what came out
+is kept in ``results/CLASS.json``, and the table in ``results/table.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from attack import Attack, warm
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("classes", nargs="*", metavar="CLASS")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, help="of each class")
+    parser.add_argument("--keep", action="store_true")
+    arguments = parser.parse_args()
+    warm()
+    for name in arguments.classes or classes():
+        found = tried(name, arguments.seed, arguments.most)
+        print(f"{name}: {found['tried']} tried, {len(found['failed'])} failed")
+        if arguments.keep:
+            path = RESULTS / f"{name}.json"
+            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    if arguments.keep:
+        (RESULTS / "table.md").write_text(table())
+
+
+def classes() -> list[str]:
+    """List the classes of attacks."""
+    return sorted(
+        path.stem.removeprefix("attacks_on_") for path in HERE.glob("attacks_on_*.py")
+    )
+
+
+def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
+    """Try the attacks of a class, and say which failed, and how."""
+    module = importlib.import_module(f"attacks_on_{name}")
+    failed, number, began = {}, 0, time.monotonic()
+    for attack in itertools.islice(module.attacks(seed), most):
+        number += 1
+        if problem := attempt(attack):
+            failed[attack.name] = problem
+            print(f"  {attack.name}\n    {problem}", file=sys.stderr, flush=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=HERE,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": seed,
+        "seconds": round(time.monotonic() - began),
+        "tried": number,
+        "before": list(module.BEFORE),
+        "failed": failed,
+    }
+
+
+def attempt(attack: Attack) -> str:
+    """Try an attack in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="attack-") as folder:
+        return attack.attempt(Path(folder))
+
+
+def table() -> str:
+    """Write the table of all kept results."""
+    rows = [
+        "| class | tried on 9f55b38 | failed | tried now | failed now | on |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text())
+        before, failing = found["before"], found["before"][1]
+        rows.append(
+            f"| {path.stem.replace('_', ' ')} | {before[0]} | {failing} | "
+            f"{found['tried']} | {len(found['failed'])} | "
+            f"{found['commit']}, {found['date']} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()
