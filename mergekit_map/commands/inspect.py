@@ -23,13 +23,13 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
+from mergekit_map.commands.probe_table import show_probe
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import count_in_words, listed
 
 if TYPE_CHECKING:
     from mergekit_map.steps.inspect import Inspection, Model, Pair, Plan
-    from mergekit_map.steps.probing import Probe
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -110,59 +110,6 @@ def show_inspection(inspection: Inspection) -> None:
         _show_findings(console, model)
     if inspection.plan is not None:
         _show_plan(console, inspection.plan)
-
-
-def show_probe(probe: Probe, plan: Plan) -> None:
-    """Print what was timed."""
-    timed = {
-        "opening the models": probe.load_seconds,
-        "a merge": probe.merge_seconds,
-        **probe.task_seconds,
-    }
-    steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
-    hours = _time(3600 * probe.expected_hours)
-    if probe.expected_documents is not None:
-        hours += f" and {count_in_words(probe.expected_documents)} documents"
-    text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
-    _print(console := Console(), f"{text}measure it too: a probe is not logged.\n")
-    if probe.durations:
-        console.print(_durations(probe))
-    if plan.budget and probe.merges is not None:
-        _print(console, _what_the_budget_allows(probe, plan, probe.merges))
-
-
-def _durations(probe: Probe) -> Table:
-    table = new_table("With more workers like this one", [], ["workers", "takes"])
-    table.add_column("times faster", justify="right")
-    table.add_column("waits most for", overflow="fold")
-    alone = probe.durations[0].seconds
-    for one in probe.durations:
-        faster = f"{alone / one.seconds:.2g}" if one.seconds else "-"
-        cells = str(one.workers), _time(one.seconds), faster, one.bound
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
-    """Say how many merges can be paid for, and what front that is enough for."""
-    if probe.budget_too_small:
-        return (
-            "warning: the budget is less than what the anchors, the first design and "
-            "the end take, which are measured all the same, and hardly anything else.\n"
-        )
-    least, default = plan.safe, plan.default
-    words = f"The budget allows about {merges} merges"
-    if merges < least:
-        return f"{words}: below {least} a front is a guess.\n"
-    if merges < default:
-        return (
-            f"{words}: enough for a fit, and fewer than the {default} that a search "
-            "without a budget may take; the verdicts say how well its front is known.\n"
-        )
-    return (
-        f"{words}, where a search without a budget takes {default} at most; it stops "
-        "before that when the front is known.\n"
-    )
 
 
 def show_verdict(inspection: Inspection) -> None:
@@ -296,9 +243,3 @@ def _print(console: Console, text: str, style: str = "") -> None:
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"

@@ -108,6 +108,7 @@ def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
         "gain_table",
         "live",
         "needs_table",
+        "probe_table",
         "next_steps",
         "progress",
         "sharding",

@@ -19,7 +19,8 @@ from inspect_seeds import (
     tuned,
 )
 
-from mergekit_map.commands.inspect import show_inspection, show_probe
+from mergekit_map.commands.inspect import show_inspection
+from mergekit_map.commands.probe_table import show_probe
 from mergekit_map.config.specs import MapBlock, SearchSpec
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.measurement import Metric
