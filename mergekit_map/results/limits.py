@@ -52,7 +52,7 @@ def required_limits(
     for task, required in (select.require or {}).items():
         share = share_of(required)
         if share is None:
-            limits[task] = Limit(float(required))
+            limits[task] = _possible(task, tasks[task], float(required))
         else:
             base, best = _gain(task, tasks[task], anchors)
             source = (
@@ -61,6 +61,19 @@ def required_limits(
             )
             limits[task] = Limit((1 - share) * base + share * best, source)
     return limits
+
+
+def _possible(task: str, metric: Metric, value: float) -> Limit:
+    """Give a limit that its metric can keep at all."""
+    best = metric.ends[metric.higher_is_better]
+    if metric.utility(value) <= metric.utility(best):
+        return Limit(value)
+    word = "most" if metric.higher_is_better else "least"
+    message = f"require: {task} is {best:g} at {word}, so that nothing keeps {value:g}"
+    if value > 0:
+        share = "share of the best single model's gain over the base"
+        message += f"; for a {share} write {task}={value:g}%"
+    raise ConfigError(message)
 
 
 def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:

@@ -247,3 +247,14 @@ def test_reads_what_was_measured_at_the_anchors() -> None:
     )
 
     assert readings.values == {"base": {"math": 0.1}, "a": {"math": 0.5}}
+
+
+def test_a_limit_beyond_what_a_metric_can_be_is_told_from_a_share() -> None:
+    with pytest.raises(ConfigError, match=r"math is 1 at most.* 95; .* math=95%"):
+        limits_of(require={"math": 95})
+    with pytest.raises(ConfigError, match=r"code is 0 at least.* keeps -0.1$"):
+        limits_of(require={"code": -0.1})
+
+
+def test_a_limit_may_be_the_best_that_a_metric_can_be() -> None:
+    assert limits_of(require={"math": 1, "code": 0}) == {"math": 1, "code": 0}
