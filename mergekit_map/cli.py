@@ -23,7 +23,7 @@ with stopping_at_once():
 
     from mergekit_map.errors import LostModels, MapError, nearest
     from mergekit_map.leftovers import remove_scratch
-    from mergekit_map.shortage import shortage
+    from mergekit_map.shortage import advised, shortage
     from mergekit_map.version import __version__
     from mergekit_map.words import printable
 
@@ -125,7 +125,7 @@ class _LazyGroup(click.Group):
 def _sentence(error: Exception) -> str:
     """Say what a user can act on; nothing of what is a mistake of this program."""
     if isinstance(error, MapError):
-        return str(error)
+        return advised(error)
     short = shortage(error)
     if short or not isinstance(error, OSError):
         return short

@@ -12,7 +12,13 @@ from pathlib import Path
 
 _AGAIN = "then type the same command again: what is measured is kept"
 # What libraries that are no Python say, in the place of a number.
-_SAID = re.compile(r"os error (\d+)")
+_SAID = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "File too large": errno.EFBIG,
+    "Too many open files": errno.EMFILE,
+    "Read-only file system": errno.EROFS,
+}
 _MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|bad_alloc|unable to allocate"
     r"|can't start new thread|failed to map",
@@ -38,6 +44,13 @@ def shortage(error: BaseException, place: Path | None = None, wanted: int = 0) -
         if words := _in_words(number, path, wanted):
             return words
     return ""
+
+
+def advised(error: BaseException) -> str:
+    """Say what an error says, and what is short if it does not say that itself."""
+    text, short = str(error), shortage(error)
+    said = any(words in text for words in (_AGAIN, "can only be read", "is too long"))
+    return text if said or not short else f"{text}; {short}"
 
 
 def _in_words(number: int | None, path: Path | None, wanted: int) -> str:
@@ -78,14 +91,15 @@ def _is_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
-    return isinstance(error, RuntimeError) and bool(_MEMORY.search(str(error)))
+    kinds = RuntimeError | ImportError
+    return isinstance(error, kinds) and bool(_MEMORY.search(str(error)))
 
 
 def _number(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    said = _SAID.search(str(error))
-    return int(said[1]) if said else None
+    text = str(error)
+    return next((number for words, number in _SAID.items() if words in text), None)
 
 
 def _path(error: BaseException) -> Path | None:

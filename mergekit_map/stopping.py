@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+_LATER = 0.01  # seconds, until whatever could not be interrupted is over
 
 
 class Terminated(KeyboardInterrupt):
@@ -89,6 +93,8 @@ def _raiser(kind: type[Terminated]) -> Any:
 def _raise_later(unraisable: Any) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         number = getattr(unraisable.exc_type, "number", signal.SIGINT)
-        signal.raise_signal(number)
+        again = threading.Timer(_LATER, _thread.interrupt_main, [number])
+        again.daemon = True
+        again.start()
     else:
         sys.__unraisablehook__(unraisable)

@@ -194,7 +194,8 @@ def _be_the_command(
         from mergekit_map.cli import main
 
         try:
-            main(words, prog_name="mergekit-map")
+            sys.argv = ["mergekit-map", *words]  # signals are as for a program
+            main(prog_name="mergekit-map")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         sys.stdout.flush()
