@@ -1,19 +1,33 @@
 """The command line. Commands are imported when they are called for.
 
-Importing mergekit's options costs seconds, so this module imports click alone.
+Importing mergekit's options costs seconds, so this module imports click alone. Ctrl-C
+is heard from its first import on.
 """
 
 from __future__ import annotations
 
-import importlib
-import shlex
-from typing import Any
+from mergekit_map.stopping import exit_code, stoppable, stopped_by, stopping_at_once
 
-import click
+with stopping_at_once():
+    import errno
+    import importlib
+    import os
+    import select
+    import shlex
+    import sys
+    from collections.abc import Sequence
+    from contextlib import suppress
+    from typing import Any
 
-from mergekit_map.errors import LostModels, MapError, nearest
-from mergekit_map.version import __version__
-from mergekit_map.words import printable
+    import click
+
+    from mergekit_map.errors import LostModels, MapError, nearest
+    from mergekit_map.leftovers import remove_scratch
+    from mergekit_map.shortage import advised, shortage
+    from mergekit_map.version import __version__
+    from mergekit_map.words import printable
+
+_UNREAD = 128 + 13  # as a shell says of who was ended by SIGPIPE
 
 # name -> its line in the list; commands/NAME.py holds the command
 _COMMANDS = {
@@ -65,16 +79,117 @@ class _LazyGroup(click.Group):
         ctx.obj = [*args]  # as they were typed
         return super().parse_args(ctx, args)
 
+    def main(
+        self, args: Sequence[str] | None = None, *others: Any, **extra: Any
+    ) -> Any:
+        if not extra.get("standalone_mode", True):
+            return super().main(args, *others, **extra)
+        extra["standalone_mode"] = False
+        code = 1
+        try:
+            with stoppable(for_good=args is None):
+                typed = sys.argv[1:] if args is None else [*args]
+                _open_standard_streams()
+                try:
+                    code = super().main(args, *others, **extra) or 0
+                except click.ClickException as error:
+                    error.show()
+                    code = error.exit_code
+                except (KeyboardInterrupt, click.Abort) as error:
+                    # At a question click makes the one of the other.
+                    code = _stopped(error, typed)
+                code = _flushed(code)
+        except KeyboardInterrupt as stop:
+            code = exit_code(stop)  # once more, while it was ending
+        sys.exit(code)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            remove_scratch()
             return super().invoke(ctx)
-        except (MapError, OSError) as error:  # the latter: a full disk and the like
-            text = str(error)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE and _unread():
+                ctx.exit(_UNREAD)
+            words = _sentence(error)
+            if not words:
+                raise
             if isinstance(error, LostModels):
                 again = f"{shlex.join(['mergekit-map', *ctx.obj])} {error.options}"
-                text = f"{error.message}\nIf they lie elsewhere, type:\n  {again}"
-            click.echo(f"error: {printable(text)}", err=True)
+                words = f"{error.message}\nIf they lie elsewhere, type:\n  {again}"
+            _say(f"error: {printable(words)}")
             ctx.exit(MapError.exit_code)
+
+
+def _sentence(error: Exception) -> str:
+    """Say what a user can act on; nothing of what is a mistake of this program."""
+    if isinstance(error, MapError):
+        return advised(error)
+    short = shortage(error)
+    if short or not isinstance(error, OSError):
+        return short
+    return f"{error}; look at who may read and write there"
+
+
+def _stopped(error: BaseException, typed: Sequence[str]) -> int:
+    """Say that a command was stopped and how to go on, unless it says so itself."""
+    stop = error.__cause__ or error.__context__ if error.args == () else None
+    stop = stop if isinstance(stop, KeyboardInterrupt) else error
+    again = shlex.join(["mergekit-map", *typed])
+    words = f"{stopped_by(stop)}; to go on, type it again: {again}"
+    if isinstance(stop, KeyboardInterrupt) and stop.args:
+        (words,) = stop.args
+    _say(f"\n{printable(words)}")
+    return exit_code(stop)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+def _open_standard_streams() -> None:
+    """Keep files from becoming the standard streams where those are closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _unread() -> bool:
+    """Tell whether who read what is said here is gone; then it is said to nobody."""
+    gone = [number for number in (1, 2) if _reader_is_gone(number)]
+    _write_nowhere(gone)
+    return bool(gone)
+
+
+def _reader_is_gone(number: int) -> bool:
+    looking = select.poll()
+    looking.register(number, 0)
+    return any(event & select.POLLERR for _, event in looking.poll(0))
+
+
+def _write_nowhere(numbers: Sequence[int]) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in numbers:
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+def _flushed(code: int) -> int:
+    """Write out what is said, and give the exit code: another one if that cannot be."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno == errno.EPIPE and _unread():
+            return code or _UNREAD
+        _say(f"error: what was done is done, but standard output is lost: {error}")
+        _write_nowhere([1])
+        return code or MapError.exit_code
+    return code
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

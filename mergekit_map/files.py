@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.leftovers import partial_file, partial_folder, remove_leftovers
+from mergekit_map.shortage import shortage
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
 _BLOCK = 1 << 22  # bytes read at a time
@@ -28,18 +29,48 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Under a name that nobody can have put a link in the place of.
-        handle, partial = tempfile.mkstemp(".partial", f".{path.name}.", path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(partial, 0o666 & ~_umask())  # mkstemp's are their owner's alone
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
+        _tidy_once(path.parent)
+        with partial_file(path) as partial:
+            partial.write_bytes(data)
+            partial.chmod(0o666 & ~_umask())  # until then it is its owner's alone
+            partial.replace(path)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable(path, error, len(data)) from None
+
+
+def append_durably(path: Path, data: bytes) -> None:
+    """Add to the end of a file; it is on the disk when this returns.
+
+    Raises:
+        ArtifactError: the disk is full, for example.
+    """
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise unwritable(path, error, len(data)) from None
+
+
+def drop_torn_line(path: Path) -> None:
+    """Drop the end of a file of lines that was cut short by a kill, if there is one."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+
+
+def state_of(path: Path) -> tuple[int, int, int] | None:
+    """Tell whether a file is the same as before: which one it is, and how long."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -84,20 +115,22 @@ def whole_folder(target: Path) -> Iterator[Path]:
         ArtifactError: ``target`` exists, or cannot be created.
     """
     refuse_existing(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        place = tempfile.mkdtemp(
-            prefix=f".{target.name}.", suffix=".partial", dir=target.parent
-        )
-    except OSError as error:
-        raise unwritable(target, error) from None
-    partial = Path(place)
-    try:
+    with ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _tidy_once(target.parent)
+            partial = stack.enter_context(partial_folder(target))
+        except OSError as error:
+            raise unwritable(target, error) from None
         yield partial
-        partial.chmod(0o755)  # mkdtemp makes folders that nobody else can read
+        partial.chmod(0o755)  # until then nobody else can read it
         partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+@functools.cache
+def _tidy_once(folder: Path) -> None:
+    """Remove what killed processes left in a folder; once, as that reads all of it."""
+    remove_leftovers(folder)
 
 
 def _umask() -> int:
@@ -126,11 +159,11 @@ def digest(content: Any) -> str:
     return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
 
 
-def unwritable(path: Path, error: OSError) -> ArtifactError:
+def unwritable(path: Path, error: OSError, wanted: int = 0) -> ArtifactError:
     """Say that something cannot be written, and what to do."""
-    return ArtifactError(
-        f"{path} cannot be written: {error}; name a folder you may write to"
-    )
+    short = shortage(error, path, wanted)
+    why = short or f"{error}; name a folder you may write to"
+    return ArtifactError(f"{path} cannot be written: {why}")
 
 
 def cache_home() -> Path:
@@ -139,4 +172,10 @@ def cache_home() -> Path:
     if own:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"
+    except RuntimeError:  # nobody knows whose process this is
+        raise ArtifactError(
+            "there is no home folder to keep recorded merges in; set MERGEKIT_MAP_HOME "
+            "to a folder, or HOME"
+        ) from None

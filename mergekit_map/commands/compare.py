@@ -17,8 +17,9 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
-from mergekit_map.commands.showing import answer, showing
+from mergekit_map.commands.showing import answer, say_stopped, showing
 from mergekit_map.compare.tables import Table
+from mergekit_map.stopping import stopped_by
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -92,9 +93,9 @@ def compare(
     try:
         with TerminalReporter() as reporter:
             tables = compare_runs(runs, out, spec, merge_options, reporter)
-    except KeyboardInterrupt:
-        click.echo("\nstopped; all finished measurements are kept: compare again")
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as stop:
+        said = "all finished measurements are kept: compare again"
+        say_stopped(stop, [f"{stopped_by(stop)}; {said}"])
     answer(
         out,
         tables=[

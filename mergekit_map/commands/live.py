@@ -15,7 +15,6 @@ import json
 import secrets
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.commands.showing import shown
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.results.run_folder import RunFolder
 
 _HOSTS = {"127.0.0.1", "localhost"}
@@ -43,8 +43,8 @@ def serving_live(run: Path) -> Iterator[None]:
     if not shown().live:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="mergekit-map-live-") as folder:
-        page = LivePage(run, Path(folder))
+    with scratch_folder() as folder:
+        page = LivePage(run, folder)
         with page.served() as address:
             click.echo(f"live report: {address}", err=True)
             yield

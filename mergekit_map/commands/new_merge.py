@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import shlex
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import click
 
 from mergekit_map.commands.options import FOLDER, look_first
 from mergekit_map.config.presets import PRESETS
+from mergekit_map.leftovers import scratch_folder
 
 _METHOD = "task_arithmetic"
 _TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
@@ -138,8 +138,8 @@ def _written(
 ) -> Iterator[Path]:
     text = text_of(given, measured=True)
     if target is None:
-        with tempfile.TemporaryDirectory() as folder:
-            config = Path(folder) / "options.yml"
+        with scratch_folder() as folder:
+            config = folder / "options.yml"
             config.write_text(text, encoding="utf-8")
             yield config
         return

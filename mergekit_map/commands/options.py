@@ -145,7 +145,11 @@ def starting(doing: str | None = None) -> Iterator[None]:
 def looked_at(run: Path) -> Path:
     """Give the folder to read; of an unfinished search, say how far it is."""
     if not (run / "search.json").exists() or (run / "manifest.json").exists():
-        return run
+        if not (run / ".choosing").exists():
+            return run
+        from mergekit_map.steps.changing import mended
+
+        return mended(run).path
     with starting(f"{run} is not finished: reading what is measured"):
         from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.results.underway import unfinished_in_words

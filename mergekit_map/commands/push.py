@@ -14,10 +14,11 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.commands.options import FOLDER, starting
-from mergekit_map.commands.showing import answer, showing
+from mergekit_map.commands.options import FOLDER, looked_at, starting
+from mergekit_map.commands.showing import answer, say_stopped, showing
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.errors import ConfigError
+from mergekit_map.stopping import stopped_by
 from mergekit_map.words import bytes_in_words
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def push(
         from mergekit_map.publish.hub import open_hub, upload
         from mergekit_map.publish.plan import Wishes, plan_push
 
+    run = None if run is None else looked_at(run)
+
     def ask(licences: Licences) -> Licence:
         return _ask_licence(licences, interactive=not yes and sys.stdin.isatty())
 
@@ -128,9 +131,9 @@ def push(
         url = upload(
             api, plan.target, plan.files, plan.removed, message, private=plan.private
         )
-    except KeyboardInterrupt:
-        click.echo("\nstopped; what was uploaded whole is kept: push again to go on")
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as stop:
+        said = "what was uploaded whole is kept: push again to go on"
+        say_stopped(stop, [f"{stopped_by(stop)}; {said}"])
     answer(
         repository=plan.target.url,
         url=url or None,

@@ -13,7 +13,8 @@ import click
 from mergekit_map.commands.merge_options import MergeOptions
 from mergekit_map.commands.options import starting
 from mergekit_map.commands.shared import checked
-from mergekit_map.commands.showing import answer, exit_code
+from mergekit_map.commands.showing import answer, say_stopped
+from mergekit_map.stopping import stopped_by
 from mergekit_map.words import listed
 
 if TYPE_CHECKING:
@@ -56,9 +57,8 @@ def share_and_show(
         with reporter, workers or nullcontext():
             done = search_shard(project, run, one, reporter, imported, workers=workers)
     except KeyboardInterrupt as stop:
-        click.echo(f"\nshard {one} stopped; what it has measured is kept.")
-        click.echo(f"Go on with: {plain} --shard {one}")
-        raise SystemExit(exit_code(stop)) from None
+        said = f"shard {one} {stopped_by(stop)}; what it has measured is kept."
+        say_stopped(stop, [said, f"Go on with: {plain} --shard {one}"])
     answer(
         run / one.log_name,
         run=str(run),

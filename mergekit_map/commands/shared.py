@@ -17,8 +17,9 @@ import click
 
 from mergekit_map.commands.merge_options import MergeOptions
 from mergekit_map.commands.options import N_SHOWN, starting
-from mergekit_map.commands.showing import answer, answer_front, exit_code
+from mergekit_map.commands.showing import answer, answer_front, say_stopped
 from mergekit_map.measurement import BASE
+from mergekit_map.stopping import stopped_by
 
 if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
@@ -66,9 +67,8 @@ def search_and_show(
             found = search_front(project, run, reporter, imported, workers=workers)
             front = found.front
     except KeyboardInterrupt as stop:
-        for line in _stopped(run, reporter, shlex.join(["mergekit-map", *again])):
-            click.echo(line)
-        raise SystemExit(exit_code(stop)) from None
+        typed = shlex.join(["mergekit-map", *again])
+        say_stopped(stop, _stopped(run, reporter, typed, stopped_by(stop)))
     answer_front(run, front, run)
     show_front(front, n_points)
     if unmet_limits(front):
@@ -101,17 +101,19 @@ def checked(
     return project, read_imported(import_file, study) if import_file else []
 
 
-def _stopped(run: Path, reporter: TerminalReporter, again: str) -> Iterator[str]:
+def _stopped(
+    run: Path, reporter: TerminalReporter, again: str, stopped: str
+) -> Iterator[str]:
     """Say what is there of a search that is stopped, and what can be done with it."""
     from mergekit_map.results.run_folder import RunFolder
     from mergekit_map.results.underway import read_underway
 
     folder, place = RunFolder(run), shlex.quote(str(run))
     if not (reporter.done and folder.plan.exists()):
-        yield f"\nstopped before anything was measured. Go on with: {again}"
+        yield f"{stopped} before anything was measured. Go on with: {again}"
         return
     yield (
-        f"\nstopped at {reporter.done} of at most {reporter.total} measurements, which "
+        f"{stopped} at {reporter.done} of at most {reporter.total} measurements, which "
         "are kept."
     )
     if read_underway(folder).recipe is not None:

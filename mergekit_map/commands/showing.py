@@ -6,17 +6,17 @@ import contextlib
 import functools
 import io
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.stopping import exit_code
 
 if TYPE_CHECKING:
     from mergekit_map.results.front import Front
@@ -57,6 +57,15 @@ def answer(result: Path | None = None, **content: Any) -> None:
     known = shown()
     known.answer.update(content)
     known.result = result or known.result
+
+
+def say_stopped(stop: KeyboardInterrupt, lines: Iterable[str]) -> NoReturn:
+    """Say what is there of what was stopped, and how to go on."""
+    text = "\n".join(lines)
+    if shown().quiet:
+        raise type(stop)(text) from None  # whoever hears it says it
+    click.echo(f"\n{text}")
+    raise SystemExit(exit_code(stop)) from None
 
 
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
@@ -105,7 +114,7 @@ def showing(
             if quiet:
                 arguments.pop("quiet")
             log = arguments.pop("log_file")
-            with _stoppable(), _logged(known, log), _spoken(known):
+            with _logged(known, log), _spoken(known):
                 command(**arguments)
 
         decorated: Any = begin
@@ -135,35 +144,6 @@ def _options(*, live: bool, quiet: bool, as_json: bool) -> list[Any]:
         text = "Print nothing but the path of what was written, and errors."
         options.append(click.option("--quiet", "-q", is_flag=True, help=text))
     return options
-
-
-class Terminated(KeyboardInterrupt):
-    """The program was asked to end by a signal, as a scheduler does it."""
-
-
-def exit_code(stop: KeyboardInterrupt) -> int:
-    """Give what shells expect of a program that was stopped so."""
-    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Stop as at Ctrl-C where a scheduler ends the program, and say so in a word."""
-
-    def terminate(*_: object) -> None:
-        raise Terminated
-
-    before = None
-    with contextlib.suppress(ValueError):  # of a thread that gets no signals
-        before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        click.echo("\nstopped", err=True)
-        raise SystemExit(exit_code(stop)) from None
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

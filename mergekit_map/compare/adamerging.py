@@ -22,7 +22,8 @@ from transformers import PreTrainedModel
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Differentiate, Measure, Measurement
-from mergekit_map.results.log import EvaluationLog, evaluation_key
+from mergekit_map.results.log import evaluation_key
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks

@@ -39,7 +39,8 @@ from mergekit_map.measurement import Metric
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.results.log import EvaluationLog, Role
+from mergekit_map.results.log import Role
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.pairing import best_models

@@ -51,7 +51,8 @@ from mergekit_map.compare.tables import Table, write_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.files import StrPath, write_json
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.log import open_log, read_log
+from mergekit_map.results.log import read_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates

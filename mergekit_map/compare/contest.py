@@ -32,11 +32,11 @@ from mergekit_map.files import StrPath
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
-    EvaluationLog,
     Role,
     evaluation_key,
     merge_key,
 )
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.measuring import matching

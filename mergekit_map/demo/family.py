@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from mergekit_map.demo.evaluation import write_choice_task
 from mergekit_map.demo.training import Progress
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import cache_home
+from mergekit_map.leftovers import partial_folder, remove_leftovers
 
 _MODELS = ("base", "code", "math")
 _CHOICE_TASKS = ("code_choice", "math_choice")
@@ -68,9 +68,9 @@ def train_family(
     if not _is_complete(folder, sizes):
         _refuse_foreign(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{folder.name}-"
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as beside:
-            built = Path(beside) / "family"
+        remove_leftovers(folder.parent)
+        with partial_folder(folder) as beside:
+            built = beside / "family"
             built.mkdir()
             build_family(built, sizes, progress)
             # Another process may have finished the same one first, and be using it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 from mergekit.common import ModelReference
@@ -12,6 +11,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.files import cache_home, sha256
+from mergekit_map.leftovers import partial_folder, remove_leftovers
 from mergekit_map.models.references import models_with_adapter
 from mergekit_map.models.sources import fingerprint
 
@@ -47,9 +47,10 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
         identity = _identity(reference, options)
         if done.exists() and done.read_text() == identity:
             continue
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".partial-") as scratch:
+        remove_leftovers(cache)
+        with partial_folder(cache / "adapter") as scratch:
             merged = model.merged(
-                cache_dir=scratch,
+                cache_dir=str(scratch),
                 trust_remote_code=options.trust_remote_code,
                 lora_merge_dtype=options.lora_merge_dtype,
             )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,6 +36,7 @@ from mergekit_map.files import (
     whole_folder,
     write_json,
 )
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.merging.adapted import adapters_of
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.methods import (
@@ -165,8 +165,8 @@ def recorded_in_memory(
     why = f", in memory: {reason}" if reason else ""
     replays: dict[str, Replay] = {}
     generic = generic_coefficients(space)
-    with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-        checkpoint = Path(scratch) / _MODEL
+    with scratch_folder() as scratch:
+        checkpoint = scratch / _MODEL
         adapters = adapters_of(space.template, options)
         with stage(f"recording a merge of {_named(space)}{adapters.in_words}{why}"):
             with recording(replays.__setitem__), adapters.recorded(options):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.files import sha256_of_file
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.same_merges import SameMerges
@@ -45,8 +43,8 @@ def what_differs(shared: SameMerges, space: MergeSpace, options: MergeOptions) -
 
 
 def _written(config: MergeConfig, options: MergeOptions) -> dict[str, str]:
-    with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-        folder = Path(scratch) / "model"
+    with scratch_folder() as scratch:
+        folder = scratch / "model"
         write_checkpoint(config, folder, options)
         return {
             path.name: sha256_of_file(path)

@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mergekit_map.files import cache_home, read_json_or_nothing, write_json
+from mergekit_map.leftovers import partial_folder, remove_leftovers
 from mergekit_map.words import bytes_in_words, listed
 
 CONTENTS = "contents.json"  # of a recorded merge, written last
@@ -58,7 +59,9 @@ def kept() -> list[Kept]:
 def remove(one: Kept) -> bool:
     """Remove a folder, unless a process uses it; say whether it is gone."""
     if one.kind != "merge":
-        shutil.rmtree(one.folder)
+        # At once: nobody is to find a part of it.
+        with partial_folder(one.folder) as gone:
+            one.folder.rename(gone / one.key)
         return True
     try:
         with FileLock(lock_of(one.folder), timeout=0):
@@ -180,6 +183,7 @@ def _folders(folder: Path) -> list[Path]:
 
 def _remove_leftovers() -> None:
     """Remove what processes left that were killed while they wrote."""
+    remove_leftovers(cache_home())
     for path in recordings_folder().glob(".*.partial"):
         key = path.name.split(".")[1]
         with suppress(Timeout), FileLock(recordings_folder() / f".{key}.lock", 0):

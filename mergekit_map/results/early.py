@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from mergekit_map.files import write_atomically
+from mergekit_map.files import drop_torn_line, write_atomically
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import (
     EVALUATION,
     Evaluation,
     Key,
     append_line,
-    drop_torn_line,
     encode,
     evaluation_key,
     read_log,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from filelock import FileLock, Timeout
 from pydantic import (
     BeforeValidator,
     ConfigDict,
@@ -26,6 +23,7 @@ from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.files import append_durably
 from mergekit_map.results.front import Reading
 from mergekit_map.results.records import Line, Number, in_one_sentence
 from mergekit_map.search.arrays import finite
@@ -196,59 +194,13 @@ def by_merge(
     return found
 
 
-class EvaluationLog:
-    """The measurements of a run folder, on disk and in memory; or in memory alone."""
-
-    def __init__(
-        self, path: Path, evaluations: list[Evaluation], *, in_memory: bool = False
-    ):
-        self.path = path
-        self._in_memory = in_memory
-        self._evaluations = evaluations
-        self._tell: Callable[[Evaluation], None] | None = None
-
-    def tell(self, listener: Callable[[Evaluation], None]) -> None:
-        """Let somebody hear of every measurement, once it is on the disk."""
-        self._tell = listener
-
-    def __iter__(self) -> Iterator[Evaluation]:
-        return iter(self._evaluations)
-
-    def append(self, evaluation: Evaluation) -> None:
-        """Add a measurement; it is on the disk when this returns."""
-        if not self._in_memory:
-            append_line(self.path, evaluation)
-        self._evaluations.append(evaluation)
-        if self._tell is not None:
-            self._tell(evaluation)
-
-
-@contextmanager
-def open_log(path: Path, patience: float = 0) -> Iterator[EvaluationLog]:
-    """Open a log for one search at a time; a line cut short by a kill is dropped.
-
-    Whoever only needs it for a moment waits for so many seconds.
+def append_line(path: Path, evaluation: Evaluation) -> None:
+    """Add a line to a log; it is on the disk when this returns.
 
     Raises:
-        ArtifactError: another search has it open, or a line cannot be read.
+        ArtifactError: the disk is full, for example.
     """
-    lock = FileLock(path.with_name(LOCK_NAME))
-    try:
-        with lock.acquire(timeout=patience):
-            drop_torn_line(path)
-            yield EvaluationLog(path, list(read_log(path)))
-    except Timeout:
-        raise ArtifactError(
-            f"another search is writing {path}; wait for it, or name another run folder"
-        ) from None
-
-
-def append_line(path: Path, evaluation: Evaluation) -> None:
-    """Add a line to a log; it is on the disk when this returns."""
-    with path.open("ab") as file:
-        file.write((encode(evaluation) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+    append_durably(path, (encode(evaluation) + "\n").encode())
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:
@@ -268,17 +220,6 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-
-
-def drop_torn_line(path: Path) -> None:
-    """Drop the end of a log that was cut short by a kill, if there is one."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
 
 
 def encode(evaluation: Evaluation) -> str:

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import os
 import secrets
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from mergekit_map.config.specs import BackendSpec
 from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import cache_home
+from mergekit_map.leftovers import partial_file, remove_leftovers
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
@@ -80,12 +80,11 @@ def _is_sealed(folder: RunFolder, text: str) -> bool:
 
 def _key() -> bytes:
     path = cache_home() / "seal.key"
+    remove_leftovers(path.parent)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent)  # its owner's alone
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(32))
-        with contextlib.suppress(FileExistsError):
-            os.link(partial, path)
-        os.unlink(partial)
+        with partial_file(path) as partial:  # its owner's alone
+            partial.write_bytes(secrets.token_bytes(32))
+            with contextlib.suppress(FileExistsError):
+                os.link(partial, path)
     return path.read_bytes()

@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import unwritable
+from mergekit_map.leftovers import remove_if_left
 from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import Line, Record, one_line, read_record
@@ -87,6 +88,9 @@ class RunFolder:
         self.places = path / "places.json"  # of models that lie elsewhere now
         self.plan = path / "search.json"  # that an unfinished search has
         self.chosen_recipe = path / "recipe.yml"
+        # There while another point is chosen: what follows from it may be of the last.
+        self.choosing = path / ".choosing"
+        self.choosing_lock = path / ".choosing.lock"
 
     @property
     def shards(self) -> list[Path]:
@@ -183,11 +187,15 @@ class RunFolder:
 def open_run(path: Path) -> RunFolder:
     """Take a folder for that of a search, if nothing in it leads out of it.
 
+    What killed processes left in it, half written, goes.
+
     Raises:
         ArtifactError: it holds a link, or something that is neither file nor folder.
     """
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
+            if remove_if_left(found):
+                continue
             mode = found.lstat().st_mode
             if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 kind = "a symbolic link" if found.is_symlink() else "no ordinary file"

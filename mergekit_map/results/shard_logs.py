@@ -16,13 +16,13 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.files import drop_torn_line
 from mergekit_map.results.log import (
     EVALUATION,
     LOCK_NAME,
     Evaluation,
     Key,
     append_line,
-    drop_torn_line,
 )
 from mergekit_map.results.records import in_one_sentence
 

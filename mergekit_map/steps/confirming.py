@@ -15,12 +15,8 @@ from mergekit_map.results.confirmation import Amount, Confirmation, Confirmed
 from mergekit_map.results.differences import Differences
 from mergekit_map.results.front import Front
 from mergekit_map.results.gained import best_single
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    by_merge,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.comparing_items import compare_items
 from mergekit_map.steps.project import Project

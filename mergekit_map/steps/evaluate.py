@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.measurement import Answers, Measure, Measurement, Part, Wanted
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.footprint import check_room
@@ -249,8 +249,8 @@ class OnDisk:
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, and drop it when it is loaded."""
         check_room(self.project.space, self.project.spec, self.project.options)
-        with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-            folder = Path(scratch) / "model"
+        with scratch_folder() as scratch:
+            folder = scratch / "model"
             config = stock_config(self.project.space, coefficients)
             with stage("merging to disk"):
                 write_checkpoint(config, folder, self.project.options)

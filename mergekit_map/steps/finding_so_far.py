@@ -39,6 +39,7 @@ def write_so_far(folder: RunFolder) -> None:
     if earlier and earlier.unfinished and earlier.unfinished.of == of:
         return
     so_far.manifest.unlink(missing_ok=True)
+    so_far.choosing.unlink(missing_ok=True)  # all of it is written anew
     # What merging a point so far has measured is not in the log of the search.
     more = [line for line in _lines(so_far.log) if line not in set(lines)]
     write_atomically(so_far.log, b"".join([*lines, *more]))

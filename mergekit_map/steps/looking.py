@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import StrPath, unwritable
 from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.steps.changing import mended
 
 _LOCK = ".so-far.lock"
 _PATIENCE = 60  # seconds, for somebody else who is looking
@@ -35,7 +36,7 @@ def look_at(run: StrPath) -> Path:
     run = Path(run)
     folder = RunFolder(run)
     if folder.manifest.exists() or not folder.plan.exists():
-        return run
+        return mended(run).path
     # It fits surrogates, which a finished search has.
     from mergekit_map.steps.finding_so_far import write_so_far
 

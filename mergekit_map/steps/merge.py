@@ -17,14 +17,16 @@ from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.notebook_html import folded, front_html
-from mergekit_map.publish.plots import front_figure, save_front
+from mergekit_map.publish.plots import front_figure
 from mergekit_map.pulse import stage
 from mergekit_map.results.choosing import judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
-from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
+from mergekit_map.results.log import Evaluation, Role, merge_key, read_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.results.places import keep_places
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.steps.changing import changing, save_choice
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, with_confirmation
 from mergekit_map.steps.drafting import quietly
@@ -131,26 +133,34 @@ def _merge(
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, told)
-        front = RunFolder(run).read_front().with_point(selection.index, searched)
-        records = Records.of(project, RunFolder(run))
-        evaluations = list(read_log(place.log))
-        front = with_differences(front, project.tasks, records, evaluations)
-        front = with_confirmation(project, front, place, evaluations)
-        front = _chosen_by(front, selection)
-        shown = front.with_point(selection.index, written)
         if difference := _difference(searched, written):
             told.notice(difference)
+        with changing(RunFolder(run)):
+            front = _with_measured(project, selection, searched, run, place)
+            if recipe != selection.recipe:
+                write_recipes(recipes, front, RunFolder(run))
+                keep_places(RunFolder(run), project.places, project.directory)
+            save_choice(front, RunFolder(run))
+        shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")
         tasks = project.spec.tasks
         name = out.resolve().name
         record = MergeRecord(name, recipe, command, shown, tasks, difference)
         write_card(folder, record)
-    save_front(front, RunFolder(run))
-    if recipe != selection.recipe:
-        write_recipes(recipes, front, RunFolder(run))
-        keep_places(RunFolder(run), project.places, project.directory)
     command = recipes.command(RunFolder(run).recipe(selection.index), "OUT")
     return Merged(out, written, command, shown)
+
+
+def _with_measured(
+    project: Project, selection: Selection, searched: Merge, run: Path, place: RunFolder
+) -> Front:
+    """Give the front with what is known of the selection now that it is measured."""
+    front = RunFolder(run).read_front().with_point(selection.index, searched)
+    records = Records.of(project, RunFolder(run))
+    evaluations = list(read_log(place.log))
+    front = with_differences(front, project.tasks, records, evaluations)
+    front = with_confirmation(project, front, place, evaluations)
+    return _chosen_by(front, selection)
 
 
 def _chosen_by(front: Front, selection: Selection) -> Front:

@@ -12,15 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
 from typing import Any
 
 from mergekit_map.errors import ConfigError
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.steps.births import Birth, Nursery, Started
 
 _SECONDS_BETWEEN_LOOKS = 1.0  # at processes whose line somebody else holds open
@@ -37,12 +37,12 @@ class Died:
 class _Process:
     born: Birth
     line: Connection
-    scratch: Path  # where its temporary files are
+    scratch: ExitStack  # that has the folder of its temporary files
 
     def end(self) -> None:
         self.line.close()  # which ends it, whatever it is doing
         self.born.end()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.close()
 
 
 class Processes:
@@ -128,7 +128,8 @@ class Processes:
 
     def _start(self, index: int) -> _Process:
         ours, theirs = Pipe()
-        scratch = Path(tempfile.mkdtemp(prefix="mergekit-map-worker-"))
+        stack = ExitStack()
+        scratch = stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
         if self._gpus:
             share = self._gpus[index :: self.count]
@@ -142,7 +143,7 @@ class Processes:
                 born = Started.anew(theirs.fileno(), scratch, environment)
         finally:
             theirs.close()
-        return _Process(born, ours, scratch)
+        return _Process(born, ours, stack)
 
 
 def visible_gpus() -> Sequence[str]:

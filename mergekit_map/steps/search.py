@@ -14,7 +14,8 @@ from mergekit_map.merging.recipe import Recipes
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.early import EarlyResults
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.opened_log import EvaluationLog, open_log
 from mergekit_map.results.origin import seal
 from mergekit_map.results.places import keep_places
 from mergekit_map.results.records import write_record
@@ -93,12 +94,13 @@ def _search(
     project = project_for(run, project, told, imported)
     if project.nests_checkpoints:
         return _search_nested(project, run, told, imported, crew)
-    with _opened_run(project, run, told, imported, crew) as (study, log, evaluate):
-        result, front = measured_front(project, run, told, study, log, evaluate)
-        _write_stages(project, result, log, run)
-    surrogates = fitted_surrogates(study, result)
-    recipes = Recipes(project.space, project.options)
-    _write_results(project, front, surrogates, recipes, run)
+    with _claimed(run) as log:
+        with _opened_run(project, log, told, imported, crew) as (study, evaluate):
+            result, front = measured_front(project, run, told, study, log, evaluate)
+            _write_stages(project, result, log, run)
+        surrogates = fitted_surrogates(study, result)
+        recipes = Recipes(project.space, project.options)
+        _write_results(project, front, surrogates, recipes, log)
     return front
 
 
@@ -109,34 +111,42 @@ def _search_nested(
     imported: Sequence[Evaluation],
     crew: Crew | None,
 ) -> Front:
-    with _opened_run(project, run, told, imported, crew) as (study, log, evaluate):
-        anchors = first_candidates(study)
-        measure(study, anchors, evaluate, log, told.progress)
-        evaluations = matching(study, log)
-
-    search = partial(_search, told=told, crew=crew)
-    front, surrogates, recipes = search_pairs(
-        project, evaluations, RunFolder(run), search
-    )
-    records = Records.of(project, RunFolder(run))
-    front = with_differences(front, project.tasks, records)
-    _write_results(project, front, surrogates, recipes, run)
+    with _claimed(run) as log:
+        with _opened_run(project, log, told, imported, crew) as (study, evaluate):
+            anchors = first_candidates(study)
+            measure(study, anchors, evaluate, log, told.progress)
+            evaluations = matching(study, log)
+        search = partial(_search, told=told, crew=crew)
+        front, surrogates, recipes = search_pairs(
+            project, evaluations, RunFolder(run), search
+        )
+        records = Records.of(project, RunFolder(run))
+        front = with_differences(front, project.tasks, records)
+        _write_results(project, front, surrogates, recipes, log)
     return front
+
+
+@contextmanager
+def _claimed(run: Path) -> Iterator[EvaluationLog]:
+    """Have a run folder for this search alone, until its results are written."""
+    folder = RunFolder(run)
+    folder.claim()
+    with open_log(folder.log) as log:
+        refuse_running(run)
+        yield log
 
 
 @contextmanager
 def _opened_run(
     project: Project,
-    run: Path,
+    log: EvaluationLog,
     told: Told,
     imported: Sequence[Evaluation],
     crew: Crew | None,
-) -> Iterator[tuple[Study, EvaluationLog, MergeEvaluator]]:
-    folder = RunFolder(run)
-    folder.claim()
-    study = project.study()
-    with open_log(folder.log) as log, ExitStack() as stack:
-        refuse_running(run)
+) -> Iterator[tuple[Study, MergeEvaluator]]:
+    run = log.path.parent
+    folder, study = RunFolder(run), project.study()
+    with ExitStack() as stack:
         write_record(folder.plan, underway(project, study, folder))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
@@ -156,7 +166,7 @@ def _opened_run(
             study.definitions,
             early.of(study.merge, study.definitions),
         )
-        yield study, log, stack.enter_context(evaluate)
+        yield study, stack.enter_context(evaluate)
         latest = {e.key: e for e in matching(study, log)}
     if failed := sum(e.failed for e in latest.values()):
         told.notice(
@@ -177,9 +187,14 @@ def _write_stages(
 
 
 def _write_results(
-    project: Project, front: Front, surrogates: Surrogates, recipes: Recipes, run: Path
+    project: Project,
+    front: Front,
+    surrogates: Surrogates,
+    recipes: Recipes,
+    log: EvaluationLog,
 ) -> None:
-    folder = RunFolder(run)
+    log.check()
+    folder = RunFolder(log.path.parent)
     write_recipes(recipes, front, folder)
     write_record(folder.surrogates, surrogates)
     save_front(front, folder)

@@ -10,7 +10,8 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.files import digest
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, EvaluationLog
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Identities, Manifest, RunFolder
 from mergekit_map.results.underway import read_underway

@@ -11,12 +11,13 @@ from mergekit_map.config.parsing import parse_select
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.notebook_html import folded, front_html
-from mergekit_map.publish.plots import front_figure, save_front
+from mergekit_map.publish.plots import front_figure
 from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.further_recipe import further_recipe, naming_its_place
 from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.steps.changing import changing, save_choice
 from mergekit_map.steps.looking import look_at
 from mergekit_map.steps.reading import front_line
 
@@ -112,12 +113,13 @@ def select_point(
     }
     select = parse_select({k: v for k, v in asked.items() if v is not None})
     folder = open_run(look_at(Path(run)))
-    before = folder.read_front()
-    front = _chosen(folder, before, select)
-    joined = len(front.points) > len(before.points)
-    recipe = _write_recipes(folder, front, joined=joined)
-    save_front(front, folder)
-    return Selection(front, recipe)
+    folder.read_manifest()
+    with changing(folder):
+        before = folder.read_front()
+        front = _chosen(folder, before, select)
+        joined = len(front.points) > len(before.points)
+        _write_recipe(folder, front, joined=joined)
+        return Selection(front, save_choice(front, folder))
 
 
 def _listed(names: str | Sequence[str] | None) -> str | list[str] | None:
@@ -131,15 +133,12 @@ def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
     return choose_point(front, select, known)
 
 
-def _write_recipes(folder: RunFolder, front: Front, *, joined: bool) -> str:
-    """Write the recipe of the chosen point, and the same as the chosen one."""
+def _write_recipe(folder: RunFolder, front: Front, *, joined: bool) -> None:
+    """Write the recipe of the chosen point."""
     text = further_recipe(folder, front) if joined else None
     text = text or folder.read_recipe(front.selected)
     text = naming_its_place(text, folder, front.selected)
     write_atomically(folder.recipe(front.selected), text)
-    recipe = f"# {front.reason}\n{text}"
-    write_atomically(folder.chosen_recipe, recipe)
-    return recipe
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:

@@ -13,7 +13,8 @@ from mergekit_map.measurement import Measurement, Part
 from mergekit_map.pulse import stage
 from mergekit_map.results.company import Company
 from mergekit_map.results.early import Waiting
-from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.opened_log import EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.shard_logs import Shard, ShardLogs, locked, read_shard

@@ -26,13 +26,13 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
-    EvaluationLog,
     Key,
     Role,
     evaluation_key,
     measured_of,
     merge_key,
 )
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.records import read_record, write_record
 from mergekit_map.results.run_folder import Identities, Identity, RunFolder
 from mergekit_map.results.samples import copy_samples

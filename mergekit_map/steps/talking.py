@@ -6,7 +6,6 @@ checkpoint in a temporary folder.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import transformers
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.merging.checkpoint import (
     load_checkpoint,
     write_checkpoint,
@@ -152,8 +152,8 @@ class _OnDisk:
     def at(self, coefficients: Mapping[str, float]) -> Speaker:
         """Merge into a temporary folder and load that."""
         options = self.project.options
-        with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-            folder = Path(scratch) / "model"
+        with scratch_folder() as scratch:
+            folder = scratch / "model"
             if self.recipes.folder is not None:
                 text = self.recipes.text(coefficients, ())
                 write_staged_checkpoint(text, self.recipes.folder, folder, options)

@@ -11,7 +11,6 @@ its values are the same.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 import transformers
 
 from mergekit_map.errors import MergeError
+from mergekit_map.leftovers import scratch_folder
 from mergekit_map.measurement import Measure
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory_share import engine_share
@@ -79,8 +79,8 @@ class VllmFromDisk:
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, and drop it when it is loaded."""
         self._engine.close()  # before the next one wants its memory
-        with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-            folder = Path(scratch) / "model"
+        with scratch_folder() as scratch:
+            folder = scratch / "model"
             with stage("merging to disk"):
                 _write(self._project, coefficients, folder)
             return _measures(self._project, self._start(folder), Generations())
@@ -204,8 +204,8 @@ def _tried(
         vllm_model(recorded.checkpoint, **args) as lm,
     ):
         expected = (ask_probes(lm), ask_probes(lm))
-    with tempfile.TemporaryDirectory(prefix="mergekit-map-") as scratch:
-        start = Path(scratch) / "model"
+    with scratch_folder() as scratch:
+        start = scratch / "model"
         with stage("merging to disk, for vLLM to start from"):
             _write(project, _other_point(project), start)
         try:

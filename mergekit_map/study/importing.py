@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from mergekit_map.results.log import Evaluation, EvaluationLog, Key, merge_key
+from mergekit_map.results.log import Evaluation, Key, merge_key
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 

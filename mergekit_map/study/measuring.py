@@ -15,7 +15,6 @@ from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
-    EvaluationLog,
     Key,
     MergeKey,
     Role,
@@ -23,6 +22,7 @@ from mergekit_map.results.log import (
     measured_of,
     merge_key,
 )
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.search.arrays import finite
 from mergekit_map.search.blas_threads import all_threads
 from mergekit_map.study.parts import Drawing, History, draw_part

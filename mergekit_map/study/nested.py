@@ -17,14 +17,8 @@ from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import SOUP
 from mergekit_map.results.anchor_values import Anchors, measured_anchors
 from mergekit_map.results.choosing import wished
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    Key,
-    MergeKey,
-    Role,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, Key, MergeKey, Role, merge_key
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.search.selection import spread
 from mergekit_map.study.fitting import (
     chosen_of,

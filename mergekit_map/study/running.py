@@ -9,13 +9,8 @@ from mergekit_map.errors import DesignError
 from mergekit_map.results.anchor_values import measured_anchors
 from mergekit_map.results.choosing import wished
 from mergekit_map.results.front import Readings
-from mergekit_map.results.log import (
-    ASSESSING,
-    Evaluation,
-    EvaluationLog,
-    MergeKey,
-    merge_key,
-)
+from mergekit_map.results.log import ASSESSING, Evaluation, MergeKey, merge_key
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.dividing import times_asked

@@ -54,7 +54,8 @@ from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import BASE, SOUP
-from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.results.log import by_merge
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.results.verdicts import PoorFit, judge
 from mergekit_map.search.nsga import compute_front
 from mergekit_map.search.selection import select_by_preference

@@ -39,7 +39,7 @@ from documents_rivals import Rivals
 from mergekit_map import Measurement
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.measurement import Answers, Part
-from mergekit_map.results.log import open_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.foresight import Foresight
 from mergekit_map.search.sampling import PartValue
 from mergekit_map.study import measuring

@@ -40,7 +40,8 @@ from mergekit_map import Measurement, Project, load_project
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.results.log import evaluation_key, open_log
+from mergekit_map.results.log import evaluation_key
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.steps.evaluate import merges_in_memory

@@ -40,7 +40,7 @@ from documents import FAMILIES, Documents
 
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.measurement import BASE, SOUP
-from mergekit_map.results.log import open_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.contrasts import stderrs_of_differences
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.running import run_study

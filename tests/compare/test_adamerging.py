@@ -15,7 +15,7 @@ from mergekit_map.compare.adamerging import START, minimise_entropy
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.log import open_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Evaluator, Study
 

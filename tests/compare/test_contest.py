@@ -35,7 +35,8 @@ from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import ConfigError, EvaluationError
 from mergekit_map.measurement import Measurement
-from mergekit_map.results.log import EvaluationLog, Role, open_log, read_log
+from mergekit_map.results.log import Role, read_log
+from mergekit_map.results.opened_log import EvaluationLog, open_log
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.measuring import measure

@@ -60,6 +60,7 @@ class Limits:
     file_size: int | None = None  # bytes
     user: int | None = None  # whose rights it has
     others: Mapping[str, str] = field(default_factory=dict)  # environment
+    before: Callable[[], None] = lambda: None  # called in its process
 
 
 def command(
@@ -188,11 +189,13 @@ def _be_the_command(
                 if number == signal.SIGINT
                 else signal.SIG_DFL,
             )
+        limits.before()
         _limit(limits)
         from mergekit_map.cli import main
 
         try:
-            main(words, prog_name="mergekit-map")
+            sys.argv = ["mergekit-map", *words]  # signals are as for a program
+            main(prog_name="mergekit-map")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         sys.stdout.flush()

@@ -32,7 +32,7 @@ from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.models.references import referenced_models
-from mergekit_map.results.log import open_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.steps.schema import config_schema
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.forecast import forecast

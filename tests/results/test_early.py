@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.early import EarlyResults
-from mergekit_map.results.log import Evaluation, encode, open_log
+from mergekit_map.results.log import Evaluation, encode
+from mergekit_map.results.opened_log import open_log
 
 MERGE = {"a": 0.25, "b": 1 / 3}
 TASKS = {"one": "d1", "other": "d2"}

@@ -15,7 +15,7 @@ from nested_runs import invoke, lines, read, write
 
 from mergekit_map.cli import main
 from mergekit_map.files import digest
-from mergekit_map.results.log import EvaluationLog
+from mergekit_map.results.opened_log import EvaluationLog
 
 # Values of 20 documents each, with noise, so that merges are compared item by item.
 MODULE = """

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.log import open_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.study.outcome import found_front
 from mergekit_map.study.running import run_study

@@ -13,7 +13,8 @@ from fakes import LOSS, ignore
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.fitting import predict_utilities
 from mergekit_map.study.running import run_study

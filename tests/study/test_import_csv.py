@@ -21,7 +21,8 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import ConfigError
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front_table import front_table
-from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
+from mergekit_map.results.log import Evaluation, merge_key, read_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.study.fitting import fit_surrogates
 from mergekit_map.study.import_csv import read_imported
 from mergekit_map.study.importing import add_imported

@@ -11,7 +11,8 @@ from fakes import LOSS, Recorder, ignore
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement
-from mergekit_map.results.log import EvaluationLog, Role, open_log
+from mergekit_map.results.log import Role
+from mergekit_map.results.opened_log import EvaluationLog, open_log
 from mergekit_map.study.measuring import measure
 from mergekit_map.study.study import Study
 

@@ -17,7 +17,8 @@ from parted import METRICS, SIZE, Models, lines_of, search, study_of
 
 from mergekit_map.errors import ArtifactError, EvaluationError
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
+from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.study import dividing
 from mergekit_map.study.running import _last_asked
 from mergekit_map.study.study import Study

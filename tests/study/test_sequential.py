@@ -16,7 +16,8 @@ from fakes import LOSS, Recorder, ignore, run
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, by_merge, merge_key, open_log, read_log
+from mergekit_map.results.log import Evaluation, by_merge, merge_key, read_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.fitting import fit_surrogates

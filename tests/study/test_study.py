@@ -19,7 +19,8 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError, EvaluationError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front_table import front_table
-from mergekit_map.results.log import Evaluation, open_log, read_log
+from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.fitting import fit_surrogates, predict_utilities
 from mergekit_map.study.outcome import fitted_surrogates, found_front

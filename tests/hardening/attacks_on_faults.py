@@ -1,0 +1,570 @@
+"""Faults of the machine: full disks, little memory, few files, strange names, a crowd.
+
+Whatever fails, a command says in a sentence what is short and where; what was there
+before is there afterwards; and once the fault is gone the same command goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from attack import Attack, Limits, Outcome, first
+from small_search import (
+    copied,
+    disagreement,
+    left_over,
+    lines,
+    lost_or_doubled,
+    run_in,
+)
+
+BEFORE = (245, 26)
+QUICK = 5
+
+KB = 1 << 10
+NAMES = {
+    "a line break": "a\nb",
+    "blanks": " a  b ",
+    "quotes": "a'b\"c",
+    "a shell's words": "$(touch x);`touch x`&",
+    "no UTF-8": os.fsdecode(b"a\xff\xfeb"),
+    "255 bytes": "a" * 255,
+    "250 bytes": "b" * 250,
+    "200 letters of two bytes": "é" * 100,
+    "per cents and braces": "%s{0}{x}%",
+    "a dash": "-a",
+    "a bell": "a\x07\x1b[31mb",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command that the machine fails."""
+
+    words: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    run: str | None = "run"  # whose files agree in the end
+
+
+SEARCH = Case(("search", "config.yml", "new"), run="new")
+SEARCH_DISK = Case(("search", "disk.yml", "new"), run="new")
+SELECT = Case(("select", "run", "--index", "1"), ("run",))
+REPORT = Case(("report", "run"), ("run",))
+MERGE = Case(("merge", "run", "out"), ("run",))
+CACHE = Case(("cache",), run=None)
+INSPECT = Case(("inspect", "config.yml"), run=None)
+
+
+def attacks(seed: int) -> Iterator[Attack]:
+    """Let every fault meet several commands."""
+    del seed
+    yield from _of_full_disks()
+    yield from _of_limits()
+    yield from _of_rights()
+    yield from _of_names()
+    yield from _of_homes()
+    yield from _of_streams()
+    yield from _of_clocks()
+    yield from _of_crowds()
+    yield from _of_logs()
+
+
+def _of_full_disks() -> Iterator[Attack]:
+    for size in (4, 12, 40, 80, 120, 160, 200, 300, 450, 700):
+        for name, attempt in {
+            "the run folder of a search": (_full, SEARCH, "new"),
+            "the scratch of a search to disk": (_full, SEARCH_DISK, "tmp"),
+            "the cache of a search": (_full, SEARCH, "home"),
+            "the folder that a merge is written to": (_full, MERGE, "out"),
+            "the run folder of a merge": (_nearly_full, MERGE, "run"),
+            "the run folder of a choice": (_nearly_full, SELECT, "run"),
+            "the run folder of a report": (_nearly_full, REPORT, "run"),
+        }.items():
+            meet, case, where = attempt
+            title = f"{size} kB are free for {name}"
+            yield Attack(title, functools.partial(meet, case, where, size * KB))
+
+
+def _of_limits() -> Iterator[Attack]:
+    cases = {"search": SEARCH, "merge": MERGE, "select": SELECT, "report": REPORT}
+    for name, case in {**cases, "inspect": INSPECT}.items():
+        for size in (1, 8, 30, 60, 140):
+            limits = Limits(file_size=size * KB, seconds=300)
+            title = f"{name}: no file over {size} kB"
+            yield Attack(title, functools.partial(_limited, case, limits, "larger"))
+        for size in (1, 10, 40, 100, 250):
+            limits = Limits(megabytes=size, seconds=300)
+            title = f"{name}: {size} MB of memory"
+            yield Attack(title, functools.partial(_limited, case, limits, "memory"))
+        for count in (3, 4, 6, 8, 12, 20):
+            limits = Limits(files=count, seconds=300)
+            title = f"{name}: {count} open files"
+            yield Attack(title, functools.partial(_limited, case, limits, "too many"))
+
+
+def _of_rights() -> Iterator[Attack]:
+    for name, case in {
+        "select": SELECT,
+        "report": REPORT,
+        "merge": MERGE,
+        "search": Case(("search", "config.yml", "run"), ("run",)),
+    }.items():
+        title = f"{name}: the run folder can only be read"
+        yield Attack(title, functools.partial(_read_only, case, "run"))
+    for name, case, where in (
+        ("search", SEARCH, "home"),
+        ("cache", Case(("cache", "--limit", "1GB"), run=None), "home"),
+        ("search to disk", SEARCH_DISK, "tmp"),
+        ("merge", Case(("merge", "run", "box/out"), ("run",)), "box"),
+        ("report", Case(("report", "run", "--out", "box/a.html"), ("run",)), "box"),
+        ("search", Case(("search", "config.yml", "box/new"), run=None), "box"),
+        ("init", Case(("init", "box/a.yml", "--model", "a", "--base", "b"), (), None),
+         "box"),
+    ):  # fmt: skip
+        title = f"{name}: {where} can only be read"
+        yield Attack(title, functools.partial(_read_only, case, where))
+    for name, case in {"select": SELECT, "report": REPORT, "cache": CACHE}.items():
+        title = f"{name}: of another user"
+        yield Attack(title, functools.partial(_of_another, case))
+
+
+def _of_names() -> Iterator[Attack]:
+    for kind, name in NAMES.items():
+        for what, words in {
+            "a run folder": ("search", "config.yml", f"./{name}"),
+            "a merge": ("merge", "run", f"./{name}"),
+            "a page": ("report", "run", "--out", f"./{name}"),
+            "a configuration": ("init", f"./{name}", "--base", "b", "--model", "a"),
+        }.items():
+            title = f"{what} whose name has {kind}"
+            yield Attack(title, functools.partial(_named, words))
+
+
+def _of_homes() -> Iterator[Attack]:
+    nobody = {"MERGEKIT_MAP_HOME": "", "XDG_CACHE_HOME": ""}
+    for kind, home in {
+        "is not set": None,
+        "is empty": "",
+        "is not there": "/there/is/no/such/home",
+        "is a file": "/etc/hostname",
+    }.items():
+        for name, case in {"cache": CACHE, "search": SEARCH}.items():
+            title = f"{name}: HOME {kind}"
+            meet = functools.partial(_at_home, case, nobody, home)
+            yield Attack(title, meet)
+    for name, case in {"search to disk": SEARCH_DISK, "cache": CACHE}.items():
+        title = f"{name}: TMPDIR is not there"
+        others = {"TMPDIR": "/there/is/no/such/folder"}
+        yield Attack(title, functools.partial(_run_with, case, Limits(others=others)))
+
+
+def _of_streams() -> Iterator[Attack]:
+    cases = {"select": SELECT, "report": REPORT, "search": SEARCH}
+    for name, case in cases.items():
+        for closed in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+            title = f"{name}: closed are {closed}"
+            close = functools.partial(_close, closed)
+            yield Attack(title, functools.partial(_without_streams, case, close))
+        for number in (1, 2):
+            title = f"{name}: stream {number} is a full disk"
+            full = functools.partial(_point, number, "/dev/full")
+            yield Attack(title, functools.partial(_without_streams, case, full))
+            title = f"{name}: nobody reads stream {number}"
+            unread = functools.partial(_unread, number)
+            yield Attack(title, functools.partial(_without_streams, case, unread))
+
+
+def _of_clocks() -> Iterator[Attack]:
+    for name, case in {"search": SEARCH, "select": SELECT}.items():
+        for kind, seconds in {"back": -1e7, "on": 1e9, "to and fro": 0.0}.items():
+            jump = functools.partial(_jumping, seconds)
+            title = f"{name}: the clock jumps {kind}"
+            limits = Limits(seconds=300, before=jump)
+            yield Attack(title, functools.partial(_run_with, case, limits))
+
+
+def _of_crowds() -> Iterator[Attack]:
+    many: dict[str, list[tuple[str, ...]]] = {
+        "ten choices": [("select", "run", "--index", str(i)) for i in range(10)],
+        "ten reports": [("report", "run")] * 10,
+        "ten searches": [("search", "config.yml", "new")] * 10,
+        "ten merges to one folder": [("merge", "run", "out")] * 10,
+        "ten merges": [("merge", "run", f"out{i}") for i in range(10)],
+        "ten limits of the cache": [("cache", "--limit", f"{i}GB") for i in range(10)],
+        "ten configurations": [
+            ("init", "a.yml", "--model", "a", "--base", "b", "--task", f"gsm8k:{i}")
+            for i in range(10)
+        ],
+        "choices, reports, merges and a search": [
+            *[("select", "run", "--index", str(i)) for i in range(4)],
+            *[("report", "run")] * 3,
+            *[("merge", "run", f"out{i}") for i in range(2)],
+            ("search", "config.yml", "run"),
+        ],
+    }
+    for name, commands in many.items():
+        yield Attack(f"{name} at once", functools.partial(_at_once, commands))
+
+
+def _of_logs() -> Iterator[Attack]:
+    for count in (1, 5, 11):
+        for name, change in {
+            "removed": lambda log: log.unlink(),
+            "emptied": lambda log: log.write_text(""),
+            "halved": lambda log: os.truncate(log, log.stat().st_size // 2),
+            "copied over itself": lambda log: log.write_bytes(log.read_bytes() * 2),
+        }.items():
+            title = f"the log is {name} after {count} lines"
+            yield Attack(title, functools.partial(_log_changed, count, change))
+    yield Attack(
+        "the run folder is removed while it searches",
+        functools.partial(_log_changed, 3, lambda log: shutil.rmtree(log.parent)),
+    )
+
+
+def _full(case: Case, where: str, free: int, folder: Path) -> str:
+    """Let a folder be a small disk."""
+    copied(folder, *case.needs)
+    place = folder / where
+    if where == "out":  # a folder that is there is not written to
+        place, case = folder / "box", _moved(case, "out", "box/out")
+    if where == "new":
+        place, case = folder / "box", _moved(case, "new", "box/new")
+    kept = folder / "kept"
+    if place.exists():
+        place.rename(kept)
+    place.mkdir()
+    with _disk(place, 64 << 20):
+        if kept.exists():
+            shutil.copytree(kept, place, dirs_exist_ok=True)
+            shutil.rmtree(kept)
+        _leave_free(place, free)
+        return _met(case, folder, Limits(seconds=300), ("full", str(where)), place)
+
+
+def _nearly_full(case: Case, where: str, free: int, folder: Path) -> str:
+    """Let what is there lie on a disk that has so little free; the rest of it, too."""
+    copied(folder, *case.needs)
+    place = folder / where
+    place.rename(folder / "kept")
+    place.mkdir()
+    with _disk(place, 64 << 20):
+        shutil.copytree(folder / "kept", place, dirs_exist_ok=True)
+        shutil.rmtree(folder / "kept")
+        _leave_free(place, min(free, 40 * KB) if case is not REPORT else free)
+        return _met(case, folder, Limits(seconds=300), ("full", where), place)
+
+
+def _met(
+    case: Case, folder: Path, limits: Limits, words: Sequence[str], disk: Path
+) -> str:
+    before = _logs(folder)
+    done = run_in(folder, case.words, limits)
+    problem = _failed_well(done, words)
+    if problem:
+        return problem
+    if done.code == 2 and " are free" not in done.err:
+        return f"it does not say how much: {done.err[-400:]}"
+    left = list(folder.rglob("*.partial"))
+    if left:
+        return f"left: {left[0].name}"
+    with contextlib.suppress(OSError):
+        (disk / ".filling").unlink()
+    return _goes_on(case, folder, before)
+
+
+def _limited(case: Case, limits: Limits, word: str, folder: Path) -> str:
+    copied(folder, *case.needs)
+    before = _logs(folder)
+    # What is said goes into files, too.
+    done = run_in(folder, case.words, limits)
+    if limits.file_size is not None and done.code in {2, 120}:
+        word = ""
+    return first(
+        _failed_well(done, (word,)),
+        _goes_on(case, folder, before),
+    )
+
+
+def _read_only(case: Case, where: str, folder: Path) -> str:
+    copied(folder, *case.needs)
+    place = folder / where
+    place.mkdir(exist_ok=True)
+    before = _logs(folder)
+    with _disk(place, 64 << 20, of=place):
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        done = run_in(folder, case.words)
+        subprocess.run(["mount", "-o", "remount,rw", str(place)], check=True)
+        problem = _failed_well(done, ("can only be read",))
+        return problem or _goes_on(case, folder, before)
+
+
+def _of_another(case: Case, folder: Path) -> str:
+    copied(folder, *case.needs)
+    folder.chmod(0o755)
+    before = _logs(folder)
+    limits = Limits(user=65534)
+    (folder / "tmp").mkdir()
+    (folder / "tmp").chmod(0o777)
+    for name in (".out", ".err"):
+        (folder / name).touch()
+    done = run_in(folder, case.words, limits)
+    problem = _failed_well(done, ("annot",))
+    return problem or _goes_on(case, folder, before)
+
+
+def _named(words: Sequence[str], folder: Path) -> str:
+    copied(folder, "run")
+    known = {path.name for path in folder.iterdir()}
+    done = run_in(
+        folder, [os.fsencode(word).decode("utf-8", "surrogateescape") for word in words]
+    )
+    strange = {path.name for path in folder.iterdir()} - known - {"tmp"}
+    wanted = words[-1] if words[0] != "init" else words[1]
+    if done.code == 0 and strange != {os.path.basename(wanted)}:
+        return f"made are {sorted(strange)}"
+    if done.code == 2 and strange - {os.path.basename(wanted)}:
+        return f"refused, and made {sorted(strange)}"
+    return first(
+        _failed_well(done, ()),
+        "" if done.code in {0, 2} else f"exit {done.code}",
+        left_over(folder),
+    )
+
+
+def _at_home(case: Case, others: dict[str, str], home: str | None, folder: Path) -> str:
+    copied(folder)
+
+    def before() -> None:
+        os.environ.pop("HOME", None)
+        if home is not None:
+            os.environ["HOME"] = home
+        for name in others:
+            os.environ.pop(name, None)
+        if home is None:
+            os.setgid(54321)
+            os.setuid(54321)
+
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777)
+    made = run_in(folder, case.words, Limits(seconds=300, before=before))
+    if home is None and case is CACHE and "HOME" not in made.said:
+        return f"it does not say HOME: {made.said[-300:]}"
+    return _failed_well(made, ())
+
+
+def _run_with(case: Case, limits: Limits, folder: Path) -> str:
+    copied(folder, *case.needs)
+    before = _logs(folder)
+    done = run_in(folder, case.words, limits)
+    problem = f"exit {done.code}: {done.said[-500:]}" if done.code else ""
+    return problem or _goes_on(case, folder, before)
+
+
+def _without_streams(case: Case, change: Callable[[], None], folder: Path) -> str:
+    copied(folder, *case.needs)
+    before = _logs(folder)
+    done = run_in(folder, case.words, Limits(seconds=300, before=change))
+    if done.code not in {0, 2, 141}:
+        return f"exit {done.code}: {done.said[-500:]}"
+    if "Traceback" in done.said or "Exception ignored" in done.said:
+        return done.said[-500:]
+    return _goes_on(case, folder, before)
+
+
+def _at_once(commands: Sequence[Sequence[str]], folder: Path) -> str:
+    copied(folder, "run")
+    before = _logs(folder)
+    children = {}
+    for index, words in enumerate(commands):
+        child = os.fork()
+        if child == 0:
+            os._exit(_say_how(words, index, folder))
+        children[child] = index
+    problems = []
+    for child, index in children.items():
+        _, status = os.waitpid(child, 0)
+        said = (folder / f"said{index}").read_text()
+        code = os.waitstatus_to_exitcode(status)
+        found = Outcome(code, "", said, 0, 0, late=False)
+        problems.append(_failed_well(found, ()))
+    codes = [problem for problem in problems if problem]
+    if codes:
+        return codes[0]
+    for index in range(len(commands)):
+        (folder / f"said{index}").unlink()
+        shutil.rmtree(folder / f"of{index}")
+    runs = [name for name in ("run", "new") if (folder / name / "front.json").exists()]
+    again = run_in(folder, commands[-1])
+    if again.code and "exists already" not in again.said:
+        return f"then: exit {again.code}: {again.said[-400:]}"
+    after = {name: folder / name for name in before}
+    return first(
+        *(disagreement(folder / name) for name in runs),
+        *(lost_or_doubled(before[name], path) for name, path in after.items()),
+        left_over(folder),
+    )
+
+
+def _say_how(words: Sequence[str], index: int, folder: Path) -> int:
+    """Run a command beside others; what it says has a file of its own."""
+    here = folder / f"of{index}"
+    here.mkdir()
+    move = functools.partial(os.chdir, folder)
+    found = run_in_two(here, folder, words, move)
+    (folder / f"said{index}").write_text(found.said)
+    return found.code if found.code >= 0 else 99
+
+
+def run_in_two(
+    here: Path, folder: Path, words: Sequence[str], before: Callable[[], None]
+) -> Outcome:
+    """Run a command whose streams go to one folder, and its work to another."""
+    others = {
+        "MERGEKIT_MAP_HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+    }
+    (folder / "tmp").mkdir(exist_ok=True)
+    return run_in(here, words, Limits(seconds=400, others=others, before=before))
+
+
+def _log_changed(count: int, change: Callable[[Path], Any], folder: Path) -> str:
+    copied(folder)
+    log = folder / "new" / "evaluations.jsonl"
+
+    def watch() -> None:
+        owner = os.getpid()
+        if os.fork() == 0:
+            while os.getppid() == owner:
+                with contextlib.suppress(OSError):
+                    if log.read_bytes().count(b"\n") >= count:
+                        os.kill(owner, signal.SIGSTOP)
+                        shutil.copyfile(log, folder / "log.before")
+                        change(log)
+                        os.kill(owner, signal.SIGCONT)
+                        break
+                time.sleep(0.002)
+            os._exit(0)
+
+    done = run_in(folder, SEARCH.words, Limits(seconds=300, before=watch))
+    problem = _failed_well(done, ())
+    if problem or done.code == 0:
+        return problem or "it ends as if nothing had happened"
+    again = run_in(folder, SEARCH.words)
+    gone = "removed" in done.said and "there again" in done.said
+    had = lines(folder / "log.before") if gone else []
+    if again.code:
+        return "" if "line" in again.said or ":" in again.said else again.said[-300:]
+    return first(lost_or_doubled(had, log), disagreement(folder / "new"))
+
+
+def _failed_well(outcome: Outcome, words: Sequence[str]) -> str:
+    """Say what is wrong with how a command met a fault; nothing if it went on."""
+    problems = []
+    if outcome.code not in {0, 2}:
+        problems.append(f"exit {outcome.code}")
+    for word in ("Traceback", "Exception ignored"):
+        if word in outcome.said:
+            problems.append(word)
+    if outcome.code == 2:
+        if outcome.err.lower().count("error: ") < 1:
+            problems.append("no error is said")
+        said = outcome.said.replace("\n", " ")
+        problems += [f"{word!r} is not said" for word in words if word not in said]
+    return f"{'; '.join(problems)}: {outcome.said[-700:]}" if problems else ""
+
+
+def _goes_on(case: Case, folder: Path, before: dict[str, Any]) -> str:
+    """Say whether the same command does not work once the fault is gone."""
+    again = run_in(folder, case.words)
+    if again.code and "exists already" not in again.err:
+        return f"then: exit {again.code}: {again.said[-500:]}"
+    logs = {*before, *_logs(folder)}
+    return first(
+        *(lost_or_doubled(before.get(n, []), folder / n) for n in logs),
+        disagreement(folder / case.run) if case.run else "",
+        left_over(folder),
+    )
+
+
+def _logs(folder: Path) -> dict[str, Any]:
+    found = folder.glob("*/evaluations.jsonl")
+    return {str(path.relative_to(folder)): lines(path) for path in found}
+
+
+def _moved(case: Case, old: str, new: str) -> Case:
+    words = tuple(new if word == old else word for word in case.words)
+    return Case(words, case.needs, new if case.run == old else case.run)
+
+
+@contextmanager
+def _disk(place: Path, size: int, of: Path | None = None) -> Iterator[None]:
+    """Mount a small disk, with what is in a folder."""
+    kept = place.with_name("of.disk")
+    if of is not None:
+        shutil.copytree(of, kept)
+    options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+    subprocess.run(["mount", *options, str(place)], check=True)
+    if of is not None:
+        shutil.copytree(kept, place, dirs_exist_ok=True)
+        shutil.rmtree(kept)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _leave_free(place: Path, size: int) -> None:
+    free = shutil.disk_usage(place).free
+    (place / ".filling").write_bytes(b"\0" * max(0, free - size))
+
+
+def _close(numbers: Sequence[int]) -> None:
+    import sys
+
+    for number in numbers:
+        os.close(number)
+        setattr(sys, ("stdin", "stdout", "stderr")[number], None)
+
+
+def _point(number: int, path: str) -> None:
+    handle = os.open(path, os.O_WRONLY)
+    os.dup2(handle, number)
+    os.close(handle)
+
+
+def _unread(number: int) -> None:
+    read, write = os.pipe()
+    os.dup2(write, number)
+    os.close(write)
+    os.close(read)
+
+
+def _jumping(seconds: float) -> None:
+    real, calls = time.time, [0]
+
+    def now() -> float:
+        calls[0] += 1
+        return real() + (seconds or 1e6 * (-1) ** calls[0])
+
+    class Jumping(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.fromtimestamp(now(), tz)
+
+    time.time = now
+    import mergekit_map.commands.showing as showing
+
+    showing.datetime = Jumping

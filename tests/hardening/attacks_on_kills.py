@@ -1,0 +1,368 @@
+"""Commands that are killed at a rename, ended by SIGTERM, or stopped by Ctrl-C.
+
+However a command ends, the next one finds files that agree, every measurement once, and
+nothing that is nobody's; and it ends as one that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attack import Attack, Limits, Outcome, first
+from small_search import (
+    copied,
+    disagreement,
+    left_over,
+    lines,
+    lost_or_doubled,
+    place,
+    run_in,
+)
+
+BEFORE = (78, 6)
+QUICK = 4
+
+# What changes a folder: a command is killed right before or after one of these.
+CALLS = ("rename", "replace", "unlink", "remove", "link", "rmdir", "fsync", "mkdir")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, what it needs, and what it makes."""
+
+    words: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    run: str | None = "run"  # whose files are to agree
+    kills: int = 8
+    stops: int = 4
+    next: tuple[str, ...] | None = None  # the next command, if it is another one
+    out: str | None = None  # a checkpoint, that is whole or not there
+
+
+CASES = {
+    "search": Case(("search", "config.yml", "new"), run="new", kills=16, stops=8),
+    "search to disk": Case(("search", "disk.yml", "new"), run="new"),
+    "search again": Case(("search", "config.yml", "run"), ("run",), stops=2),
+    "run": Case(("run", "config.yml", "out"), run="out.run", kills=8, out="out"),
+    "select": Case(("select", "run", "--index", "1"), ("run",), kills=14, stops=6),
+    "select, then report": Case(
+        ("select", "run", "--index", "1"),
+        ("run",),
+        kills=12,
+        stops=2,
+        next=("report", "run"),
+    ),
+    "select by preference, then merge": Case(
+        ("select", "run", "--prefer", "one=3,two=1"),
+        ("run",),
+        kills=10,
+        stops=2,
+        next=("merge", "run", "out"),
+    ),
+    "merge": Case(("merge", "run", "out"), ("run",), kills=14, stops=6, out="out"),
+    "merge of another point": Case(
+        ("merge", "run", "out", "--index", "2"), ("run",), out="out"
+    ),
+    "report": Case(("report", "run"), ("run",), kills=6, stops=4),
+    "report elsewhere": Case(
+        ("report", "run", "--out", "page.html"), ("run",), kills=4
+    ),
+    "cache --remove": Case(("cache", "--remove", "all"), run=None, kills=6, stops=2),
+    "cache --limit": Case(("cache", "--limit", "1GB"), run=None, kills=2, stops=2),
+    "init": Case(
+        ("init", "new.yml", "--base", "b", "--model", "a", "--task", "gsm8k"),
+        run=None,
+        kills=2,
+        stops=2,
+    ),
+    "compare": Case(
+        ("compare", "run", "--opponents=random", "--budget=2", "--preferences=1"),
+        ("run",),
+        kills=4,
+        stops=2,
+    ),
+    "search --shard": Case(
+        ("search", "config.yml", "new", "--shard", "1/1"), run=None, kills=6, stops=2
+    ),
+    "search --workers 2": Case(
+        ("search", "config.yml", "new", "--workers", "2"), run="new", kills=3, stops=2
+    ),
+}
+
+
+def attacks(seed: int) -> Iterator[Attack]:
+    """Kill every command at operations spread over all, and stop it at such moments."""
+    del seed
+    for name, case in CASES.items():
+        for part in range(case.kills):
+            at = (part + 1) / case.kills
+            title = f"{name}: kill -9 at {part + 1}/{case.kills} of its file operations"
+            yield Attack(title, functools.partial(_killed, case, at))
+        for part in range(case.stops):
+            at = (part + 0.5) / case.stops
+            for kind, numbers in {
+                "Ctrl-C": (signal.SIGINT,),
+                "SIGTERM": (signal.SIGTERM,),
+                "Ctrl-C twice": (signal.SIGINT, signal.SIGINT),
+            }.items():
+                title = f"{name}: {kind} at {at:.0%} of its time"
+                yield Attack(title, functools.partial(_stopped, case, at, numbers))
+    for count in (8, 10, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987):
+        for words in (("select", "run"), ("search", "config.yml", "new")):
+            title = f"{words[0]}: Ctrl-C at import {count}"
+            yield Attack(title, functools.partial(_stopped_at_import, words, count))
+    yield Attack("the scratch of a killed search to disk goes", _scratch_goes)
+    yield Attack("the scratch of a living search stays", _living_scratch_stays)
+
+
+def _killed(case: Case, at: float, folder: Path) -> str:
+    copied(folder, *case.needs)
+    number = max(1, round(at * _operations(case)))
+    before = _lines(folder)
+    died = run_in(folder, case.words, _limits(functools.partial(_kill_at, number)))
+    if died.code not in (-signal.SIGKILL, 0):
+        return f"it was to be killed at operation {number}: {died.code} {died.said}"
+    return first(_lost(before, folder), _goes_on(case, folder))
+
+
+def _stopped(
+    case: Case, at: float, numbers: Sequence[signal.Signals], folder: Path
+) -> str:
+    copied(folder, *case.needs)
+    before = _lines(folder)
+    after = at * _seconds(case)
+    limits = _limits(functools.partial(_signal_after, after, numbers))
+    return first(
+        _ended_well(run_in(folder, case.words, limits), numbers[0]),
+        _lost(before, folder),
+        _goes_on(case, folder),
+    )
+
+
+def _stopped_at_import(words: tuple[str, ...], count: int, folder: Path) -> str:
+    copied(folder, "run")
+    script = (
+        "import os, signal, sys\n"
+        "class Stop:\n"
+        "    count = 0\n"
+        "    def find_spec(self, name, *_):\n"
+        "        Stop.count += 1\n"
+        f"        if Stop.count == {count}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        "from mergekit_map.cli import main\n"
+        f"sys.argv[1:] = {list(words)}\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        cwd=folder,
+        env={**os.environ, "MERGEKIT_MAP_HOME": str(folder / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = Outcome(done.returncode, done.stdout, done.stderr, 0, 0, late=False)
+    return first(_ended_well(found, signal.SIGINT), disagreement(folder / "run"))
+
+
+def _scratch_goes(folder: Path) -> str:
+    copied(folder)
+    words = ("search", "disk.yml", "new")
+    limits = _limits(lambda: _kill_when(lambda: any(Path("tmp").glob("*/model/*"))))
+    died = run_in(folder, words, limits)
+    if died.code != -signal.SIGKILL or not any((folder / "tmp").iterdir()):
+        return f"there is no scratch: {died.code} {died.said}"
+    done = run_in(folder, ["schema"])
+    return first(
+        f"exit {done.code}" * bool(done.code), left_over(folder, finished=False)
+    )
+
+
+def _living_scratch_stays(folder: Path) -> str:
+    copied(folder)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.environ["TMPDIR"] = str(folder)
+        tempfile.tempdir = None
+        from mergekit_map.leftovers import scratch_folder
+
+        with scratch_folder():
+            os.write(write, b"x")
+            time.sleep(30)
+        os._exit(0)
+    os.read(read, 1)
+    here = {"TMPDIR": str(folder)}
+    run_in(folder, ["schema"], Limits(others=here))
+    stays = any(folder.glob("mergekit-map-scratch-*"))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    run_in(folder, ["schema"], Limits(others=here))
+    goes = not any(folder.glob("mergekit-map-scratch-*"))
+    return "" if stays and goes else f"stays: {stays}, goes: {goes}"
+
+
+def _ended_well(outcome: Outcome, number: signal.Signals) -> str:
+    """Say whether who was stopped did not say so in a sentence, and how to go on."""
+    if outcome.code == 0:
+        return ""  # it had just ended
+    problems = []
+    if outcome.code != 128 + number:
+        problems.append(f"exit {outcome.code}")
+    for word in ("Traceback", "Aborted!", "Exception ignored", "KeyboardInterrupt"):
+        if word in outcome.said:
+            problems.append(f"it says {word}")
+    if outcome.said.count("stopped") != 1:
+        problems.append("it does not say once that it is stopped")
+    begun = "before anything was done" not in outcome.said
+    if begun and "mergekit-map " not in outcome.said and "again" not in outcome.said:
+        problems.append("it does not say how to go on")
+    if outcome.said.count("\x1b[?25l") > outcome.said.count("\x1b[?25h"):
+        problems.append("the cursor is hidden")
+    return f"{'; '.join(problems)}: {outcome.said[-700:]}" if problems else ""
+
+
+def _goes_on(case: Case, folder: Path) -> str:
+    """Say whether the next command does not end as if nothing had happened."""
+    before, whole = _lines(folder), _is_whole(case, folder)
+    done = run_in(folder, case.next or case.words)
+    exists = f"{case.out} exists already" if case.out else "new.yml exists already"
+    if done.code == 2 and exists in done.err and whole:
+        # What was made is there; so that something comes next:
+        done = run_in(folder, ["report", case.run] if case.run else ["cache"])
+    if done.code:
+        return f"the next command: exit {done.code}: {done.said[-700:]}"
+    finished = case.run is not None
+    return first(
+        _lost(before, folder),
+        disagreement(folder / case.run) if case.run else "",
+        left_over(folder, finished=finished),
+        "" if case.next else _differs(case, folder),
+        "" if not case.out or _is_whole(case, folder) else f"{case.out} is not whole",
+    )
+
+
+def _is_whole(case: Case, folder: Path) -> bool:
+    if case.out is None:
+        return True
+    wanted = {path.name for path in (place() / "merged").iterdir()}
+    made = folder / case.out
+    return made.is_dir() and wanted == {path.name for path in made.iterdir()}
+
+
+def _differs(case: Case, folder: Path) -> str:
+    """Say whether a folder is not that of a command that nobody disturbed."""
+    if case.run is None:
+        return ""
+    for name, content in _undisturbed(case)[2].items():
+        if _content(folder / case.run, name) != content:
+            return f"{name} is not that of an undisturbed command"
+    return ""
+
+
+def _content(run: Path, name: str) -> Any:
+    if name.endswith(".jsonl"):
+        # A checkpoint is measured by every merge.
+        return [line for line in lines(run / name) if line["role"] != "checkpoint"]
+    return json.loads((run / name).read_text())
+
+
+def _lines(folder: Path) -> dict[str, list[Any]]:
+    logs = folder.glob("*/evaluations*.jsonl")
+    return {str(p.relative_to(folder)): lines(p) for p in logs if "early" not in p.name}
+
+
+def _lost(before: dict[str, list[Any]], folder: Path) -> str:
+    after = {name: folder / name for name in {**before, **_lines(folder)}}
+    return first(*(lost_or_doubled(before.get(n, []), p) for n, p in after.items()))
+
+
+def _operations(case: Case) -> int:
+    return _undisturbed(case)[0]
+
+
+def _seconds(case: Case) -> float:
+    return _undisturbed(case)[1]
+
+
+@functools.cache
+def _undisturbed(case: Case) -> tuple[int, float, dict[str, Any]]:
+    """Count what a command does to files, take its time, and keep what it makes."""
+    with tempfile.TemporaryDirectory(prefix="attack-") as name:
+        folder = copied(Path(name), *case.needs)
+        count = folder / "count"
+        done = run_in(folder, case.words, _limits(lambda: _count_into(count)))
+        assert done.code == 0, done.said
+        made = {}
+        if case.run is not None:
+            for file in ("front.json", "evaluations.jsonl", "surrogates.json"):
+                made[file] = _content(folder / case.run, file)
+        return len(count.read_text()), done.seconds, made
+
+
+def _limits(before: Callable[[], None]) -> Limits:
+    return Limits(seconds=300, before=before)
+
+
+def _count_into(file: Path) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _at_each_call(lambda: os.write(handle, b"x"))
+
+
+def _kill_at(number: int) -> None:
+    done = [0]
+    owner = os.getpid()
+
+    def count() -> None:
+        done[0] += 1
+        if done[0] == number and os.getpid() == owner:
+            os.kill(owner, signal.SIGKILL)
+
+    _at_each_call(count)
+
+
+def _kill_when(wanted: Callable[[], bool]) -> None:
+    def look(*_: object) -> None:
+        if wanted():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+
+
+def _signal_after(seconds: float, numbers: Sequence[signal.Signals]) -> None:
+    left = list(numbers)
+
+    def send(*_: object) -> None:
+        if left:
+            signal.raise_signal(left.pop(0))
+
+    signal.signal(signal.SIGALRM, send)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 0.003)
+
+
+def _at_each_call(heard: Callable[[], object]) -> None:
+    """Call something before each call that changes a folder."""
+
+    def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
+        def before(*arguments: Any, **named: Any) -> Any:
+            heard()
+            return call(*arguments, **named)
+
+        return before
+
+    for name in CALLS:
+        setattr(os, name, wrapped(getattr(os, name)))

@@ -1,0 +1,195 @@
+"""A small search to attack: two-layer models, texts, a finished run folder; judges."""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import functools
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import transformers
+import yaml
+from attack import Limits, Outcome, command
+from quick_fronts import blank_pictures, fronts_of_few_points
+from tiny_tokenizer import make_tokenizer
+
+EVALUATIONS = 12
+TASKS = ("one", "two")
+_KEPT = ExitStack()  # of a process that is forked, for as long as it lives
+
+
+@functools.cache
+def place() -> Path:
+    """Make models, texts, a finished search and a merge, once for this process."""
+    folder, made_by = Path(tempfile.mkdtemp(prefix="small-search-")), os.getpid()
+    atexit.register(
+        lambda: os.getpid() == made_by and shutil.rmtree(folder, ignore_errors=True)
+    )
+    folder.chmod(0o755)
+    _in_a_fork(lambda: _make_models(folder))
+    for name in TASKS:
+        text = {"one": "hello world, one plus two\n", "two": "def return three\n"}[name]
+        (folder / f"{name}.txt").write_text(text * 40)
+    for name, merge in (("config", "memory"), ("disk", "disk")):
+        (folder / f"{name}.yml").write_text(yaml.safe_dump(_config(folder, merge)))
+    for words in (["search", "config.yml", "run"], ["merge", "run", "merged"]):
+        done = run_in(folder, words)
+        assert done.code == 0, done.said
+    shutil.rmtree(folder / "tmp")
+    return folder
+
+
+def copied(folder: Path, *names: str) -> Path:
+    """Copy some of it to a folder, with a home of its own; config.yml always."""
+    for name in ("config.yml", "disk.yml", "home", *names):
+        source = place() / name
+        copy = shutil.copytree if source.is_dir() else shutil.copyfile
+        copy(source, folder / name)
+    return folder
+
+
+def run_in(
+    folder: Path, words: Sequence[str | Path], limits: Limits | None = None
+) -> Outcome:
+    """Run a command with home, scratch and cache in a folder, and quick fronts."""
+    limits = limits or Limits(seconds=300)
+    tmp = folder / "tmp"
+    tmp.mkdir(exist_ok=True)
+    others = {
+        "MERGEKIT_MAP_HOME": str(folder / "home"),
+        "TMPDIR": str(tmp),
+        "HF_HUB_OFFLINE": "1",
+        **limits.others,
+    }
+
+    def before() -> None:
+        tempfile.tempdir = None
+        _KEPT.enter_context(fronts_of_few_points())
+        _KEPT.enter_context(blank_pictures())
+        limits.before()
+
+    return command(words, folder, replace(limits, others=others, before=before))
+
+
+def lines(log: Path) -> list[dict[str, object]]:
+    """Read the whole lines of a log, without how long they took."""
+    text = log.read_text() if log.exists() else ""
+    found = [json.loads(line) for line in text.split("\n")[:-1]]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
+
+
+def lost_or_doubled(before: Sequence[object], run: Path) -> str:
+    """Say whether a log lacks lines that it had, or has some twice."""
+    after = Counter(json.dumps(line, sort_keys=True) for line in lines(run))
+    had = Counter(json.dumps(line, sort_keys=True) for line in before)
+    if lost := had - after:
+        return f"{lost.total()} lines are lost of {run.name}"
+    again = Counter(
+        json.dumps([line[k] for k in ("coefficients", "task", "merge")])
+        for line in lines(run)
+        if line["role"] != "checkpoint" and "of" not in line
+    )
+    doubled = [key for key, count in again.items() if count > 1]
+    return f"measured twice: {doubled[0]}" if doubled else ""
+
+
+def disagreement(run: Path) -> str:
+    """Say whether the files of a finished run folder do not say the same."""
+    if not (run / "manifest.json").exists():
+        return f"{run.name} is not finished"
+    front = json.loads((run / "front.json").read_text())
+    chosen = front["selected"]
+    rows = list(csv.DictReader((run / "front.csv").open(newline="")))
+    points = [row for row in rows if row["point"].isdigit()]
+    marked = [row["point"] for row in points if row["selected"] == "1"]
+    if len(points) != len(front["points"]) or marked != [str(chosen)]:
+        return (
+            f"front.csv has {len(points)} points, chosen {marked}; front.json {chosen}"
+        )
+    recipe = (run / "recipe.yml").read_text()
+    same = f"# {front['reason']}\n" + (run / f"recipes/{chosen:03}.yml").read_text()
+    if recipe != same:
+        return f"recipe.yml is not that of point {chosen}: {recipe[:80]!r}"
+    count = len(list(run.glob("recipes/*.yml")))
+    return "" if count == len(front["points"]) else f"{count} recipes"
+
+
+def left_over(folder: Path, *, finished: bool = True) -> str:
+    """Say what lies about that belongs to nobody."""
+    strange = {*folder.glob("tmp/*"), *folder.rglob("*.partial")}
+    strange |= {*folder.rglob(".partial-*"), *folder.glob("*/.choosing")}
+    strange |= {*folder.glob("home/tmp*")}
+    if finished:
+        strange |= {*folder.glob("*/search.json"), *folder.glob("*/so-far")}
+    return f"left: {sorted(str(p.relative_to(folder)) for p in strange)}" * bool(
+        strange
+    )
+
+
+def _config(folder: Path, merge: str) -> dict[str, object]:
+    tasks = {
+        name: {"perplexity": {"file": str(folder / f"{name}.txt")}, "block": 64}
+        for name in TASKS
+    }
+    search = {"evaluations": EVALUATIONS, "remeasure": 2}
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(folder / "base"),
+        "models": [{"model": str(folder / name)} for name in "ab"],
+        "dtype": "float32",
+        "map": {"tasks": tasks, "search": search, "merge": merge},
+    }
+
+
+def _in_a_fork(make: Callable[[], None]) -> None:
+    """Do something in a process of its own: what has threads must not be forked."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            make()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def _make_models(folder: Path) -> None:
+    transformers.utils.logging.disable_progress_bar()
+    base = _model(folder / "base", 0)
+    for number, name in enumerate("ab", start=1):
+        _model(folder / name, number, base)
+
+
+def _model(folder: Path, seed: int, near: Path | None = None) -> Path:
+    torch.manual_seed(seed)
+    tokenizer = make_tokenizer([])
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=len(tokenizer),
+        max_position_embeddings=128,
+        tie_word_embeddings=False,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    if near is not None:
+        parent = transformers.LlamaForCausalLM.from_pretrained(near)
+        model.load_state_dict(parent.state_dict())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
