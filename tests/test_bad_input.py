@@ -376,7 +376,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "value of a parameter": (
         put("models", 0, "parameters", {"density": "high"}),
-        r"mergekit refuses a parameter: a number was expected, got 'high'",
+        r"parameters\.density: a number above 0 and up to 1 was expected, got 'high'",
     ),
     "range that is no number": (
         task(python="os:getcwd", direction="maximize", range=[float("nan"), None]),
@@ -620,7 +620,7 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
         ("- a", "was expected, got list"),
         ("a: 1\na: 2\n", "stands twice"),
         ("1.5: a\n", "keys are text, got 1.5"),
-        ("seed: 2024-13-45\n", "not valid YAML"),
+        ("seed: !!int many\n", "config.yml:1: many: 'many' is no int"),
         ("map: &m {tasks: *m}\n", "an anchor contains itself"),
     ],
 )

@@ -18,7 +18,7 @@ from mergekit_map.config.presets import PresetTask
 from mergekit_map.config.specs import MapBlock, SelectSpec
 from mergekit_map.config.task_specs import NO_METRIC, TASK_KINDS, TASK_NAME, TaskSpec
 from mergekit_map.config.wrong_values import mistakes, shown
-from mergekit_map.config.yaml_file import KeyPath, YamlFile, format_key
+from mergekit_map.config.yaml_file import KeyPath, YamlFile, format_key, with_count
 from mergekit_map.errors import ConfigError, nearest
 
 _KINDS = {**TASK_KINDS, PresetTask.kind: PresetTask}
@@ -99,8 +99,7 @@ def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
     if not reports:
         return
     ordered = sorted(reports, key=lambda text: file.line(reports[text].key))
-    count = f"{len(ordered)} problem{'s' if len(ordered) > 1 else ''}"
-    raise ConfigError("\n".join([f"{count} in {file.path}:", *ordered]))
+    raise with_count(file.path, ordered)
 
 
 def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:

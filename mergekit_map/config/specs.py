@@ -22,12 +22,32 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from typing_extensions import Self
 
+from mergekit_map.config import at_most
 from mergekit_map.config.engine_specs import Engine, EngineSpec
 from mergekit_map.config.presets import WrittenTask
-from mergekit_map.config.task_specs import Float, Int, Strict, TaskSpec, rising
+from mergekit_map.config.task_specs import Float, Int, Named, Strict, TaskSpec, rising
 
 Bounds = tuple[Float, Float]
 AutoBounds = Bounds | Literal["auto"]
+
+
+_FARTHEST = 1000  # of weights: task vectors are long before noise
+_NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
+
+
+def _searchable(bounds: Bounds) -> None:
+    """Refuse bounds in which no design can be laid out."""
+    rising(bounds)
+    if max(map(abs, bounds)) > _FARTHEST:
+        raise ValueError(
+            f"weights from -{_FARTHEST} to {_FARTHEST} can be searched, beyond them a "
+            f"merge is noise; got {list(bounds)}"
+        )
+    if bounds[1] - bounds[0] < _NARROWEST:
+        raise ValueError(
+            f"bounds must be {_NARROWEST:.0e} apart at least, or all merges are one; "
+            f"give the model this weight instead, got {list(bounds)}"
+        )
 
 
 class SearchSpec(Strict):
@@ -42,20 +62,20 @@ class SearchSpec(Strict):
         "sobol"
     )
     """How merges are spread; `d_optimal` builds on all that the run folder has."""
-    evaluations: Annotated[Int, Field(ge=1)] | None = None
+    evaluations: Annotated[Int, Field(ge=1), at_most.MERGES] | None = None
     """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
-    documents: Annotated[Int, Field(ge=1)] | None = None
+    documents: Annotated[Int, Field(ge=1), at_most.DOCUMENTS] | None = None
     """Documents to measure at most, of all tasks and merges together."""
-    hours: Annotated[Float, Field(gt=0)] | None = None
+    hours: Annotated[Float, Field(gt=0), at_most.A_LIFETIME] | None = None
     """Hours to measure at most, as the log counts them."""
     bounds: AutoBounds | dict[str, AutoBounds] = (0.0, 1.0)
     """Of all coefficients, or a mapping from coefficient to bounds. `auto` begins with
     `[0, 1]` and grows where merges measured beyond an end are better."""
-    seed: Annotated[Int, Field(ge=0)] = 0
+    seed: Annotated[Int, Field(ge=0), at_most.SEEDS] = 0
     """Of the design, and of mergekit's random methods unless `--random-seed` says
     otherwise."""
-    remeasure: Annotated[Int, Field(ge=0)] = 5
+    remeasure: Annotated[Int, Field(ge=0), at_most.POINTS] = 5
     """Front points that are measured after they were predicted."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
     """Least squares; shrunk, for fewer evaluations; with a Gaussian process for what a
@@ -109,7 +129,7 @@ class SearchSpec(Strict):
     ) -> AutoBounds | dict[str, AutoBounds]:
         for bounds in value.values() if isinstance(value, dict) else [value]:
             if bounds != "auto":
-                rising(bounds)
+                _searchable(bounds)
         return value
 
     @model_validator(mode="after")
@@ -143,17 +163,26 @@ def share_of(limit: float | str) -> float | None:
     return float(limit.rstrip("%")) / 100 if isinstance(limit, str) else None
 
 
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float is near
+        return False
+
+
+_LARGEST_SHARE = 1000.0  # 100000%
 _SHARE = r"^\d*[1-9]\d*(\.\d+)?%$|^\d*\.\d*[1-9]\d*%$"  # above 0%
 
 
 def _number_or_share(limit: Any) -> Any:
     if isinstance(limit, str) and re.fullmatch(_SHARE, limit):
-        return limit
-    if type(limit) in {int, float} and math.isfinite(limit):
+        if (share_of(limit) or 0.0) <= _LARGEST_SHARE:
+            return limit
+    elif type(limit) in {int, float} and _is_finite(limit):
         return limit
     raise ValueError(
         "a limit is a finite number in the task's own units, or a share above 0% of "
-        f"the best single model's gain over the base, such as 95%; got {limit!r}"
+        f"the best single model's gain over the base, such as 95%; got {limit!r:.60}"
     )
 
 
@@ -165,7 +194,7 @@ Limit = Annotated[
 class SelectSpec(Strict):
     """Which point of the front becomes the recipe."""
 
-    prefer: dict[str, Float] | None = None
+    prefer: dict[str, Annotated[Float, at_most.WEIGHT]] | None = None
     """How much each task counts, such as `{math: 2, code: 1}`; all alike by default."""
     scalarization: Literal["sum", "achievement"] = "sum"
     """The largest weighted sum, or the smallest weighted distance to the best."""
@@ -174,11 +203,11 @@ class SelectSpec(Strict):
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
     """Limits per task: a number, or a share of the best single model's gain over the
     base, such as `95%`."""
-    not_worse_than: str | Annotated[list[str], Field(min_length=1)] | None = None
+    not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
     """On no task worse than `base`, `soup`, a model by its name, or a list of these."""
     margin: Float = 0.0
     """By how many standard errors at least; less than 0 lets it be worse by as many."""
-    index: Annotated[Int, Field(ge=0)] | None = None
+    index: Annotated[Int, Field(ge=0), at_most.POINTS] | None = None
     """The point of this number."""
 
     @model_validator(mode="after")
@@ -232,7 +261,7 @@ class SelectSpec(Strict):
 class BackendSpec(Strict):
     """A model class of lm-eval that runs the lm_eval tasks, such as vllm."""
 
-    name: str
+    name: Named
     """Name of the model class in lm-eval."""
     args: dict[str, Any] = Field({})
     """What it is opened with."""
@@ -259,7 +288,7 @@ class MapBlock(Strict):
     """How the coefficients are searched."""
     select: SelectSpec = SelectSpec()
     """Which point of the front becomes the recipe."""
-    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1)] = "auto"
+    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1), at_most.ROWS] = "auto"
     """Rows that the model reads at once. `auto`: as many tokens as are fastest on a
     processor, and on a GPU as its memory holds, rows sorted by length; 8 rows where it
     generates."""

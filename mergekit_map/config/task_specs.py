@@ -21,6 +21,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from mergekit_map.config import at_most
 from mergekit_map.config.engine_specs import Engine
 
 # A task's name is a file name in the run folder and a word on the command line.
@@ -29,10 +30,11 @@ TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # YAML's true is a number to Python, but never to the one who wrote it.
 Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]
+Named = Annotated[str, Field(min_length=1)]
 
 
 Documents = Annotated[
-    Literal["auto", "all"] | Annotated[Int, Field(ge=2)],
+    Literal["auto", "all"] | Annotated[Int, Field(ge=2), at_most.DOCUMENTS],
     Field(
         description="How many documents a merge of the search is measured on: `all`, "
         "so many, or `auto`, as few as the fit can do with. Anchors, and what is "
@@ -54,15 +56,15 @@ class TextSource(Strict):
 
     file: Path | None = None
     """A .txt file, which is one document, or a .jsonl file with one a line."""
-    dataset: str | None = None
+    dataset: Named | None = None
     """A dataset of the Hub, in the place of a file."""
-    name: str | None = None
+    name: Named | None = None
     """Configuration of the dataset."""
-    split: str = "test"
+    split: Named = "test"
     """Split of the dataset."""
-    revision: str | None = None
+    revision: Named | None = None
     """Commit, branch or tag of the dataset."""
-    field: str | None = None
+    field: Named | None = None
     """The field that holds the text, of .jsonl files and datasets; by default `text`,
     or else the only one that is text."""
 
@@ -93,9 +95,9 @@ class PerplexityTask(Strict):
     ]
     """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
     `revision`; `field`."""
-    max_tokens: Annotated[Int, Field(ge=2)] = 65536
+    max_tokens: Annotated[Int, Field(ge=2), at_most.TOKENS] = 65536
     """How much of the text is used, from its start."""
-    block: Annotated[Int, Field(ge=2)] | None = None
+    block: Annotated[Int, Field(ge=2), at_most.ROW] | None = None
     """Tokens per row of a forward pass; 512 where the model takes as many."""
     documents: Documents = "all"
 
@@ -135,20 +137,20 @@ class LmEvalTask(Strict):
 
     kind: ClassVar = "lm_eval"
 
-    lm_eval: str
+    lm_eval: Named
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
     metric: str
     """Which metric of the task, such as `acc` or `exact_match`; or `answer_tokens`, how
     many tokens an answer of a task that generates has, fewer being better."""
-    filter: str | None = None
+    filter: Named | None = None
     """Which filter of the task, where it has several."""
-    limit: Int | Float | None = None
+    limit: Annotated[Int, at_most.DOCUMENTS] | Float | None = None
     """Documents to use: a whole number, or a share between 0 and 1; all by default."""
     direction: Literal["maximize", "minimize"] | None = None
     """Whether higher or lower is better; by default as lm-eval says."""
-    num_fewshot: Annotated[Int, Field(ge=0)] | None = None
+    num_fewshot: Annotated[Int, Field(ge=0), at_most.EXAMPLES] | None = None
     """Examples in the prompt; by default what the task says."""
-    apply_chat_template: bool = False
+    apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """Whether prompts go through the chat template of the tokenizer."""
     confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
     """Whether code that a merge writes may run on this machine, as the tasks want that

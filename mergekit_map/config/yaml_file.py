@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
+from mergekit_map.config.yaml_nodes import MOST_BYTES, Loader, compose, oddities
 from mergekit_map.errors import ConfigError
+from mergekit_map.words import bytes_in_words
+
+_MOST_SHOWN = 20  # problems of one file
+_LONGEST_REPORT = 1500  # characters of one of them
 
 KeyPath = tuple[str | int, ...]
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
@@ -77,42 +82,87 @@ def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file that holds one mapping.
 
     Raises:
-        ConfigError: the file is missing, unreadable, not YAML, or not a mapping.
+        ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
+            than a configuration can be.
     """
+    text = _read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = _own_copies(yaml.safe_load(text))
+        node = compose(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: an anchor contains itself; write it out") from None
-    if not isinstance(content, dict) or node is None:
+    if not isinstance(node, yaml.MappingNode):
+        kind = "" if node is None else node.tag.rpartition(":")[2]
+        got = {"": "an empty file", "seq": "list"}.get(kind, kind)
         raise ConfigError(
             f"{path}: a mapping with merge_method, models and map was expected, got "
-            f"{'an empty file' if content is None else type(content).__name__}"
+            f"{got}"
         )
     lines: dict[KeyPath, int] = {}
     repeated: list[KeyPath] = []
+    _refuse_oddities(path, node)
     _walk(node, (), lines, repeated)
+    try:
+        content = _own_copies(yaml.load(text, Loader=Loader))
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
     return YamlFile(path, text, content, lines, tuple(repeated))
 
 
-def _own_copies(content: Any) -> Any:
-    """Copy what YAML aliases share, so that each place can be filled by itself.
+def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
+    """Report problems of a file, a line each, as one error."""
+    count = f"{len(reports)} problem{'s' if len(reports) > 1 else ''}"
+    shown = [_shortened(report) for report in reports[:_MOST_SHOWN]]
+    if len(reports) > _MOST_SHOWN:
+        shown.append(f"and {len(reports) - _MOST_SHOWN} more")
+    return ConfigError("\n".join([f"{count} in {path}:", *shown]))
 
-    Raises:
-        ValueError: a key is not text.
-    """
+
+def _shortened(report: str) -> str:
+    if len(report) <= _LONGEST_REPORT:
+        return report
+    half = _LONGEST_REPORT // 2
+    return f"{report[:half]} ... {report[-half:]}"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        # Neither a pipe, which nobody may ever write to, nor a device without an end.
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: is no file; name a file, or copy it into one")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    if len(data) > MOST_BYTES:
+        raise ConfigError(
+            f"{path}: a configuration has at most {bytes_in_words(MOST_BYTES)}, and "
+            "this file has more; check the path"
+        )
+    return text
+
+
+def _refuse_oddities(path: Path, node: yaml.Node) -> None:
+    found = {}
+    for odd, problem in oddities(node):
+        line = odd.start_mark.line + 1
+        name = f"{odd.value}: " if _is_name(odd) else ""
+        found[line, f"{path}:{line}: {name}{problem}"] = None
+    if found:
+        raise with_count(path, [report for _, report in sorted(found)])
+
+
+def _is_name(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and len(node.value) < 100
+
+
+def _own_copies(content: Any) -> Any:
+    """Copy what YAML aliases share, so that each place can be filled by itself."""
     if isinstance(content, dict):
-        for key in content:
-            if not isinstance(key, str):
-                raise ValueError(f"keys are text, got {key!r}; put it in quotes")
         return {key: _own_copies(value) for key, value in content.items()}
     if isinstance(content, list):
         return [_own_copies(item) for item in content]

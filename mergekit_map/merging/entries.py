@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mergekit import merge_methods
-from mergekit.common import ModelReference, dtype_from_name
+from mergekit.common import ModelReference
 from mergekit.config import (
     ConditionalParameter,
     InputModelDefinition,
@@ -25,9 +25,11 @@ from mergekit.tokenizer.config import TokenizerConfig
 from pydantic import BaseModel, ValidationError
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.wrong_values import mistakes
+from mergekit_map.config.wrong_values import mistakes, shown
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
+from mergekit_map.merging.key_values import value_problems, wrong_model
+from mergekit_map.merging.parameter_values import parameter_problems
 from mergekit_map.models.references import walk_entries, weight_setting
 
 
@@ -74,15 +76,20 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
         text = (
             "the key 'merge_method' is required and missing; add it"
             if method is None
-            else f"there is no merge method {method!r}; {nearest(str(method), known)}"
+            else f"there is no merge method {shown(method)}; {_near(method, known)}"
         )
-        problems = [Problem(("merge_method",) if method else (), text)]
+        problems = [Problem(("merge_method",) if "merge_method" in merge else (), text)]
         return [*problems, *_unknown_keys(merge, MergeConfiguration, (), None)]
     problems = _unknown_keys(merge, MergeConfiguration, (), method_spec(merge))
-    problems += _bad_dtypes(merge)
+    problems += value_problems(merge)
+    problems += parameter_problems(merge, method_spec(merge))
     problems += _bad_references(merge)
     problems += _invalid(merge) if not problems else []
     return problems or _bad_base(merge)
+
+
+def _near(name: Any, known: list[str]) -> str:
+    return nearest(name if isinstance(name, str) else "", known)
 
 
 _PARTS = {"models": InputModelDefinition, "slices": OutputSliceDefinition}
@@ -137,20 +144,6 @@ def _unknown_parameters(
     return problems
 
 
-def _bad_dtypes(merge: MergeConfig) -> list[Problem]:
-    problems = []
-    for name in ("dtype", "out_dtype"):
-        try:
-            dtype_from_name(merge.get(name))
-        except (RuntimeError, AttributeError):
-            known = ["float32", "bfloat16", "float16", "float64"]
-            text = (
-                f"there is no dtype {merge[name]!r}; {nearest(str(merge[name]), known)}"
-            )
-            problems.append(Problem((name,), text))
-    return problems
-
-
 def _bad_references(merge: MergeConfig) -> list[Problem]:
     problems = []
     places: list[tuple[KeyPath, Any]] = [(("base_model",), merge.get("base_model"))]
@@ -163,14 +156,7 @@ def _bad_references(merge: MergeConfig) -> list[Problem]:
     for key, model in places:
         if model is None:
             continue
-        if not isinstance(model, str):
-            text = "a model is written as text (path, path@revision or path+lora), got "
-            problems.append(Problem(key, f"{text}{model!r}"))
-        elif model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
-            text = (
-                f"mergekit reads '+' as base+lora and '@' as a revision, so {model!r} "
-                "cannot be a path; rename the folder or use a symbolic link"
-            )
+        if text := wrong_model(model):
             problems.append(Problem(key, text))
     return problems
 

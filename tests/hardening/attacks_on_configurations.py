@@ -1,0 +1,370 @@
+"""Configurations that ask for what cannot be: refused in words, before they cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import wrong_values
+import yaml
+from attack import Attack, Outcome, first, refused
+from good_configuration import asked, configuration, family, index_of_tasks
+
+BEFORE = (472, 47)
+QUICK = 25
+_SECONDS = 10  # of a command; a machine may be busy
+_MEGABYTES = 200
+_FILE = "merge.yml"
+
+# What a refused configuration is asked to do, in turns: the first is the cheapest.
+_COMMANDS: list[list[str | Path]] = [
+    *([["inspect", _FILE]] * 3),
+    ["search", _FILE, "RUN"],
+    ["run", _FILE, "OUT"],
+    ["inspect", _FILE, "--json"],
+]
+
+
+def attacks(seed: int) -> Iterator[Attack]:
+    """Give wrong values of every key, files that are no configurations, options."""
+    turns = itertools.cycle(_COMMANDS)
+    del seed  # nothing is drawn
+    for number, (place, value) in enumerate(wrong_values.changes()):
+        name = f"{number} {'.'.join(map(str, place))}: {_shown(value)}"
+        yield Attack(name, functools.partial(_value, place, value, next(turns)))
+    for name, content in _FILES.items():
+        for command in (["inspect", _FILE], ["search", _FILE, "RUN"]):
+            yield Attack(
+                f"{command[0]} of {name}", functools.partial(_text, content, command)
+            )
+        plain = ["init", _FILE, "new.yml"]
+        if name not in _INIT_MAY:
+            yield Attack(f"init from {name}", functools.partial(_text, content, plain))
+        other = ["import-evolve", _FILE]
+        yield Attack(f"import of {name}", functools.partial(_text, content, other))
+    for name, (change, words) in _WHOLES.items():
+        yield Attack(name, functools.partial(_whole, change, words))
+    for table, inner in ((wrong_values.GENOME, ("genome",)), (wrong_values.EVOLVE, ())):
+        for key, value in ((k, v) for k, values in table.items() for v in values):
+            place = (*inner, key)
+            name = f"evolve {'.'.join(place)}: {_shown(value)}"
+            yield Attack(name, functools.partial(_evolve, place, value))
+    for number, words in enumerate(_options()):
+        shown = " ".join(_shown(word) for word in words)
+        yield Attack(f"option {number}: {shown}", functools.partial(_option, words))
+
+
+def _value(
+    place: wrong_values.Place, value: Any, words: list[str | Path], folder: Path
+) -> str:
+    content = yaml.safe_dump(wrong_values.changed(place, value))
+    (folder / _FILE).write_text(content)
+    if {"lm_eval", "preset"} & {*place}:
+        index_of_tasks()
+    key = next(str(part) for part in reversed(place) if isinstance(part, str))
+    return _cheaply(folder, asked(folder, *words), f"{_FILE}:", key)
+
+
+def _text(
+    content: bytes | Callable[[Path], None], words: list[str], folder: Path
+) -> str:
+    if callable(content):
+        content(folder / _FILE)
+    else:
+        (folder / _FILE).write_bytes(content)
+    return _cheaply(folder, asked(folder, *words), _FILE)
+
+
+def _whole(
+    change: Callable[[dict[str, Any], Path], None], words: list[str], folder: Path
+) -> str:
+    content = configuration()
+    change(content, folder)
+    (folder / _FILE).write_text(yaml.safe_dump(content))
+    return _cheaply(folder, asked(folder, "inspect", _FILE), _FILE, *words)
+
+
+def _evolve(place: tuple[str, ...], value: Any, folder: Path) -> str:
+    content = yaml.safe_dump(wrong_values.evolve(place, value))
+    (folder / _FILE).write_text(content)
+    outcome = asked(folder, "import-evolve", _FILE, "new.yml")
+    return _cheaply(folder, outcome, f"{_FILE}:", place[-1])
+
+
+def _option(words: list[str], folder: Path) -> str:
+    (folder / _FILE).write_text(yaml.safe_dump(configuration()))
+    (folder / "plain.yml").write_text("models: [{model: a}]\nmerge_method: linear\n")
+    named = [word.partition("=")[0] for word in words if word.startswith("-")]
+    return _cheaply(folder, asked(folder, *words), named[-1])
+
+
+def _cheaply(folder: Path, outcome: Outcome, *words: str) -> str:
+    """Say what is wrong with how something was refused, or what it cost or left."""
+    outcome = _as_said(outcome)
+    left = {path.name for path in folder.iterdir()} - {_FILE, "plain.yml"}
+    spent = outcome.megabytes
+    return first(
+        refused(outcome, *words, seconds=_SECONDS),
+        f"{spent:.0f} MB" if spent > _MEGABYTES else "",
+        f"left behind: {left}: {outcome.said[-300:]}" if left else "",
+    )
+
+
+def _as_said(outcome: Outcome) -> Outcome:
+    """Take the problems that ``inspect`` lists for errors: it is what it is for."""
+    if outcome.out.startswith("{"):
+        found = json.loads(outcome.out)["problems"]
+        said = "\n".join(f"error: {p['place']}: {p['message']}" for p in found)
+    else:
+        said = " ".join(outcome.out.split())
+        said = said[said.find("error: ") :] if "error: " in said else ""
+        said = "\n".join(textwrap.wrap(said, 1000))
+    return dataclasses.replace(outcome, out="", err=f"{said}\n{outcome.err}")
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) < 50 else f"{text[:40]}... ({len(text)})"
+
+
+# ---- files that are no configurations
+
+
+def _bomb(start: str, link: str, levels: int) -> bytes:
+    """Write aliases of aliases, which are ``10 ** levels`` things in the end."""
+    lines = [f"a0: &a0 {start}"]
+    for level in range(1, levels + 1):
+        parts = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} {link.format(parts)}")
+    return "\n".join([*lines, f"models: *a{levels}", ""]).encode()
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+def _large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2 << 30)
+
+
+_FILES: dict[str, bytes | Callable[[Path], None]] = {
+    "nothing": b"",
+    "blanks": b" \n\n",
+    "a comment": b"# nothing\n",
+    "text": b"hello\n",
+    "a number": b"3\n",
+    "a list": b"- 1\n- 2\n",
+    "two documents": b"a: 1\n---\nb: 2\n",
+    "an open bracket": b"models: [\n",
+    "an open quote": b'models: "\n',
+    "a tab": b"models:\n\t- x\n",
+    "an unknown tag": b"models: !foo x\n",
+    "code in a tag": b"models: !!python/object/apply:os.system ['touch owned']\n",
+    "code in another tag": b"models: !!python/name:os.system ''\n",
+    "an unknown alias": b"models: *a\n",
+    "latin-1": "models: café\n".encode("latin-1"),
+    "utf-16": "models: []\n".encode("utf-16"),
+    "utf-32": "models: []\n".encode("utf-32"),
+    "a zip": b"PK\x03\x04" + bytes(range(256)),
+    "zeros": bytes(5000),
+    "a raw control character": b"models: \x01\n",
+    "a control character by its number": b'merge_method: "\\x01"\n',
+    "half a character": b'merge_method: "\\ud800"\n',
+    "half a character as a key": b'"\\ud800": 1\n',
+    "a key that is zero bytes": b'"a\\0b": 1\n',
+    "a key that is no text": b"3: 4\n",
+    "a key that is a list": b"? [1, 2]\n: 3\n",
+    "a key that is nothing": b"~: 3\n",
+    "a key that is a date": b"2020-01-01: 3\n",
+    "a date that is none": b"models: 2020-99-99\n",
+    "a number of 10,000 digits": b"models: " + b"9" * 10_000 + b"\n",
+    "a number in base 60": b"models: " + b":".join([b"59"] * 3000) + b"\n",
+    "a bomb of lists": _bomb("[x, x, x, x, x, x, x, x, x, x]", "[{}]", 9),
+    "a bomb of mappings": _bomb("{x: 1}", "{{a: [{}]}}", 9),
+    "a bomb of texts": _bomb("x" * 1000, "[{}]", 7),
+    "a bomb of merge keys": _bomb("{x: 1}", "{{<<: [{}]}}", 9),
+    "a bomb of few": _bomb("[x]", "[{}]", 5),
+    "a list of itself": b"models: &a [*a]\n",
+    "a mapping of itself": b"a: &a {b: *a}\n",
+    "a mapping that merges itself": b"a: &a\n  <<: *a\n",
+    "a mapping that merges what it is in": b"a: &a {b: {<<: *a}}\n",
+    "a whole that merges itself": b"&a\n<<: *a\n",
+    "a merge of a number": b"<<: 3\n",
+    "a merge of a list of numbers": b"<<: [3]\n",
+    "lists in lists": b"models: " + b"[" * 100_000 + b"]" * 100_000 + b"\n",
+    "lists in lists, fewer": b"models: " + b"[" * 200 + b"]" * 200 + b"\n",
+    "mappings in mappings": b"models: " + b"{a: " * 100_000 + b"}" * 100_000,
+    "a list of 300,000": b"models: [" + b"1, " * 300_000 + b"]\n",
+    "300,000 keys": b"".join(b"k%d: 1\n" % number for number in range(300_000)),
+    "a text of 20 MB": b"models: " + b"x" * 20_000_000 + b"\n",
+    "a comment of 20 MB": b"# " + b"x" * 20_000_000 + b"\nmodels: []\n",
+    "2 GB": _large,
+    "a pipe": _fifo,
+    "/dev/zero": _link("/dev/zero"),
+    "/dev/null": _link("/dev/null"),
+    "a link to itself": _link(_FILE),
+    "a link to nothing": _link("nowhere"),
+    "a folder": lambda path: path.mkdir(),
+    "a key twice": b"models: []\nmodels: []\n",
+    "a byte order mark and nothing": b"\xef\xbb\xbf",
+}
+_INIT_MAY: set[str] = set()
+
+
+# ---- configurations that are wrong as a whole
+
+Whole = tuple[Callable[[dict[str, Any], Path], None], list[str]]
+
+
+def _models(count: int, **search: Any) -> Whole:
+    def change(content: dict[str, Any], _: Path) -> None:
+        models = [str(_same_model(number)) for number in range(count)]
+        content["models"] = [{"model": model} for model in models]
+        content["map"]["search"] = search
+
+    return change, ["models"]
+
+
+def _same_model(number: int) -> Path:
+    """Give one of many folders that hold the same model."""
+    copy = family() / "copies" / f"m{number}"
+    if not copy.exists():
+        shutil.copytree(family() / "ab"[number % 2], copy, copy_function=os.link)
+    return copy
+
+
+def _weights(weight: Any, *words: str) -> Whole:
+    def change(content: dict[str, Any], _: Path) -> None:
+        content["models"][0]["parameters"] = {"weight": weight}
+
+    return change, list(words)
+
+
+def _search(*words: str, **keys: Any) -> Whole:
+    def change(content: dict[str, Any], _: Path) -> None:
+        content["map"]["search"] = keys
+
+    return change, list(words)
+
+
+def _tasks(names: list[str], *words: str) -> Whole:
+    def change(content: dict[str, Any], _: Path) -> None:
+        text = {"perplexity": str(family() / "text.txt"), "max_tokens": 200}
+        content["map"]["tasks"] = dict.fromkeys(names, text)
+
+    return change, list(words)
+
+
+def _layers(start: Any, stop: Any) -> Whole:
+    def change(content: dict[str, Any], _: Path) -> None:
+        sources = [
+            {"model": str(family() / name), "layer_range": [start, stop]}
+            for name in ("base", "a", "b")
+        ]
+        del content["models"]
+        content["slices"] = [{"sources": sources}]
+
+    return change, ["layer_range"]
+
+
+_WHOLES: dict[str, Whole] = {
+    "120 models": _models(120),
+    "120 models, few evaluations": _models(120, evaluations=200, surrogate="auto"),
+    "300 models": _models(300),
+    "1,000 models, nested": _models(1000, strategy="nested"),
+    "5,000 weights by name": _weights([f"w{n}" for n in range(5000)], "weight"),
+    "120 weights by name": _weights([f"w{n}" for n in range(120)], "weight"),
+    "a grid of 10^6": _search("evaluations", design="grid", evaluations=10**6),
+    "uniform, 10^7": _search(
+        "evaluations", design="uniform", evaluations=10**7, refine=False
+    ),
+    "a sobol of 10^7": _search(
+        "evaluations", design="sobol", evaluations=10**7, refine=False
+    ),
+    "d_optimal, 10^6": _search(
+        "evaluations", design="d_optimal", evaluations=10**6, refine=False
+    ),
+    "bayesian, 10^7": _search("evaluations", strategy="bayesian", evaluations=10**7),
+    "nested, 10^7": _search("evaluations", strategy="nested", evaluations=10**7),
+    "documents of 10^12": _search("documents", documents=10**12),
+    "many tasks": _tasks([f"t{n}" for n in range(2000)], "tasks"),
+    **{
+        f"a task called {name!r:.20}": _tasks([name, "other"], name[:20])
+        for name in (
+            *("point", "selected", "recommended", "-x", ".x", "..", "a/b", "a b", ""),
+            *("a\nb", "a\x1b[31m", "é", "a,b", "a=b", "x" * 300, "a" * 200 + ".txt"),
+        )
+    },
+    "layers that fall": _layers(2, 0),
+    "layers below 0": _layers(-1, 2),
+    "layers that are not there": _layers(0, 99),
+    "10^9 layers": _layers(0, 10**9),
+    "10^30 layers": _layers(0, 10**30),
+    "no layers": _layers(1, 1),
+    "layers in words": _layers("all", "of them"),
+    "layers of NaN": _layers(0, float("nan")),
+}
+
+
+# ---- options of commands
+
+
+def _options() -> Iterator[list[str]]:
+    """List options that are out of range, or say nothing."""
+    inspect, search = ["inspect", _FILE], ["search", _FILE, "RUN"]
+    wrong = {
+        "--random-seed": ("-1", "4294967296", "1" + "0" * 30, "x", "", "1.5"),
+        "--num-threads": ("0", "-1", "99999", "1" + "0" * 12, "x", ""),
+        "--write-threads": ("0", "-1", "99999", "x"),
+        "--out-shard-size": ("0", "-1", "", "x", "5Q", "B", "1.5B", "-5B", "²"),
+        "--device": ("", "nothing", "cuda:99", "cuda:-1", "cpu:x", "meta", "cpu\0"),
+        "--lora-merge-dtype": ("", "float8", "int64", "x"),
+    }
+    for option, values in wrong.items():
+        for value in values:
+            yield [*inspect, f"{option}={value}"]
+            yield [*search, f"{option}={value}"]
+    for value in ("0", "-1", "x", "", "ray:0", "ray:x", "99999", "1" + "0" * 30):
+        yield [*search, f"--workers={value}"]
+    for value in ("", "0/2", "3/2", "x", "1/0", "-1/2", "1/1/1", "1/" + "9" * 30):
+        yield [*search, f"--shard={value}"]
+    for value in ("-1", "x", "", "1.5", "٣"):
+        yield [*search, f"--points={value}"]
+    for value in ("", "x", "=", "a=", "=b", "nobody=/tmp"):
+        yield [*inspect, f"--model-path={value}"]
+    yield from _stands_for_configurations()
+
+
+def _stands_for_configurations() -> Iterator[list[str]]:
+    place = family()
+    good = {
+        "--base": str(place / "base"),
+        "--model": str(place / "a"),
+        "--text": str(place / "text.txt"),
+    }
+    wrong = {
+        "--base": ("", "nowhere", "a+b+c", "\x1b[31m", "x" * 5000, "\udcff", " "),
+        "--model": ("", "nowhere", "a@b@c", "a\nb", "\udcff", "x" * 5000, " ", "."),
+        "--text": ("", "=", "nowhere.txt", "a=", "/dev/zero", "/dev/null", ".", "a\nb"),
+        "--task": ("", ":", "nothing", "a:", ":b", "x:y,z", "\udcff", "a\nb:acc"),
+        "--method": ("", "nothing", "passthrough", "a\nb: c", "\udcff"),
+        "--dtype": ("", "float8", "a\nb: c", "\udcff", "int64"),
+    }
+    for option, values in wrong.items():
+        for value in values:
+            given = [f"{o}={v}" for o, v in good.items() if o != option]
+            yield ["inspect", *given, f"{option}={value}"]
+            yield ["search", "RUN", *given, f"{option}={value}"]
