@@ -53,5 +53,6 @@ def _policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        "img-src data: blob:; connect-src 'none'; frame-src 'none'; object-src 'none'; "
+        "base-uri 'none'; form-action 'none'"
     )

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mergekit_map.files import write_atomically
+from mergekit_map.publish.many_tasks import draw_others, drawn_tasks
 from mergekit_map.publish.pictures import (
     ANCHOR,
     CHOSEN,
@@ -47,12 +48,18 @@ def plot_front(front: Front, path: Path) -> None:
 
 
 def front_figure(front: Front) -> Figure:
-    """Draw a front: one panel for two tasks, a pair each for more."""
-    tasks = list(front.tasks)
+    """Draw a front: one panel for two tasks, a pair each for more.
+
+    Where tasks are many, some of them; the others are in a table.
+    """
+    tasks = drawn_tasks(front)
     size = max(1, len(tasks) - 1)
     shape = (1.5 + 4.2 * size, 1.2 + 3.8 * size)
     figure = ShownFigure(figsize=shape, layout="constrained")
     axes = figure.subplots(size, size, squeeze=False)
+    if len(tasks) < len(front.tasks):
+        corner = axes[0, 0].get_gridspec()[: size // 2, size // 2 :]
+        draw_others(figure.add_subplot(corner), front, tasks)
     if len(tasks) == 1:
         _draw_one(axes[0, 0], front, tasks[0])
     for column, row in itertools.product(range(size), repeat=2):

@@ -1,7 +1,8 @@
 """The surrogates as a picture, with the merges that were measured (figure 1).
 
 A curve with its error over one coefficient, contours over two, and of more a row of
-slices through the chosen point. Notation: ``t`` counts the tasks, ``k`` the axes.
+slices through the chosen point. Of many tasks and axes some are drawn, which is said.
+Notation: ``t`` counts the tasks, ``k`` the axes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mergekit_map.publish.many_tasks import drawn_tasks
 from mergekit_map.publish.measured_merges import MeasuredMerge
 from mergekit_map.publish.pictures import (
+    ANCHOR,
     CHOSEN,
     MEASURED,
     PREDICTED,
@@ -28,6 +31,7 @@ from mergekit_map.results.front import KINDS, Front
 from mergekit_map.search.arrays import BoolArray, FloatArray
 
 _COLUMNS = 4  # panels side by side, at most
+_MOST_AXES = 8  # of which slices are drawn
 
 
 class _Marks(NamedTuple):
@@ -43,15 +47,27 @@ def plot_surrogates(
 ) -> None:
     """Draw the surrogates to a PNG."""
     figure = Figure(layout="constrained")
+    drawn = drawn_tasks(front)
     if surfaces.kind == "slices":
-        _draw_slices(figure, front, surfaces)
+        _draw_slices(figure, front, surfaces, drawn)
     else:
         draw = _draw_curve if surfaces.kind == "curve" else _draw_contour
-        panels = _panel_per_task(figure, len(front.tasks))
-        for t, (axes, task) in enumerate(zip(panels, front.tasks, strict=True)):
+        for axes, task in zip(_panel_per_task(figure, len(drawn)), drawn, strict=True):
+            t = list(front.tasks).index(task)
             draw(axes, front, surfaces, t, _marks(merges, t, len(surfaces.axes)))
             axes.set_title(axis_label(front, task), fontsize=10, parse_math=False)
+    if left := _left_out(front, surfaces, drawn):
+        figure.suptitle(left, fontsize=10, color=ANCHOR)
     write_png(figure, path)
+
+
+def _left_out(front: Front, surfaces: Surfaces, drawn: Sequence[str]) -> str:
+    counts = {"tasks": (len(drawn), len(front.tasks))}
+    if surfaces.kind == "slices":
+        axes = len(surfaces.axes)
+        counts["coefficients"] = (min(axes, _MOST_AXES), axes)
+    some = [f"{n} of {of} {what}" for what, (n, of) in counts.items() if n < of]
+    return f"{' and '.join(some)}; report.html has all" if some else ""
 
 
 def _panel_per_task(figure: Figure, count: int) -> list[Axes]:
@@ -137,14 +153,17 @@ def _draw_contour(
     axes.figure.colorbar(picture, ax=axes)
 
 
-def _draw_slices(figure: Figure, front: Front, surfaces: Surfaces) -> None:
-    rows, columns = len(front.tasks), len(surfaces.axes)
+def _draw_slices(
+    figure: Figure, front: Front, surfaces: Surfaces, drawn: Sequence[str]
+) -> None:
+    rows, columns = len(drawn), min(len(surfaces.axes), _MOST_AXES)
     figure.set_size_inches(0.6 + 2.6 * columns, 0.2 + 2.3 * rows)
     panels = figure.subplots(rows, columns, squeeze=False, sharey="row")
     grids = surfaces.value[:, front.selected], surfaces.stderr[:, front.selected]
-    for t, task in enumerate(front.tasks):
+    for row, task in enumerate(drawn):
+        t = list(front.tasks).index(task)
         predicted, measured = (front.chosen.readings(kind)[task] for kind in KINDS)
-        for k, axes in enumerate(panels[t]):
+        for k, axes in enumerate(panels[row]):
             _draw_line(axes, surfaces.nodes[k], *(grid[t, k] for grid in grids))
             place = surfaces.points[front.selected, k]
             if measured.value is not None:
@@ -152,10 +171,10 @@ def _draw_slices(figure: Figure, front: Front, surfaces: Surfaces) -> None:
                 axes.errorbar(place, measured.value, error, fmt="D", color=MEASURED)
             _ring(axes, place, predicted.value or 0.0)
             axes.grid(alpha=0.25)
-            if t == rows - 1:
+            if row == rows - 1:
                 axes.set_xlabel(surfaces.axes[k], parse_math=False)
         title = axis_label(front, task)
-        panels[t][0].set_title(title, fontsize=10, loc="left", parse_math=False)
+        panels[row][0].set_title(title, fontsize=10, loc="left", parse_math=False)
 
 
 def _draw_line(

@@ -1,0 +1,240 @@
+"""A run folder, a card and what a notebook shows, with a text in every place of them.
+
+The folder is that of ``tests/data/run_v1``. A *place* is where somebody may put a text;
+it is told apart by the number within what is put there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+from markdown_it import MarkdownIt
+
+RUN = Path(__file__).resolve().parents[1] / "data" / "run_v1" / "run"
+Text: TypeAlias = Callable[[str], str]  # what to put into a place, by its name
+
+# Names that stand in several files; each is changed in all of them.
+_NAMES = {
+    "first task": "greeting",
+    "second task": "code",
+    "first coefficient": "greeting-model",
+    "second coefficient": "code-model",
+    "fingerprint of the merge": "a043166576987427",
+    "fingerprint of a task": "323f47d87afca37c",
+    "model": "tiny/greeting-model",
+    "base model": "tiny/base",
+    "method": "ties",
+}
+_OTHERS = (
+    *(
+        "unit",
+        "kind of fit",
+        "label",
+        "label of the soup",
+        "reason",
+        "kind of surrogate",
+    ),
+    *("name of a package", "version of a package", "version of this program"),
+    *(
+        "version of Python",
+        "error of a task",
+        "comment of a recipe",
+    ),
+    *("task of the ending", "coefficient of the border"),
+    *("verdict",),
+)
+REPORT = (*_NAMES, *_OTHERS, "name of the folder")
+FRONTS = (
+    *("first task", "second task", "first coefficient", "second coefficient"),
+    *("unit", "method", "name of the folder"),
+)
+NOTEBOOK = (
+    *("first task", "second task", "first coefficient", "second coefficient"),
+    *("unit", "label", "reason", "comment of a recipe"),
+)
+CARD = (
+    *("first task", "second task", "first coefficient", "second coefficient"),
+    *("unit", "label", "reason", "name of the checkpoint", "local model"),
+    *("adapter", "revision", "licence", "name of a licence", "link of a licence"),
+    *("language", "text of a task", "lm-eval task", "metric", "difference", "command"),
+)
+
+# Places whose text is read, and is on a page in its data alone, or not at all.
+UNSEEN = {
+    "report": {
+        *("fingerprint of the merge", "fingerprint of a task", "task of the ending"),
+        "verdict",
+    },
+    "fronts": set[str](),
+    "notebook": set[str](),
+    "card": {
+        *("link of a licence", "language", "text of a task", "lm-eval task"),
+        "metric",
+    },
+}
+
+
+def evil_run(folder: Path, text: Text) -> Path:
+    """Copy the run folder, with a text in every place."""
+    name = as_name(text("name of the folder"))
+    run = folder / name
+    shutil.copytree(RUN, run)
+    for path in run.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    named = {old: text(place) for place, old in _NAMES.items()}
+    for path in run.glob("*.json"):
+        content = renamed(json.loads(path.read_text()), named)
+        if path.name == "front.json":
+            _change_front(content, text, named)
+        if path.name == "manifest.json":
+            _change_manifest(content, text)
+        path.write_text(json.dumps(content))
+    _change_log(run / "evaluations.jsonl", text, named)
+    _change_recipes(run, text, named)
+    return run
+
+
+def renamed(content: Any, named: Mapping[str, str]) -> Any:
+    """Change names wherever they are, keys and values."""
+    if isinstance(content, dict):
+        return {named.get(k, k): renamed(v, named) for k, v in content.items()}
+    if isinstance(content, list):
+        return [renamed(item, named) for item in content]
+    return named.get(content, content) if isinstance(content, str) else content
+
+
+def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
+    tasks, coefficients = list(front["tasks"]), list(front["coefficients"])
+    about = front["tasks"][tasks[0]]
+    about["unit"] = text("unit")
+    about["fit"]["kind"] = text("kind of fit")
+    front["surrogate"] = text("kind of surrogate")
+    front["reason"] = text("reason")
+    front["verdicts"] = [text("verdict")]
+    for anchor in front["anchors"]:
+        if anchor["label"] == named["code-model"]:
+            anchor["label"] = text("label")
+        if anchor["label"] == "soup":
+            anchor["label"] = text("label of the soup")
+    front["ending"] = {
+        **dict.fromkeys(("error", "hope"), 0.1),
+        **dict.fromkeys(("evaluations", "allowed", "quiet"), 7),
+        "trusted": True,
+        "task": text("task of the ending"),
+    }
+    front["border"] = [
+        {
+            "coefficient": text("coefficient of the border"),
+            "end": 1.0,
+            "points": 1,
+            "beyond": 1.2,
+            "gain": 0.2,
+        }
+    ]
+    assert len(coefficients) == 2
+
+
+def _change_manifest(manifest: Any, text: Text) -> None:
+    manifest["mergekit_map"] = text("version of this program")
+    manifest["python"] = text("version of Python")
+    manifest["packages"][text("name of a package")] = text("version of a package")
+
+
+def _change_log(path: Path, text: Text, named: Mapping[str, str]) -> None:
+    lines = [renamed(json.loads(line), named) for line in path.read_text().splitlines()]
+    failed = dict(lines[-1], error=text("error of a task"), value=None, stderr=None)
+    failed["coefficients"] = dict.fromkeys(failed["coefficients"], 0.123)
+    failed.pop("gradient", None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+
+
+def _change_recipes(run: Path, text: Text, named: Mapping[str, str]) -> None:
+    for path in [*run.glob("recipes/*.yml"), run / "recipe.yml"]:
+        recipe = renamed(yaml.safe_load(path.read_text()), named)
+        comment = f"# {text('comment of a recipe')}\n"
+        path.write_text(comment + yaml.safe_dump(recipe, allow_unicode=True))
+
+
+def as_name(text: str) -> str:
+    """Take out of a text what no name of a folder, or reference of a model, holds."""
+    return text.translate({ord("/"): "\u2215", ord("@"): "a", ord("+"): "t"})[:120]
+
+
+def as_html(markdown: str) -> str:
+    """Make HTML of a card, markup in it left as it is; the Hub takes much of it out."""
+    body = markdown.split("\n---\n", 1)[1] if markdown.startswith("---\n") else markdown
+    made = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    return _around(made.render(body))
+
+
+def card(folder: Path, text: Text) -> str:
+    """Write a card as `merge` does, with a text in every place."""
+    from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask
+    from mergekit_map.publish.card import MergeRecord, write_card
+    from mergekit_map.results.front import Front
+
+    out, local = folder / "out", folder / as_name(text("local model"))
+    out.mkdir()
+    local.mkdir()
+    about = {"license": "other", "license_name": text("name of a licence")}
+    about |= {"license_link": text("link of a licence"), "language": [text("language")]}
+    (local / "README.md").write_text(f"---\n{yaml.safe_dump(about)}---\n")
+    other = folder / "other"
+    other.mkdir()
+    more = yaml.safe_dump({"license": text("licence")})
+    (other / "README.md").write_text(f"---\n{more}---\n")
+    (out / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    run = evil_run(folder / "of", text)
+    front = Front.model_validate_json((run / "front.json").read_text())
+    adapter = folder / "adapters" / as_name(text("adapter"))
+    adapter.mkdir(parents=True)
+    hub = f"tiny/base@{as_name(text('revision'))}+{adapter}"
+    recipe = {
+        "merge_method": "ties",
+        "base_model": str(other),
+        "models": [{"model": str(local)}, {"model": hub}],
+    }
+    first, second = front.tasks
+    tasks = {
+        first: LmEvalTask(lm_eval=text("lm-eval task"), metric=text("metric")),
+        second: PerplexityTask.model_validate(
+            {"perplexity": {"file": f"{text('text of a task')}.txt"}}
+        ),
+    }
+    record = MergeRecord(
+        text("name of the checkpoint"),
+        yaml.safe_dump(recipe, sort_keys=False),
+        f"mergekit-yaml {_quoted(text('command'))} OUT",
+        front,
+        tasks,
+        text("difference"),
+    )
+    write_card(out, record)
+    return (out / "README.md").read_text()
+
+
+def notebook(folder: Path, text: Text) -> str:
+    """Give what a notebook shows of a front."""
+    from mergekit_map.publish.notebook_html import folded, front_html
+    from mergekit_map.results.front import Front
+
+    run = evil_run(folder, text)
+    front = Front.model_validate_json((run / "front.json").read_text())
+    recipe = (run / "recipes" / "000.yml").read_text()
+    shown = front_html(front, text("first task")) + folded("recipe.yml", recipe)
+    return _around(shown)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _around(body: str) -> str:
+    title = escape("a page without a policy")
+    return f'<!doctype html><meta charset="utf-8"><title>{title}</title><body>{body}'
