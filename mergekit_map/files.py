@@ -42,6 +42,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise unwritable(path, error) from None
 
 
+def json_line(content: Mapping[str, Any]) -> str:
+    """Give JSON on one line; NaN and infinity become null."""
+    try:
+        return json.dumps(content, allow_nan=False)
+    except (ValueError, TypeError):  # it has one, or mappings of another kind
+        return json.dumps(plain(content))
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with exact numbers; NaN and infinity become null."""
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")

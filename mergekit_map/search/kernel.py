@@ -140,7 +140,10 @@ class Covariance:
         self._squares = (rows.apart / np.exp(theta[LENGTHS:])) ** 2
         self._distance = np.sqrt(self._squares.sum(axis=2))
         self._height, n = math.exp(2 * theta[HEIGHT]), len(rows.U)
-        self._process = self._height * matern(self._distance)
+        # As ``matern`` has it, whose parts the slopes use again.
+        far = _ROOT5 * self._distance
+        self._near, self._fall = 1 + far, np.exp(-far)
+        self._process = self._height * ((self._near + far**2 / 3) * self._fall)
         self.whole: FloatArray = rows.constant.copy()  # (r, r)
         for width, product in zip(theta[:3], rows.products, strict=True):
             self.whole += math.exp(2 * width) * product
@@ -150,7 +153,7 @@ class Covariance:
 
     def slopes(self, outer: FloatArray) -> FloatArray:
         """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""
-        rows, theta, far = self._rows, self._theta, _ROOT5 * self._distance
+        rows, theta = self._rows, self._theta
         n = len(rows.U)
         noise = outer.diagonal() * _scaled_noise(rows, theta)
         inner = outer[:n, :n]
@@ -159,7 +162,7 @@ class Covariance:
             for width, product in zip(theta[:3], rows.products, strict=True)
         ]
         # Twice minus the derivative of the kernel by the square of the distance.
-        bend = inner * self._height * 5 / 3 * (1 + far) * np.exp(-far)
+        bend = inner * self._height * 5 / 3 * self._near * self._fall
         lengths = np.einsum("ij,ijk->k", bend, self._squares)
         height = (inner * self._process).sum()
         parts = [*widths, noise[:n].sum(), noise[n:].sum(), height]
