@@ -13,11 +13,20 @@ def find_minimum(
     both: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     bounds: Sequence[tuple[float, float]],
+    most: int = 15000,
 ) -> OptimizeResult:
-    """Go down from a start (k,) by L-BFGS-B; ``both`` gives value and slopes (k,)."""
+    """Go down from a start (k,) by at most so many steps of L-BFGS-B.
+
+    ``both`` gives the value and the slopes (k,) at a point (k,).
+    """
     once = _Once(both)
     return minimize(
-        once.value, start, jac=once.slopes, method="L-BFGS-B", bounds=list(bounds)
+        once.value,
+        start,
+        jac=once.slopes,
+        method="L-BFGS-B",
+        bounds=list(bounds),
+        options={"maxiter": most},
     )
 
 

@@ -20,7 +20,7 @@ class Blocks:
 
     def some(self, rows: Sequence[int]) -> Blocks:
         """Take these rows; of a range without a copy."""
-        which = list(rows)
+        which: slice | list[int] = list(rows)
         if isinstance(rows, range) and rows.step == 1:
             which = slice(rows.start, rows.stop)
         return Blocks(self.inputs[which], self.targets[which])

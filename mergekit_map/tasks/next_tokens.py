@@ -72,7 +72,9 @@ class NextTokens:
         goals = targets.flatten()
         if self.way != "head":
             places = torch.arange(len(goals), device=goals.device)
-            pairs = zip(self.logits(inputs, places), goals.split(self.most), strict=True)
+            pairs = zip(
+                self.logits(inputs, places), goals.split(self.most), strict=True
+            )
             return torch.cat([_loss(logits, goal) for logits, goal in pairs])
         head, hidden = _head(self.model), self._hidden(inputs)
         if len(goals) <= self.most:
