@@ -73,6 +73,14 @@ def state_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_size
 
 
+def json_line(content: Mapping[str, Any]) -> str:
+    """Give JSON on one line; NaN and infinity become null."""
+    try:
+        return json.dumps(content, allow_nan=False)
+    except (ValueError, TypeError):  # it has one, or mappings of another kind
+        return json.dumps(plain(content))
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with exact numbers; NaN and infinity become null."""
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mergekit_map.files import digest, plain, write_atomically
+from mergekit_map.files import digest, json_line, write_atomically
 from mergekit_map.measurement import Measurement
 
 
@@ -27,11 +27,11 @@ def write_samples(
             "coefficients": coefficients,
             "samples": list(measurement.samples),
         }
-        if measurement.answers is not None:
+        if (answers := measurement.answers) is not None:
+            before = None if answers.before is None else asdict(answers.before)
             content["definition"] = definition
-            content["answers"] = asdict(measurement.answers)
-        text = json.dumps(plain(content)) + "\n"
-        write_atomically(_path(folder, coefficients), text)
+            content["answers"] = {**vars(answers), "before": before}
+        write_atomically(_path(folder, coefficients), json_line(content) + "\n")
 
 
 def read_samples(folder: Path, coefficients: Mapping[str, float]) -> list[Any]:

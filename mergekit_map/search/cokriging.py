@@ -20,7 +20,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from mergekit_map.search.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.search.kernel import (
@@ -31,6 +30,7 @@ from mergekit_map.search.kernel import (
     process_covariance,
     term_widths,
 )
+from mergekit_map.search.minimum import find_minimum
 from mergekit_map.search.quadratic import quadratic_features
 
 # Logarithms of the widths of linear terms, squares, products, noise, noise of slopes
@@ -247,15 +247,7 @@ def _climb(U: FloatArray, start: FloatArray, groups: list[Group]) -> FloatArray:
         return value + float(away @ away) / 2, slopes
 
     ends = [(_LEAST, _MOST)] * LENGTHS + [(-1.5, 2.0)] * d
-    found = minimize(
-        surprise,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=ends,
-        options={"maxiter": _STEPS},
-    )
-    return np.asarray(found.x)
+    return np.asarray(find_minimum(surprise, start, ends, most=_STEPS).x)
 
 
 def _surprise(whole: FloatArray, groups: list[Group]) -> tuple[float, FloatArray]:

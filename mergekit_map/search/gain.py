@@ -25,9 +25,18 @@ def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
         Y: (k, m) the candidates.
         known: (n, m) merges that are there.
     """
+    n, m = known.shape
     before = volume(known, _BELOW_NADIR)
-    both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
-    return np.array([after - before for after in both])
+    if not 1 < m <= _MOST_TASKS:
+        both = (volume(np.vstack([known, row]), _BELOW_NADIR) for row in Y)
+        return np.array([after - before for after in both])
+    exact = moocore.Hypervolume(ref=np.full(m, -_BELOW_NADIR))
+    costs, found = np.empty((n + 1, m)), np.empty(len(Y))
+    costs[:n] = -known
+    for index, row in enumerate(-Y):
+        costs[n] = row
+        found[index] = exact(costs)
+    return np.asarray(found - before)
 
 
 def gained(Y: FloatArray, known: FloatArray) -> float:

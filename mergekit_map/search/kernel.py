@@ -138,28 +138,31 @@ class Covariance:
     def __init__(self, rows: Rows, theta: FloatArray):
         self._rows, self._theta = rows, theta
         self._squares = (rows.apart / np.exp(theta[LENGTHS:])) ** 2
-        self._distance = np.sqrt(self._squares.sum(axis=2))
         self._height, n = math.exp(2 * theta[HEIGHT]), len(rows.U)
-        self._process = self._height * matern(self._distance)
+        # As ``matern`` has it, whose parts the slopes use again.
+        far = _ROOT5 * np.sqrt(self._squares.sum(axis=2))
+        self._near, self._fall = 1 + far, np.exp(-far)
+        self._process = self._height * ((self._near + far**2 / 3) * self._fall)
         self.whole: FloatArray = rows.constant.copy()  # (r, r)
         for width, product in zip(theta[:3], rows.products, strict=True):
             self.whole += math.exp(2 * width) * product
         self.whole[:n, :n] += self._process
         diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
-        diagonal += noise_variances(rows, theta) + _JITTER
+        self._noise = _scaled_noise(rows, theta)
+        diagonal += self._noise + rows.sampling + _JITTER
 
     def slopes(self, outer: FloatArray) -> FloatArray:
         """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""
-        rows, theta, far = self._rows, self._theta, _ROOT5 * self._distance
+        rows, theta = self._rows, self._theta
         n = len(rows.U)
-        noise = outer.diagonal() * _scaled_noise(rows, theta)
+        noise = outer.diagonal() * self._noise
         inner = outer[:n, :n]
         widths = [
             math.exp(2 * width) * (outer * product).sum()
             for width, product in zip(theta[:3], rows.products, strict=True)
         ]
         # Twice minus the derivative of the kernel by the square of the distance.
-        bend = inner * self._height * 5 / 3 * (1 + far) * np.exp(-far)
+        bend = inner * self._height * 5 / 3 * self._near * self._fall
         lengths = np.einsum("ij,ijk->k", bend, self._squares)
         height = (inner * self._process).sum()
         parts = [*widths, noise[:n].sum(), noise[n:].sum(), height]
@@ -168,11 +171,19 @@ class Covariance:
 
 def distances(U: FloatArray, V: FloatArray) -> FloatArray:
     """Give the distances between rows of U (k, d) and V (n, d); (k, n)."""
-    squares = (U**2).sum(axis=1)[:, None] + (V**2).sum(axis=1) - 2 * U @ V.T
-    return np.asarray(np.sqrt(np.maximum(squares, 0)))
+    squares: FloatArray = (U**2).sum(axis=1)[:, None] + (V**2).sum(axis=1)
+    squares -= 2 * U @ V.T
+    np.maximum(squares, 0, out=squares)
+    return np.sqrt(squares, out=squares)
 
 
 def matern(distance: FloatArray) -> FloatArray:
     """Give the Matérn-5/2 kernel of height 1 at distances in lengths."""
-    far = _ROOT5 * distance
-    return np.asarray((1 + far + far**2 / 3) * np.exp(-far))
+    # (1 + far + far**2 / 3) * exp(-far), in as little memory: it is called most of all.
+    far: FloatArray = _ROOT5 * distance
+    bent, found = far**2, 1 + far
+    bent /= 3
+    found += bent
+    np.negative(far, out=far)
+    found *= np.exp(far, out=far)
+    return found

@@ -8,14 +8,15 @@ weights (Rasmussen and Williams 2006, chapters 3.4 and 5).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.factored import lower_root, solve_by_root
 from mergekit_map.search.kernel import HEIGHT, LENGTHS, NOISE, Covariance, Rows
+from mergekit_map.search.minimum import find_minimum
 from mergekit_map.search.process import Posterior, Process
 
 N_DRAWS = 32
@@ -113,12 +114,7 @@ class _Belief:
     def climb(self, starts: list[FloatArray]) -> FloatArray:
         """Find the most probable theta from the starts."""
         ends = _ends(len(self.belief))
-        found = [
-            minimize(
-                self.surprise, start, jac=True, method="L-BFGS-B", bounds=list(ends)
-            )
-            for start in starts
-        ]
+        found = [find_minimum(self.surprise, start, ends) for start in starts]
         return np.asarray(min(found, key=lambda result: result.fun).x)
 
     def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, list[Posterior]]:
@@ -127,8 +123,7 @@ class _Belief:
         # An axis has two directions: the same one in whatever order coefficients are.
         axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
         width = np.maximum(width, 0.25 / self.vagueness.max() ** 2)
-        normal = qmc.MultivariateNormalQMC(np.zeros(len(theta)), seed=0)
-        steps = normal.random(N_DRAWS)
+        steps = _normal_steps(len(theta))
         draws = theta + (steps / np.sqrt(width)) @ axes.T
         draws = np.clip(draws, *np.array(_ends(len(theta))).T)
         posteriors = [Posterior(self.rows, self.z, draw) for draw in draws]
@@ -147,6 +142,13 @@ class _Belief:
         ]
         matrix = np.array(slopes) / (2 * step)
         return np.asarray(matrix + matrix.T) / 2
+
+
+@cache
+def _normal_steps(size: int) -> FloatArray:
+    """Draw from a normal distribution of variance 1; (N_DRAWS, size)."""
+    normal = qmc.MultivariateNormalQMC(np.zeros(size), seed=0)
+    return np.asarray(normal.random(N_DRAWS))
 
 
 def _ends(size: int) -> list[tuple[float, float]]:

@@ -15,12 +15,12 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
 
 from mergekit_map.search.arrays import FloatArray, IntArray
 from mergekit_map.search.kernel import kinds_of_terms
 from mergekit_map.search.least_squares import invert
 from mergekit_map.search.links import Link
+from mergekit_map.search.minimum import find_minimum
 from mergekit_map.search.observations import Observations
 
 # Where the logarithms start: of the widths and of the noise, in standard deviations of
@@ -44,9 +44,7 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
     rows = np.array([linear.n_rows, len(linear.slopes)])
     evidence = _Evidence(*_gram(linear, scale), kinds, rows)
     bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
-    found = minimize(
-        evidence.surprise, _START, jac=True, method="L-BFGS-B", bounds=bounds
-    ).x
+    found = find_minimum(evidence.surprise, _START, bounds).x
     variance = math.exp(2 * found[3])
     shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
     weight = math.exp(-2 * found[4])

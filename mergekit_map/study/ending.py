@@ -51,16 +51,17 @@ def end_search(
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
     measure_all: MeasureAll,
+    surrogates: Mapping[str, Surrogate] | None = None,
 ) -> StudyResult:
     """Measure points that show the front, then the one that is chosen; fit them all.
 
     A function of what is known and measured here, so that a search that is run again
-    ends alike.
+    ends alike. Surrogates that were fitted to what is known may be given.
 
     Raises:
         DesignError: a surrogate cannot be fitted.
     """
-    end = _End(study, known, measure_all)
+    end = _End(study, known, measure_all, surrogates)
     rows, selected = end.choose(end.shown_front())
     merges = [study.named(row) for row in rows]
     ending = None
@@ -75,12 +76,16 @@ class _End:
     """What is known while a search ends, and what it predicts by."""
 
     def __init__(
-        self, study: Study, known: Sequence[Evaluation], measure_all: MeasureAll
+        self,
+        study: Study,
+        known: Sequence[Evaluation],
+        measure_all: MeasureAll,
+        surrogates: Mapping[str, Surrogate] | None,
     ):
         self._study, self._measure_all = study, measure_all
         self._anchors = measured_anchors(study.anchors, known)
         self.known = list(known)
-        self.surrogates = fit_surrogates(study, known)
+        self.surrogates = surrogates or fit_surrogates(study, known)
 
     def shown_front(self) -> FloatArray:
         """Find the front, knowing what was measured of it; (k, d)."""

@@ -54,12 +54,14 @@ def run_study(
     rounds: list[list[Candidate]] = []
     measure_all = _Measuring(study, evaluate, log, report, rounds)
     box, spent = Box(study, study), False
+    surrogates: Mapping[str, Surrogate] = {}
     while True:
         seen = _seen_by(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         box = settled(box, rounds, known)
         spent = bool(rounds) and not can_go_on(study, seen)
         if spent:
+            surrogates = {}
             break
         refined = bool(rounds) and study.search.refines
         surrogates = _fitted(box.study, known) if refined else {}
@@ -72,7 +74,7 @@ def run_study(
             # Limits that cannot be told from the anchors are no surprise for the end.
             anchors = measured_anchors(study.anchors, matching(study, log))
             wished(study.select, study.tasks, anchors)
-    result = end_search(box.study, rounds, known, measure_all)
+    result = end_search(box.study, rounds, known, measure_all, surrogates)
     if spent and result.ending is not None:
         ending = result.ending.model_copy(update={"spent": True, "trusted": False})
         result = replace(result, ending=ending)

@@ -48,11 +48,9 @@ class NextTokens:
         """
         if self.way == "head":
             head: Any = _head(self.model)
-            # Not every base model that can leave its cache out takes it as an option.
-            hidden = self.model.base_model(**inputs, use_cache=False)[0].flatten(0, 1)
-            places = places.to(hidden.device)
+            hidden = self._hidden(inputs)
             if len(places) < len(hidden):
-                hidden = hidden[places]
+                hidden = hidden[places.to(hidden.device)]
             for some in hidden.split(self.most):
                 yield _predict(head, some)
             return
@@ -71,27 +69,31 @@ class NextTokens:
 
         On a way back through the model, logits of one chunk at a time are there too.
         """
-        count = targets.numel()
-        splits = self.way == "head" and count > self.most and torch.is_grad_enabled()
-        if not splits:
-            places = torch.arange(count, device=targets.device)
-            chunks = self.logits(inputs, places)
-            goals = torch.split(targets.flatten(), self.most)
-            pairs = zip(chunks, goals, strict=True)
+        goals = targets.flatten()
+        if self.way != "head":
+            places = torch.arange(len(goals), device=goals.device)
+            pairs = zip(
+                self.logits(inputs, places), goals.split(self.most), strict=True
+            )
             return torch.cat([_loss(logits, goal) for logits, goal in pairs])
-        head = _head(self.model)
-        hidden = self.model.base_model(**inputs, use_cache=False)[0].flatten(0, 1)
-        pairs = zip(
-            torch.split(hidden, self.most),
-            torch.split(targets.flatten(), self.most),
-            strict=True,
-        )
+        head, hidden = _head(self.model), self._hidden(inputs)
+        if len(goals) <= self.most:
+            return _loss(_predict(head, hidden), goals)
+        chunks = zip(hidden.split(self.most), goals.split(self.most), strict=True)
+        if not torch.is_grad_enabled():
+            return torch.cat([_loss(_predict(head, h), goal) for h, goal in chunks])
         return torch.cat(
             [
                 checkpoint(_head_loss, head, some, goal, use_reentrant=False)
-                for some, goal in pairs
+                for some, goal in chunks
             ]
         )
+
+    def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Give the last hidden states of all places; (places, width)."""
+        # Not every base model that can leave its cache out takes it as an option.
+        hidden: torch.Tensor = self.model.base_model(**inputs, use_cache=False)[0]
+        return hidden.flatten(0, 1)
 
     @property
     def bounded(self) -> bool:

@@ -213,13 +213,18 @@ def _check_documents(
 @contextlib.contextmanager
 def _located(name: str, model: Any) -> Iterator[None]:
     """Say of which task and model a failure inside is."""
-    place = f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"
     try:
         yield
     except EvaluationError as error:
-        raise EvaluationError(f"{place}: {error}") from error
+        raise EvaluationError(f"{_place(name, model)}: {error}") from error
     except Exception as error:
         hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""
         raise EvaluationError(
-            f"{place}: could not be measured: {type(error).__name__}: {error}{hint}"
+            f"{_place(name, model)}: could not be measured: {type(error).__name__}: "
+            f"{error}{hint}"
         ) from error
+
+
+def _place(name: str, model: Any) -> str:
+    # Transformers looks long for the name, which is wanted where something failed.
+    return f"task {name!r} on model {model.name_or_path or type(model).__name__!r}"

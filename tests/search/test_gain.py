@@ -9,6 +9,7 @@ import pytest
 
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.gain import gained, gains
+from mergekit_map.search.gain import volume as exact
 
 BELOW = -0.1  # the corner that volumes are counted from
 
@@ -77,3 +78,15 @@ def test_with_many_tasks_gains_are_those_of_the_boxes_nearly() -> None:
     assert (found > 0).all()
     assert not gains(known, known).any()
     assert not gains(known - 0.1, known).any()
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 6])
+def test_gains_are_differences_of_volumes_to_the_last_bit(m: int) -> None:
+    rng = np.random.default_rng(m)
+    known, Y = rng.normal(0.3, 0.3, (7, m)), rng.normal(0.5, 0.3, (9, m))
+
+    there = exact(known, -0.1)
+    apart = [exact(np.vstack([known, row]), -0.1) - there for row in Y]
+
+    assert gains(Y, known).tolist() == apart
+    assert gains(Y, known[:0]).tolist() == [exact(row[None], -0.1) for row in Y]
