@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mergekit_map.config.engine_specs import EngineSpec
+from mergekit_map.config.engine_specs import CALLED, EngineSpec
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.config.task_specs import LmEvalTask, TaskSpec
@@ -29,13 +29,6 @@ HF, BATCHED, VLLM = NAMES = ("hf", "generate_batch", "vllm")
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 
 
-_CALLED = {
-    HF: "generate of transformers",
-    BATCHED: "generate_batch of transformers",
-    VLLM: "vLLM",
-}
-
-
 @dataclass(frozen=True)
 class Chosen:
     """What measures a task, and why that."""
@@ -47,7 +40,7 @@ class Chosen:
 
     def in_words(self) -> str:
         """Say what it is, and why."""
-        return f"{_CALLED[self.name]} ({self.why})"
+        return f"{CALLED[self.name]} ({self.why})"
 
     def lacks(self) -> str | None:
         """Say that it is not installed; None where it is."""

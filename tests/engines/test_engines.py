@@ -95,6 +95,9 @@ def test_a_search_goes_on_with_what_generated_answers_before(
     asked = {line.get("engine") for line in after if line["task"] == "ask"}
     assert asked == {"generate_batch"}
     assert all("engine" not in line for line in after if line["task"] == "text")
+    tasks = json.loads(Path("run/front.json").read_text())["tasks"]
+    named = {name: task.get("engine") for name, task in tasks.items()}
+    assert named == {"ask": "generate_batch", "text": None}
 
 
 def test_generate_is_named_by_nothing_and_defines_tasks_as_it_always_did(
