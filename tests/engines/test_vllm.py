@@ -135,7 +135,6 @@ def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
     write_checkpoint(stock_config(project.space, merge), folder, project.options)
     with checkpoint_in_vllm(project, folder) as merges:
         assert merges.at({})["ask"]() == found
-    print(verdict)
 
 
 def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
