@@ -99,8 +99,7 @@ def _legend(found: Gains) -> str:
 
 
 def _heading(front: Front, task: str) -> _Cell:
-    metric = front.tasks[task].metric
-    words = [word for word in (metric.unit, f"{metric.better} is better") if word]
+    words = front.tasks[task].facts
     return _Cell(name=(Text(task, style="bold"), Text(", ".join(words), style="dim")))
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 EngineName = Literal["auto", "hf", "generate_batch", "vllm"]
+# What those are called that a task is measured by.
+CALLED: Mapping[str, str] = {
+    "hf": "generate of transformers",
+    "generate_batch": "generate_batch of transformers",
+    "vllm": "vLLM",
+}
 
 # What vLLM is told by this program alone.
 _OURS = ("worker_extension_cls", "pretrained", "model", "data_parallel_size")

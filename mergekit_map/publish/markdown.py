@@ -36,6 +36,4 @@ def written_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def task_heading(front: Front, task: str) -> str:
     """Name a task, its unit, and which values are better."""
-    metric = front.tasks[task].metric
-    facts = [metric.unit, f"{metric.better} is better"]
-    return f"{task} ({', '.join(filter(None, facts))})"
+    return f"{task} ({', '.join(front.tasks[task].facts)})"

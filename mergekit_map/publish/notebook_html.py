@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mergekit_map.measurement import Metric
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gain_words import gains_in_words
 from mergekit_map.results.gained import Gained, Gains, gains
@@ -117,12 +116,8 @@ def _known(reading: Reading, how: str = "") -> str:
 
 def _task_headings(front: Front) -> list[str]:
     return [
-        _two_lines(task, _direction(metric)) for task, metric in front.metrics.items()
+        _two_lines(name, ", ".join(task.facts)) for name, task in front.tasks.items()
     ]
-
-
-def _direction(metric: Metric) -> str:
-    return f"{metric.unit}, {metric.better} is better".removeprefix(", ")
 
 
 def _two_lines(text: str, below: str) -> str:

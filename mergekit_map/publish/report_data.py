@@ -102,6 +102,7 @@ def _task(name: str, task: Task) -> dict[str, object]:
         "name": name,
         "higher": task.metric.higher_is_better,
         "unit": task.unit,
+        "facts": ", ".join(task.facts),
         "range": task.range,
         "fit": task.fit.model_dump(),
     }

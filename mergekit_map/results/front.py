@@ -19,6 +19,7 @@ from pydantic import (
 )
 from typing_extensions import Self, TypeAliasType
 
+from mergekit_map.config.engine_specs import CALLED
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.confirmation import Confirmation
@@ -152,6 +153,23 @@ class Task(Frozen):
     """Of its values."""
     fit: Fit
     """Of its surrogate."""
+    engine: Line | None = None
+    """What generated its answers, `vllm` or `generate_batch`; left out where the log
+    does not name it."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        keys = {"engine"} if self.engine is None else set()
+        return {key: v for key, v in handler(self).items() if key not in keys}
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Say its unit, which values are better, and what generated its answers."""
+        by = "" if self.engine is None else f"by {CALLED.get(self.engine, self.engine)}"
+        found = (self.unit, f"{self.metric.better} is better", by)
+        return tuple(filter(None, found))
 
     @property
     def metric(self) -> Metric:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas
 
 _PARTS = ("value", "stderr")
+ENGINE = " engine"  # after the name of a task: what generated its answers
 _OF_PART = (*_PARTS, "documents")  # where some point was measured in part
 
 
@@ -32,7 +33,9 @@ def front_table(front: Front) -> str:
     in_part = any(point.estimated for point in front.points)
     estimated = list(front.tasks) if in_part else []
     parts = [f"{t} estimated {part}" for t in estimated for part in _OF_PART]
-    writer.writerow([*header, "recommended", *added, *parts])
+    engines = {n: t.engine for n, t in front.tasks.items() if t.engine is not None}
+    named = [f"{task}{ENGINE}" for task in engines]
+    writer.writerow([*header, "recommended", *added, *parts, *named])
     for index, point in enumerate(front.points):
         readings = [
             point.readings(kind)[task] for task in front.tasks for kind in KINDS
@@ -53,7 +56,7 @@ def front_table(front: Front) -> str:
             for part in (r.value, r.stderr, r.documents)
         ]
         row = [index, chosen, *coefficients, *values, recommended, *before]
-        writer.writerow([*row, *last])
+        writer.writerow([*row, *last, *engines.values()])
     return buffer.getvalue()
 
 
@@ -71,7 +74,15 @@ def front_frame(front: Front) -> pandas.DataFrame:
             "'mergekit-map[notebook]'"
         ) from None
     header, *rows = csv.reader(io.StringIO(front_table(front)))
-    numbers = [[float(cell) if cell else math.nan for cell in row] for row in rows]
-    frame = pandas.DataFrame(numbers, columns=header)
+    named = {f"{task}{ENGINE}" for task in front.tasks}
+    cells = [
+        [c if h in named else _number(c) for h, c in zip(header, row, strict=True)]
+        for row in rows
+    ]
+    frame = pandas.DataFrame(cells, columns=header)
     kinds = {"point": int, "selected": bool, "recommended": bool}
     return frame.astype(kinds).set_index("point")
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else math.nan

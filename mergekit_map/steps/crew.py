@@ -8,18 +8,17 @@ the less is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
-from mergekit_map.errors import EvaluationError
+from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.measurement import Measurement
 from mergekit_map.pulse import stage, step
 from mergekit_map.steps.jobs import Job, Member
-from mergekit_map.steps.processes import Died, Processes
+from mergekit_map.steps.processes import Died
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.serving import (
     Answer,
@@ -67,11 +66,11 @@ class Crew:
 
     Args:
         gang: The workers; who made them ends them.
+        members: What is known of them, one by one.
     """
 
-    def __init__(self, gang: Gang):
-        self._gang = gang
-        self._members = [Member() for _ in range(gang.count)]
+    def __init__(self, gang: Gang, members: list[Member]):
+        self._gang, self._members = gang, members
         self._opening: Open | None = None
         self._project: Project | None = None
         self._jobs: dict[Work, Job] = {}  # in the order in which they are asked for
@@ -82,7 +81,7 @@ class Crew:
     def work_for(self, project: Project) -> Crew:
         """Measure merges of this project from now on."""
         self._forget()
-        self._project, self._opening = project, None
+        self._project, self._opening, self._broken = project, None, None
         return self
 
     def close(self) -> None:
@@ -109,6 +108,7 @@ class Crew:
 
         Raises:
             EvaluationError: two workers died at it.
+            MergeError: a worker died twice before the models were open.
             MapError: what a process by itself would raise.
         """
         job = self._jobs.pop(work, None) or Job(work)
@@ -143,7 +143,8 @@ class Crew:
             job.arrived = None
         self._jobs, self._counts, self._pace = {}, {}, {}
         for member in self._members:
-            member.is_open, member.merge = False, None
+            member.is_open, member.merge, member.deaths = False, None, 0
+            member.job = None  # what it is at is for nobody
 
     def _take(self, index: int, heard: object) -> None:
         """Take what was heard of a worker."""
@@ -199,11 +200,10 @@ class Crew:
     ) -> None:
         """Put another worker in the place of one that died, and its work back."""
         member = self._members[index]
-        if job is None and not member.is_open:
-            self._lose(member, index, died)
+        if not member.is_open and not isinstance(request, Count | Some | Join):
+            self._lose(index, member, request, died)
         self._members[index] = Member(deaths=member.deaths)
-        if self._broken is None:
-            self._gang.restart(index)
+        self._gang.restart(index)
         if job is None or job.over:
             return
         job.deaths += 1
@@ -218,13 +218,17 @@ class Crew:
                 )
             )
 
-    def _lose(self, member: Member, index: int, died: Died) -> None:
+    def _lose(
+        self, index: int, member: Member, request: Request | None, died: Died
+    ) -> None:
         """Count a death before the models were opened."""
         member.deaths += 1
         if member.deaths == _DEATHS:
-            self._broken = EvaluationError(
-                f"worker {index + 1} of {self._gang.count} {died.how} twice while it "
-                "opened the models; if memory is short, take fewer workers"
+            doing = "it started" if request is None else "it opened the models"
+            self._broken = MergeError(  # which is no failure of one measurement
+                f"worker {index + 1} of {self._gang.count} {died.how} twice while "
+                f"{doing}; take fewer workers if memory is short, else none, which "
+                "shows why it dies; what was measured is kept"
             )
 
     def _deal(self) -> None:
@@ -291,15 +295,3 @@ class Crew:
         """Say how many seconds are left of it, as a guess at first."""
         whole = 1 / (job.count or 1)
         return job.left * self._pace.get((job.work.task, job.work.held_out), whole)
-
-
-@contextmanager
-def hired(workers: int | Gang | None) -> Iterator[Crew | None]:
-    """Give a crew of so many processes, or of workers that are there; None for none."""
-    if workers is None:
-        yield None
-    elif isinstance(workers, int):
-        with Processes(workers) as processes:
-            yield Crew(processes)
-    else:
-        yield Crew(workers)

@@ -75,6 +75,7 @@ class Processes:
 
     def send(self, index: int, request: object) -> None:
         """Ask one of them, who answers nothing else now."""
+        refuse_ended(self._processes)
         try:
             self._processes[index].line.send(request)
         except OSError:
@@ -84,10 +85,13 @@ class Processes:
 
     def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
         """Wait for an answer, or a ``Died``, and who it is of; None after some time."""
+        refuse_ended(self._processes)
+        while self._torn:
+            self._lose(self._torn.pop())  # what it says next begins in the middle
         lines = {
             process.line: index
             for index, process in enumerate(self._processes)
-            if not process.line.closed and index not in self._torn
+            if not process.line.closed
         }
         while not self._told:
             ready = wait(
@@ -158,6 +162,19 @@ def visible_gpus() -> Sequence[str]:
     )
     count = sum(line.startswith("GPU ") for line in asked.stdout.splitlines())
     return [str(number) for number in range(count)]
+
+
+def refuse_ended(workers: Sequence[object]) -> None:
+    """Refuse to ask workers that ended with their context.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if not workers:
+        raise ConfigError(
+            "these workers have ended with their 'with'; search inside of it, or make "
+            "new ones"
+        )
 
 
 def _how(code: int | None) -> str:

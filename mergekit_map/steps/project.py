@@ -27,6 +27,7 @@ from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import map_references
 from mergekit_map.results.run_folder import Identity, device_of
 from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
+from mergekit_map.steps.engine_kinds import known_against
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.engine_choice import HF, NAMES, Chosen, choose_engines
@@ -158,6 +159,7 @@ class Project:
             self.spec,
             on_gpu=not str(self.options.device).startswith("cpu"),
             used=self.used,
+            against=lambda vllm: known_against(vllm, self.space, self.options),
         )
 
 

@@ -7,14 +7,17 @@ are never put into its object store.
 
 from __future__ import annotations
 
+import importlib
 import os
 import secrets
+import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.steps.processes import Died, visible_gpus
+from mergekit_map.steps.processes import Died, refuse_ended, visible_gpus
 
 READY = "ready"  # said once by each actor, when all is imported
 _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
@@ -56,6 +59,7 @@ class RayActors:
         self._asked: dict[Any, tuple[int, bool]] = {}  # whose answer, and if its first
         self._own_token = False
         self._ray = _imported()
+        threading.Thread(target=_import_what_searches).start()
         self._leaves = not self._ray.is_initialized()  # in the end
         self._joined = not self._leaves or self._join()
         if not self._joined:
@@ -93,6 +97,7 @@ class RayActors:
 
     def send(self, index: int, request: Any) -> None:
         """Ask one of them, who answers nothing else now."""
+        refuse_ended(self._actors)
         if self._joined and hasattr(request, "threads"):
             # Those of this machine say nothing of others.
             request = replace(request, threads=self._threads)
@@ -100,6 +105,7 @@ class RayActors:
 
     def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
         """Wait for an answer, or a ``Died``, and who it is of; None after some time."""
+        refuse_ended(self._actors)
         while not self._told:
             done, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=seconds)
             for reference in done:
@@ -175,6 +181,12 @@ def _imported() -> Any:
             "--workers N, which needs nothing else"
         ) from None
     return ray
+
+
+def _import_what_searches() -> None:
+    """Import what takes seconds, while Ray starts and this process would only wait."""
+    with suppress(Exception):  # which is raised again where it is used
+        importlib.import_module("mergekit_map.steps.search")
 
 
 def _how(error: Exception) -> str:

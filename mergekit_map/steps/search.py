@@ -24,8 +24,9 @@ from mergekit_map.results.shard_logs import refuse_running
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
-from mergekit_map.steps.crew import Crew, Gang, hired
+from mergekit_map.steps.crew import Crew, Gang
 from mergekit_map.steps.evaluate import MergeEvaluator
+from mergekit_map.steps.hiring import hired
 from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
 from mergekit_map.steps.project import Project, load_project

@@ -18,8 +18,9 @@ from mergekit_map.results.opened_log import EvaluationLog, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.shard_logs import Shard, ShardLogs, locked, read_shard
-from mergekit_map.steps.crew import Crew, Gang, hired
+from mergekit_map.steps.crew import Crew, Gang
 from mergekit_map.steps.evaluate import MergeEvaluator
+from mergekit_map.steps.hiring import hired
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.search import underway
 from mergekit_map.steps.searching import (

@@ -30,6 +30,7 @@ from mergekit_map.merging.recorded import NoPlace, Recorded, open_recorded, reco
 from mergekit_map.merging.vllm_worker import NAME
 from mergekit_map.pulse import stage
 from mergekit_map.results.engine_verdicts import EngineVerdict, known_verdict, remember
+from mergekit_map.steps.engine_kinds import kind_of_checkpoint
 from mergekit_map.steps.engines import by_engine
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.generations import Generations
@@ -49,8 +50,6 @@ LOG = logging.getLogger(__name__)
 # Where in the box the checkpoint lies that an engine is started from before another is
 # written into it: not at an end of the box, and not where merges are recorded.
 _START = 0.3819660112501051
-# What decides nothing of how weights are taken.
-_NO_MATTER = ("max_model_len", "gpu_memory_utilization")
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +162,7 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         return None
     recorded = open_recorded(folder)
     args = engine_args(project, recorded.checkpoint)
-    kind = _kind_of_engine(recorded.checkpoint, args)
+    kind = kind_of_checkpoint(require_vllm(), recorded.checkpoint, args)
     verdict = known_verdict(kind)
     if verdict is not None and not verdict.equal:
         _say_why_not(verdict.why)
@@ -234,22 +233,6 @@ def _compared(
         f"nats from what it says of the checkpoint, and {allowed:.2g} are its own",
         gap=gap,
     )
-
-
-def _kind_of_engine(checkpoint: Path, args: Mapping[str, Any]) -> str:
-    """Name all that decides whether writing in place is right."""
-    config = transformers.AutoConfig.from_pretrained(checkpoint)
-    tied = getattr(config.get_text_config(), "tie_word_embeddings", False)
-    own = {k: v for k, v in sorted(args.items()) if k not in _NO_MATTER}
-    parts = [
-        str(require_vllm()),
-        "for CPUs" if require_vllm().on_cpu else "for GPUs",
-        *(config.architectures or ["?"]),
-        str(config.dtype),
-        "tied" if tied else "not tied",
-        *(f"{key} {value}" for key, value in own.items()),
-    ]
-    return ", ".join(parts)
 
 
 def _say_why_not(why: str) -> None:

@@ -39,6 +39,7 @@ _PARTS = {
     " estimated documents": "",
     " foretold value": "",
     " foretold stderr": "",
+    " engine": "",
 }
 
 

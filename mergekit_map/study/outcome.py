@@ -135,6 +135,7 @@ def _task(study: Study, result: StudyResult, task: str) -> Task:
         range=(metric.lower, metric.upper),
         unit=metric.unit,
         fit=Fit.of({**asdict(quality), **_expected(study, result, task)}),
+        engine=study.engines.get(task),
     )
 
 

@@ -127,7 +127,7 @@ def _measured_front(
     shown = [merge.coefficients for merge in (*points, *anchors)]
     front = Front(
         coefficients=dict(study.bounds),
-        tasks={task: _task(study, task, len(found)) for task in study.tasks},
+        tasks={task: _task(study, task, len(found), known) for task in study.tasks},
         surrogate=study.search.surrogate,
         selected=0,
         recommended=tuple(range(len(points))),
@@ -179,11 +179,12 @@ def _utilities(study: Study, merges: Sequence[Merge]) -> FloatArray:
     return np.array(rows, np.float64).reshape(len(rows), len(study.tasks))
 
 
-def _task(study: Study, task: str, count: int) -> Task:
+def _task(study: Study, task: str, count: int, known: Sequence[Evaluation]) -> Task:
     metric = study.tasks[task]
     return Task(
         direction="maximize" if metric.higher_is_better else "minimize",
         range=(metric.lower, metric.upper),
         unit=metric.unit,
         fit=Fit(n=count, r2=None, loo_r2=None, kind="none"),
+        engine=next((e.engine for e in known if e.task == task), None),
     )

@@ -6,12 +6,12 @@ vLLM runs a whole prompt again for each choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mergekit_map.config.engine_specs import EngineSpec
+from mergekit_map.config.engine_specs import CALLED, EngineSpec
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.config.task_specs import LmEvalTask, TaskSpec
@@ -29,13 +29,6 @@ HF, BATCHED, VLLM = NAMES = ("hf", "generate_batch", "vllm")
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 
 
-_CALLED = {
-    HF: "generate of transformers",
-    BATCHED: "generate_batch of transformers",
-    VLLM: "vLLM",
-}
-
-
 @dataclass(frozen=True)
 class Chosen:
     """What measures a task, and why that."""
@@ -47,7 +40,7 @@ class Chosen:
 
     def in_words(self) -> str:
         """Say what it is, and why."""
-        return f"{_CALLED[self.name]} ({self.why})"
+        return f"{CALLED[self.name]} ({self.why})"
 
     def lacks(self) -> str | None:
         """Say that it is not installed; None where it is."""
@@ -122,11 +115,13 @@ def choose_engines(
     *,
     on_gpu: bool,
     used: Mapping[str, str],
+    against: Callable[[Installed], str | None] = lambda _: None,
 ) -> dict[str, Chosen]:
     """Choose for each task that generates; all others are Hugging Face's.
 
     ``on_gpu`` says where merges are measured, ``used`` what generated answers before,
-    by task: they are not to be mixed.
+    by task: they are not to be mixed. ``against`` says what is known that stands
+    against writing merges into vLLM.
     """
     if spec.backend is not None:
         return {}
@@ -140,35 +135,45 @@ def choose_engines(
                     used[name], "it generated the answers before", open=True
                 )
             else:
-                in_memory = spec.merge == "memory"
-                found[name] = _choose(task, asked, on_gpu=on_gpu, in_memory=in_memory)
+                place = _Place(on_gpu, spec.merge == "memory", against)
+                found[name] = _choose(task, asked, place)
     return found
 
 
-def _choose(
-    task: LoadedTask, asked: EngineSpec, *, on_gpu: bool, in_memory: bool
-) -> Chosen:
+@dataclass(frozen=True)
+class _Place:
+    """Where merges are measured."""
+
+    on_gpu: bool
+    in_memory: bool  # and not loaded from disk
+    against: Callable[[Installed], str | None]
+
+
+def _choose(task: LoadedTask, asked: EngineSpec, place: _Place) -> Chosen:
     if asked.name != "auto":
         if asked.name != HF and draws(task):
             return Chosen(HF, f"it {_DRAWS}")
         return Chosen(asked.name, "as asked for", asked.args)
-    name, why = _by_what_there_is(task, on_gpu=on_gpu, in_memory=in_memory)
+    name, why = _by_what_there_is(task, place)
     return Chosen(name, why, open=True)
 
 
-def _by_what_there_is(
-    task: LoadedTask, *, on_gpu: bool, in_memory: bool
-) -> tuple[str, str]:
+def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
     if draws(task):
         return HF, f"it {_DRAWS}"
-    if not in_memory:
+    if not place.in_memory:
         return HF, "merges are loaded from disk, one after the other"
     found = installed_vllm()
-    if found is not None and (on_gpu or found.on_cpu):
+    if found is None:
+        without = "vLLM is not installed"
+    elif not (place.on_gpu or found.on_cpu):
+        without = f"{found} needs a GPU"
+    elif (known := place.against(found)) is not None:
+        without = f"{found} would be started anew for each merge ({known})"
+    else:
         return VLLM, f"{found} is installed"
-    without = "vLLM is not installed" if found is None else f"{found} needs a GPU"
     count = n_generations(task)
-    if not on_gpu:
+    if not place.on_gpu:
         return HF, f"{without}, and on a CPU batching is no faster"
     if count <= MANY:
         return HF, f"{without}, and {count} generations are few"

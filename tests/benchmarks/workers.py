@@ -46,7 +46,7 @@ WAYS = (
     Way("one process of two threads", 2),
 )
 SAME = WAYS[2]  # as many threads fit, so that it must find the same to the last bit
-RAY = Way("two Ray actors of one thread", 2, ("--workers", "ray"))
+RAY = Way("two Ray actors of one thread", 2, ("--workers", "ray:2"))
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,17 @@ SIZE = {
     "pad_token_id": 2,
     "initializer_range": 0.3,  # far from uniform, so that answers differ
 }
+EXPERTS = {
+    "moe_intermediate_size": 64,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "decoder_sparse_step": 1,
+    "head_dim": 32,
+}
 KINDS = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, False),
     "tied qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, True),
+    "experts": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM, False),
 }
 
 
@@ -51,8 +59,9 @@ def _build(kind: str, tokenizer: Any, folder: Path) -> None:
     config, model_class, tied = KINDS[kind]
     for seed, name in enumerate(("base", "a", "b")):
         torch.manual_seed(0)
+        size = SIZE | (EXPERTS if kind == "experts" else {})
         model = model_class(
-            config(**SIZE, vocab_size=len(tokenizer), tie_word_embeddings=tied)
+            config(**size, vocab_size=len(tokenizer), tie_word_embeddings=tied)
         )
         torch.manual_seed(seed)
         with torch.no_grad():

@@ -119,6 +119,24 @@ def test_a_stale_head_is_caught_and_each_merge_gets_its_own_engine(
     assert opened(config) is VllmFromDisk
 
 
+def test_experts_are_measured_as_a_fresh_engine_measures_mergekits_checkpoint(
+    write_config: Write,
+) -> None:
+    """In place or from disk, as the self-check finds."""
+    project = by_engine(load_project(write_config("experts", engine="vllm")))[1]
+    merge = {"a": 0.3, "b": 0.6}
+
+    with merges_in_vllm(project) as merges:
+        found = merges.at(merge)["ask"]()
+
+    (verdict,) = verdicts()
+    assert isinstance(merges, VllmInPlace) == verdict.equal
+    folder = Path("stock")
+    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+    with checkpoint_in_vllm(project, folder) as merges:
+        assert merges.at({})["ask"]() == found
+
+
 def test_merges_are_written_into_both_halves_of_a_model_that_is_split(
     write_config: Write,
 ) -> None:

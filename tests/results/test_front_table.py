@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 
+import pytest
 from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
-from mergekit_map.results.front_table import front_table
+from mergekit_map.publish.markdown import task_heading
+from mergekit_map.results.front_table import front_frame, front_table
 
 ROW: Row = [(0.5, 0.03), (2.0, None)]
 
@@ -41,3 +43,27 @@ def test_recommended_foretold_and_estimated_stand_at_the_end_of_a_row() -> None:
     assert one[12:] == ["1", "0.4", "0.1", "", "", *6 * [""]]
     assert other[12:] == ["0", "", "", "", "", "0.3", "0.2", "24", "", "", ""]
     assert one[4:12] == ["0.5", "0.03", "0.5", "0.03", "2.0", "", "2.0", ""]
+
+
+def test_what_generated_the_answers_of_a_task_is_named_where_it_is_no_plain_one() -> (
+    None
+):
+    plain = make_front([(ROW, ROW)], tasks={"m": MATH, "c": CODE})
+    front = make_front([(ROW, ROW)], tasks={"m": {**MATH, "engine": "vllm"}, "c": CODE})
+
+    assert "engine" not in front_table(plain)
+    assert all("engine" not in task for task in as_json(plain)["tasks"].values())
+    assert as_json(front)["tasks"]["m"]["engine"] == "vllm"
+    header, row = csv.reader(front_table(front).splitlines())
+    assert (header[-1], row[-1]) == ("m engine", "vllm")
+    assert row[:-1] == next(csv.reader(front_table(plain).splitlines()[1:]))
+    assert task_heading(front, "m") == "m (higher is better, by vLLM)"
+    assert task_heading(front, "c") == "c (nats/token, lower is better)"
+
+
+def test_what_generated_answers_is_text_to_pandas() -> None:
+    pytest.importorskip("pandas")
+    front = make_front([(ROW, ROW)], tasks={"m": {**MATH, "engine": "vllm"}, "c": CODE})
+    frame = front_frame(front)
+    assert frame["m engine"].tolist() == ["vllm"]
+    assert frame["m measured value"].tolist() == [0.5]

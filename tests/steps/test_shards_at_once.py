@@ -43,7 +43,8 @@ for name in open("modules").read().split():
 gc.freeze()  # what was imported is no garbage of any child
 random.seed(int(sys.argv[2]))
 shards = [f"{i}/2" for i in (1, 2)]
-running = {shard: search("shared", "--shard", shard) for shard in shards}
+hired = sys.argv[3:]
+running = {shard: search("shared", "--shard", shard, *hired) for shard in shards}
 kills = int(sys.argv[1])
 killed = 0
 while running:
@@ -56,18 +57,18 @@ while running:
         os.kill(running[shard], signal.SIGKILL)
         os.waitpid(running[shard], 0)
         killed += 1
-        running[shard] = search("shared", "--shard", shard)
+        running[shard] = search("shared", "--shard", shard, *hired)
 os.waitpid(search("shared"), 0)
 print(killed)
 """
 
 
-def in_children(kills: int, seed: int) -> int:
+def in_children(kills: int, seed: int, *options: str) -> int:
     """Search in one process, and in two shards of which so many are killed."""
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, str(kills), str(seed)],
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, str(kills), str(seed), *options],
         check=True,
         capture_output=True,
         env={**os.environ, "PYTHONPATH": path},
@@ -91,12 +92,15 @@ def measured(text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [0, 10])
+@pytest.mark.parametrize(
+    ("kills", "options"), [(0, ()), (10, ()), (4, ("--workers", "2"))]
+)
 def test_two_shards_find_what_one_process_finds_however_often_they_are_killed(
     family: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kills: int,
+    options: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("one.txt").write_text("hello world, one plus two\n" * 400)
@@ -115,7 +119,7 @@ def test_two_shards_find_what_one_process_finds_however_often_they_are_killed(
     }
     Path("config.yml").write_text(yaml.safe_dump(config))
 
-    killed = in_children(kills, seed=kills)
+    killed = in_children(kills, kills, *options)
 
     assert killed == kills
     whole, shared = lines("whole/evaluations.jsonl"), lines("shared/evaluations.jsonl")

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from mergekit_map.errors import EvaluationError
+from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.results.log import read_log
 from mergekit_map.steps.crew import Gang
-from mergekit_map.steps.processes import Died
+from mergekit_map.steps.hiring import hired
+from mergekit_map.steps.processes import Died, Processes
 from mergekit_map.steps.search import search_front
 from mergekit_map.steps.serving import Open, Request, Serving
+from mergekit_map.steps.sharding import search_shard
 
 FOUND = ("front.json", "front.csv", "surrogates.json")
 
@@ -228,10 +230,15 @@ def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
 
 
 def test_workers_that_die_with_the_models_stop_a_search(config: dict[str, Any]) -> None:
+    """It is no failure of a merge: nothing of it is in the log."""
     gang = Here(2)
     gang.kill = lambda request: isinstance(request, Open)
-    with pytest.raises(EvaluationError, match="SIGKILL twice while it opened"):
+    said = (
+        r"^worker \d of 2 was ended by SIGKILL twice while it opened the models; take"
+    )
+    with pytest.raises(MergeError, match=said):
         search(config, "run", gang)
+    assert not Path("run/evaluations.jsonl").exists()
 
 
 def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -> None:
@@ -293,3 +300,62 @@ def test_processes_find_what_one_process_finds(
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     assert_same(search(config, "many", 2), alone)
     assert not [*scratch.iterdir()]
+
+
+def test_workers_that_searched_search_again(config: dict[str, Any]) -> None:
+    """They say once that they are there, whoever asks them afterwards."""
+    alone = search(config, "alone")
+    gang = Here(3, seed=2)
+    assert_same(search(config, "once", gang), alone)
+    config["map"]["tasks"].pop("two")
+    config["map"]["tasks"]["one"]["block"] = 16
+    other = search(config, "other")
+    assert_same(search(config, "again", gang), other)
+
+
+def test_workers_search_again_after_models_that_could_not_be_opened(
+    config: dict[str, Any],
+) -> None:
+    gang = Here(2)
+    gang.kill = lambda request: isinstance(request, Open)
+    with pytest.raises(MergeError, match="twice"):
+        search(config, "run", gang)
+    gang.kill = lambda _: False
+
+    assert_same(search(config, "run", gang), search(config, "alone"))
+
+
+def test_workers_work_for_one_search_at_a_time(config: dict[str, Any]) -> None:
+    gang = Here(2)
+    with (
+        hired(gang),
+        pytest.raises(ConfigError, match="these workers work for another search"),
+    ):
+        search(config, "run", gang)
+
+
+def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> None:
+    with Processes(1) as processes:
+        pass
+    with pytest.raises(ConfigError, match="these workers have ended"):
+        search(config, "run", processes)
+
+
+def test_shards_that_have_workers_find_what_one_process_finds(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mergekit_map.results.company._SILENCE", 0.0)
+    alone = search(config, "alone")
+    for number, seed in ((1, 4), (2, 5)):
+        gang = Here(2, seed=seed, deaths=1)
+        search_shard("config.yml", "run", f"{number}/2", workers=gang)
+        assert gang.asked
+    parts = [[*read_log(Path(f"run/evaluations.{i}-of-2.jsonl"))] for i in (1, 2)]
+    assert all(len(part) >= 6 for part in parts)
+    assert not {e.key for e in parts[0]} & {e.key for e in parts[1]}
+
+    assert_same(search(config, "run", Here(3)), alone)
+
+    # Timings say whether it is the same measurement or another one.
+    taken = {(e.key, e.seconds) for e in read_log(Path("run/evaluations.jsonl"))}
+    assert {(e.key, e.seconds) for part in parts for e in part} <= taken

@@ -148,7 +148,7 @@ const drawing = (() => {
   }
 
   function taskFigure(task) {
-    return figure(task.name, [task.unit, better(task)].filter(Boolean).join(", "));
+    return figure(task.name, task.facts);
   }
 
   // Draw or redraw a chart; what it shows is also said in words for who cannot see it.

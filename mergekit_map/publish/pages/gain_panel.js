@@ -3,7 +3,7 @@
 "use strict";
 
 const gainPanel = (() => {
-  const { element, fill, number, plusMinus, onSome, better, otherWords } = drawing;
+  const { element, fill, number, plusMinus, onSome, otherWords } = drawing;
   const NOISE = 2; // standard errors within which noise explains a difference
 
   // Show the point `index` of a state, and the point `beside` it unless that is null.
@@ -17,7 +17,7 @@ const gainPanel = (() => {
   function side(content, index, other) {
     const said = content.said[index];
     const names = content.tasks.map((task) =>
-      element("th", { scope: "col" }, task.name, element("small", {}, about(task))));
+      element("th", { scope: "col" }, task.name, element("small", {}, task.facts)));
     const rows = [
       pointRow(content, index),
       ...(other === null ? [] : [otherRow(content, index, other)]),
@@ -30,10 +30,6 @@ const gainPanel = (() => {
       element("tbody", {}, ...rows));
     const words = said.gained.map((s) => element("p", {}, content.sentences[s]));
     return [element("div", { class: "scroll" }, table), ...words];
-  }
-
-  function about(task) {
-    return [task.unit, better(task)].filter(Boolean).join(", ");
   }
 
   function weights(content, index) {

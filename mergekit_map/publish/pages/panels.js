@@ -2,7 +2,7 @@
 "use strict";
 
 const panels = (() => {
-  const { element, fill, number, otherWords, onSome, plusMinus, better } = drawing;
+  const { element, fill, number, otherWords, onSome, plusMinus } = drawing;
 
   // The facts that stay: title, fits, versions.
   function showFacts(content) {
@@ -64,8 +64,7 @@ const panels = (() => {
   }
 
   function taskCell(task) {
-    const about = [task.unit, better(task)].filter(Boolean).join(", ");
-    return element("th", { scope: "row" }, task.name, element("small", {}, about));
+    return element("th", { scope: "row" }, task.name, element("small", {}, task.facts));
   }
 
   function readingCell(pair, kind, otherwise = "–", name = "") {
