@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -84,6 +85,23 @@ def json_line(content: Mapping[str, Any]) -> str:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with exact numbers; NaN and infinity become null."""
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+
+
+def read_whole(path: Path, most: int) -> bytes:
+    """Read a file of at most so many bytes; nothing that is endless, or waits.
+
+    Raises:
+        OSError: it is larger, or no file but a folder, a pipe, a device.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is a folder, a pipe or a device, and no file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(f"it has {status.st_size} bytes, more than the {most} it may")
+    return content
 
 
 def read_json_or_nothing(path: Path) -> Mapping[str, Any]:

@@ -25,11 +25,15 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
 from mergekit_map.merging.devices import shared_out
 
-# What mergekit raises on models and settings that it cannot merge.
-_REFUSALS = (
+# What mergekit raises on models and settings that it cannot merge, and transformers on
+# files that it cannot load.
+REFUSALS = (
     RuntimeError,
     ValueError,
-    KeyError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
     AssertionError,
     OSError,
     SafetensorError,
@@ -88,7 +92,7 @@ def _explained() -> Iterator[None]:
     """Turn mergekit's refusals into ours, and let go of what it keeps."""
     try:
         yield
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise MergeError(
             f"mergekit cannot carry out this merge: {error}; try the same models with "
             "mergekit-yaml"
@@ -134,7 +138,7 @@ def load_checkpoint(
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=remote
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # tokenizers raise no kind of their own
         raise MergeError(
             f"transformers cannot load the merged model: {error}"
         ) from error

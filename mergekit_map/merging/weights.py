@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.wrong_values import in_words
 from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.merging.checkpoint import REFUSALS
 from mergekit_map.merging.entries import model_entries
 from mergekit_map.merging.space import MergeSpace, put
 from mergekit_map.models.references import models_with_adapter
@@ -130,7 +131,7 @@ def check_plan(space: MergeSpace, options: MergeOptions) -> list[Problem]:
         first = error.errors()[0]
         text = f"mergekit refuses a parameter: {in_words(first)}"
         return [Problem(("merge_method",), text)]
-    except (RuntimeError, ValueError, KeyError, OSError) as error:
+    except REFUSALS as error:
         return [Problem(("merge_method",), f"mergekit cannot plan this: {error}")]
     finally:
         LoaderCache().loaders.clear()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from huggingface_hub.errors import StrictDataclassError
 from mergekit.architecture import WeightInfo, arch_info_for_config
 from mergekit.options import MergeOptions
 from transformers import AutoConfig, PretrainedConfig
@@ -15,6 +14,7 @@ from transformers import AutoConfig, PretrainedConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.headers import TensorHeader
+from mergekit_map.models.plausible import check_numbers, impossible
 from mergekit_map.models.settings import Settings
 from mergekit_map.models.sources import ModelFiles
 from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
@@ -92,23 +92,32 @@ def read_facts(
             findings.append(Finding(code, "error", str(error)))
             return None
 
-    config = attempt("configuration", lambda: _read_config(files, options))
-    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder))
     headers = attempt("weights", files.headers)
+    config = attempt("configuration", lambda: _read_config(files, options, headers))
+    tokenizer = attempt("tokenizer", lambda: read_tokenizer(files.folder))
     if config is None:
         return None, findings
     unread = {"tokenizer": "tokenizer", "weights": "headers"}
     missing = frozenset(unread[finding.code] for finding in findings)
-    return ModelFacts(name, files, config, tokenizer, headers or {}, missing), findings
+    facts = ModelFacts(name, files, config, tokenizer, headers or {}, missing)
+    findings += check_numbers(facts.headers, facts.weights)
+    return facts, findings
 
 
-def _read_config(files: ModelFiles, options: MergeOptions) -> PretrainedConfig:
+def _read_config(
+    files: ModelFiles, options: MergeOptions, headers: Mapping[str, TensorHeader] | None
+) -> PretrainedConfig:
     path = files.folder / "config.json"
+    if wrong := impossible(files.config, None if headers is None else len(headers)):
+        raise MergeError(
+            f"{path} cannot be that of a model: {wrong}; put it right, or download the "
+            "model again"
+        )
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(
             files.folder, trust_remote_code=options.trust_remote_code
         )
-    except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever its code stumbles over
         reason = " ".join(str(error).split())[:300]
         raise MergeError(
             f"transformers cannot use {path}: {reason}; put right what it names, or "

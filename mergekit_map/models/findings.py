@@ -34,4 +34,4 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 def some(names: Sequence[str], shown: int = 3) -> str:
     """List the first of many names: ``'a', 'b' and 5 more``."""
     more = [f"{len(names) - shown} more"] if len(names) > shown else []
-    return listed([*map(repr, names[:shown]), *more])
+    return listed([*(f"{name!r:.200}" for name in names[:shown]), *more])

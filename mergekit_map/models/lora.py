@@ -14,10 +14,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from torch import Tensor
 
 from mergekit_map.models.findings import Finding, some
+from mergekit_map.models.found_files import damaged
 from mergekit_map.models.headers import TensorHeader
 from mergekit_map.models.references import ModelPart
 from mergekit_map.models.settings import Settings
-from mergekit_map.models.sources import ModelFiles, damaged
+from mergekit_map.models.sources import ModelFiles
 
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")

@@ -26,8 +26,10 @@ from mergekit_map.models.lora import (
     check_adapter,
     read_adapter,
 )
+from mergekit_map.models.plausible import check_shapes
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_model, weights_fingerprint
+from mergekit_map.models.tokenizers import check_tokenizer
 from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
 from mergekit_map.models.vocabularies import same_rows
 
@@ -99,7 +101,10 @@ def inspect_models(
         _look_at(reference, names[reference], key, options, download=download)
         for reference, key in places.items()
     )
-    models = [_check_base(base), *(_compare(m, base, merge, options) for m in others)]
+    models = [
+        _check_base(base, options),
+        *(_compare(m, base, merge, options) for m in others),
+    ]
     has_base = merge.get("base_model") is not None
     figures, judged = _measure(models, has_base=has_base)
     models = [_with(model, judged.get(model.reference, ())) for model in models]
@@ -143,16 +148,27 @@ def _look_at_adapter(model: InspectedModel, front: str, lora: str) -> InspectedM
     return _with(model, check_adapter(adapter, front, model.facts.headers))
 
 
-def _check_base(base: InspectedModel) -> InspectedModel:
+def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
     if base.facts is None:
         return base
-    found = [*check_layout(base.facts), *check_left_out(base.facts)]
-    has_words = base.facts.vocabulary_size is not None  # unlike models of images
-    known = "tokenizer" not in base.facts.unread
-    if has_words and base.facts.tokenizer is None and known:
+    facts = base.facts
+    found = [*check_layout(facts), *check_left_out(facts)]
+    if "headers" not in facts.unread:
+        path = str(facts.files.folder / "config.json")
+        found += check_shapes(facts.config, facts.headers, path)
+    has_words = facts.vocabulary_size is not None  # unlike models of images
+    if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
         cause = "it holds no tokenizer, and the merge gets that of this model"
         advice = "copy the files of its tokenizer into its folder"
         found.append(Finding("tokenizer-missing", "error", cause, advice))
+    # Of a repository not all files are here that a tokenizer may be made of.
+    if (
+        has_words
+        and facts.tokenizer
+        and Reference.parse(base.reference).model.is_folder
+    ):
+        trusted = options.trust_remote_code
+        found += check_tokenizer(facts.files.folder, trust_code=trusted)
     return _with(base, found)
 
 

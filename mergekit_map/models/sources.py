@@ -5,7 +5,6 @@ Reads headers and configuration files; whoever needs weights reads rows of them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,11 +18,14 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     NotASafetensorsRepoError,
     SafetensorsParsingError,
 )
-from pydantic import ValidationError
 
-from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import MergeError
 from mergekit_map.files import sha256
+from mergekit_map.models.found_files import (
+    is_there,
+    read_json_file,
+    refuse_endless,
+)
 from mergekit_map.models.headers import TensorHeader, parse_headers, read_headers
 from mergekit_map.models.known_digests import digest_of_file
 from mergekit_map.models.references import ModelPart, Reference
@@ -33,6 +35,7 @@ NO_FOLDER = "there is no folder"  # how it is said that a model was not found
 
 _DESCRIPTIONS = ["*.json", "tokenizer.model"]
 _INDEX = "model.safetensors.index.json"
+_WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,18 @@ class ModelFiles:
         """
         if self.fetched is not None:
             return self.fetched
-        headers: dict[str, TensorHeader] = {}
-        for path in self.weight_files():
-            headers.update(read_headers(path))
-        index = _read_index(self.folder)
-        if lost := sorted(index.keys() - headers.keys()):
+        files = {path.name: read_headers(path) for path in self.weight_files()}
+        index = {} if self.is_adapter else _read_index(self.folder)
+        if not index:
+            return {name: h for held in files.values() for name, h in held.items()}
+        lost = sorted(name for name, file in index.items() if name not in files[file])
+        if lost:
             raise MergeError(
                 f"{self.folder / _INDEX} names {len(lost)} tensors that its files do "
-                f"not hold, {lost[0]} among them; download or save the model again"
+                f"not hold, {lost[0]!r:.200} among them; download or save the model "
+                "again"
             )
-        return headers
+        return {name: files[file][name] for name, file in index.items()}
 
     def weight_files(self) -> list[Path]:
         """List the files of the weights.
@@ -70,14 +75,15 @@ class ModelFiles:
         Raises:
             MergeError: there are none, some are missing, or they are pickled.
         """
-        names = sorted(set(_read_index(self.folder).values()))
-        if not names or self.is_adapter:
+        index = {} if self.is_adapter else _read_index(self.folder)
+        names = sorted(set(index.values()))
+        if not names:
             names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
         paths = [self.folder / name for name in names]
-        missing = [path.name for path in paths if not path.is_file()]
+        missing = [path.name for path in paths if not is_there(path)]
         if not missing:
             return paths
-        if len(names) > 1 or (self.folder / _INDEX).is_file():
+        if index:
             raise MergeError(
                 f"{self.folder / _INDEX} names files that are not there "
                 f"({len(missing)} of {len(names)}, {missing[0]} among them); download "
@@ -97,41 +103,18 @@ class ModelFiles:
 def _read_index(folder: Path) -> Mapping[str, str]:
     """Map tensors to files, as the index of a model in several files does."""
     path = folder / _INDEX
-    if not path.is_file():
+    if not is_there(path):
         return {}
     weight_map = read_json_file(path).get("weight_map")
-    if not isinstance(weight_map, dict):
+    if not isinstance(weight_map, dict) or not weight_map:
         raise MergeError(f"{path} has no weight_map; download the model again")
-    if not all(isinstance(name, str) for name in weight_map.values()):
-        raise MergeError(
-            f"the weight_map of {path} must map tensors to names of files; download "
-            "the model again"
-        )
+    for name in weight_map.values():
+        if not isinstance(name, str) or not _WEIGHT_FILE.fullmatch(name):
+            raise MergeError(
+                f"the weight_map of {path} must map tensors to files of its folder "
+                f"(*.safetensors), got {name!r:.200}; download the model again"
+            )
     return weight_map
-
-
-def read_json_file(path: Path) -> Settings:
-    """Read a file that holds one JSON object.
-
-    Raises:
-        MergeError: it does not.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise MergeError(f"{path} is not JSON: {error}; download it again") from None
-    if not isinstance(content, dict):
-        raise MergeError(f"{path} holds no JSON object; download it again")
-    return content
-
-
-def damaged(path: Path, error: ValidationError) -> MergeError:
-    """Say what is wrong first in a file of JSON that is not as it must be."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-    return MergeError(
-        f"{path} is damaged at {place!r}: {in_words(first)}; download it again"
-    )
 
 
 def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
@@ -172,8 +155,9 @@ def find_description(reference: str) -> ModelFiles:
 
 
 def _open_folder(folder: Path, reference: str) -> ModelFiles:
+    refuse_endless(folder)
     for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
-        if (folder / name).is_file():
+        if is_there(folder / name):
             return ModelFiles(folder, read_json_file(folder / name), is_adapter)
     raise MergeError(
         f"{reference} holds no config.json, so it is not a Hugging Face model; give "
@@ -246,9 +230,14 @@ def weights_fingerprint(files: ModelFiles) -> list[str]:
     return sorted(_fingerprint_file(path) for path in files.weight_files())
 
 
-def _fingerprint_folder(folder: Path) -> str:
+def fingerprinted(folder: Path) -> list[Path]:
+    """List the files that a fingerprint is of."""
     kinds = {".safetensors", ".bin", ".json", ".model"}
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+
+
+def _fingerprint_folder(folder: Path) -> str:
+    files = fingerprinted(folder)
     lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
     return sha256("".join(lines))[:16]
 

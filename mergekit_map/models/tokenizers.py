@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import tokenizers
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from transformers import AutoTokenizer
 
 from mergekit_map.errors import MergeError
-from mergekit_map.files import sha256
+from mergekit_map.files import read_whole, sha256_of_file
+from mergekit_map.models.findings import Finding
+from mergekit_map.models.found_files import damaged, is_there, read_json_file
 from mergekit_map.models.settings import Settings
-from mergekit_map.models.sources import damaged, read_json_file
 
 # Any of them is enough for transformers to load a tokenizer.
 _FILES = (
@@ -24,6 +27,7 @@ _FILES = (
     "tekken.json",
     "tokenizer_config.json",
 )
+_LARGEST_TEMPLATE = 1 << 22  # bytes
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 _SWITCHES = ("add_bos_token", "add_eos_token")
 
@@ -89,7 +93,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     Raises:
         MergeError: a file is damaged.
     """
-    if not any((folder / name).is_file() for name in _FILES):
+    if not any([is_there(folder / name) for name in _FILES]):  # all are looked at
         return None
     settings = _optional(folder / "tokenizer_config.json")
     names = {**_optional(folder / "special_tokens_map.json"), **settings}
@@ -103,12 +107,30 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
         sections=file.sections if file else {},
         special=special | {key: settings.get(key) for key in _SWITCHES},
         chat_template=_chat_template(folder, settings),
-        model_digest=sha256(model.read_bytes()) if model.is_file() else None,
+        model_digest=sha256_of_file(model) if model.is_file() else None,
     )
 
 
+def check_tokenizer(folder: Path, *, trust_code: bool) -> Iterator[Finding]:
+    """Say why the tokenizer of a folder cannot be used, if so.
+
+    One without a tokenizer.json is made as transformers makes it.
+    """
+    path = folder / "tokenizer.json"
+    try:
+        if path.is_file():
+            tokenizers.Tokenizer.from_file(str(path))
+        else:
+            AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_code)
+    except Exception as error:  # noqa: BLE001 - of Rust, or whatever its code raises
+        place = path if path.is_file() else folder
+        reason = " ".join(str(error).split())[:300]
+        cause = f"its tokenizer, {place}, cannot be loaded: {reason}"
+        yield Finding("tokenizer", "error", cause, "save the tokenizer again")
+
+
 def _optional(path: Path) -> Settings:
-    return read_json_file(path) if path.is_file() else {}
+    return read_json_file(path) if is_there(path) else {}
 
 
 def _tokenizer_file(path: Path) -> _TokenizerFile | None:
@@ -155,9 +177,9 @@ def _list(part: Any) -> list[Any]:
 
 def _chat_template(folder: Path, settings: Settings) -> str | None:
     path = folder / "chat_template.jinja"
-    if path.is_file():
+    if is_there(path):
         try:
-            return path.read_text(encoding="utf-8")
+            return read_whole(path, _LARGEST_TEMPLATE).decode("utf-8")
         except (ValueError, OSError) as error:
             text = f"{path} is no text: {error}; download it again"
             raise MergeError(text) from None

@@ -15,6 +15,7 @@ from mergekit_map.merging.footprint import check_room
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
+from mergekit_map.merging.unchanged import Unchanged
 from mergekit_map.pulse import stage
 from mergekit_map.results.answers import (
     Answered,
@@ -27,7 +28,7 @@ from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.steps.engines import batched, by_engine, side_by_side
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
-from mergekit_map.steps.worker import Hands, Merges, Work
+from mergekit_map.steps.worker import Hands, Merges, Watched, Work
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.words import bytes_in_words
@@ -162,7 +163,8 @@ class MergeEvaluator(PartEvaluator):
         return PartEvaluator(self._hands, records, early, held_out=True)
 
 
-def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:
+@contextmanager
+def merges_as_asked(project: Project) -> Iterator[Merges]:
     """Choose what holds merges: Hugging Face's model, vLLM, or both side by side."""
     here, in_vllm = by_engine(project)
     by_us = (
@@ -170,7 +172,10 @@ def merges_as_asked(project: Project) -> AbstractContextManager[Merges]:
         if project.spec.merge == "disk"
         else merges_in_memory(here)
     )
-    return _together(here, by_us, in_vllm, merges_in_vllm)
+    unchanged = Unchanged(project.space, project.identity)
+    with _together(here, by_us, in_vllm, merges_in_vllm) as merges:
+        unchanged.check()
+        yield Watched(merges, unchanged)
 
 
 def merges_of_checkpoint(

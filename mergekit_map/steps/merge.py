@@ -15,6 +15,7 @@ from mergekit_map.files import StrPath, whole_folder
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
 from mergekit_map.merging.devices import check_device
 from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.unchanged import Unchanged
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.notebook_html import folded, front_html
 from mergekit_map.publish.plots import front_figure
@@ -120,6 +121,8 @@ def _merge(
     if project.nests_checkpoints:
         part, recipes, place = finished_pairs(project, place)
     recipe = present_recipe(recipes, selection, RunFolder(run))
+    unchanged = Unchanged(project.space, project.identity)
+    unchanged.check()
     with whole_folder(out) as folder:
         with stage(f"writing {out}"):
             if recipes.folder is not None:
@@ -130,6 +133,7 @@ def _merge(
             else:
                 config = stock_config(part.space, selection.point.coefficients)
                 write_checkpoint(config, folder, project.options)
+        unchanged.check()
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
         searched, written = _measure_checkpoint(part, folder, place, point, told)

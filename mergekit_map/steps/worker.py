@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from mergekit_map.measurement import Measure, Measurement
+from mergekit_map.merging.unchanged import Unchanged
 from mergekit_map.results.log import MergeKey
 from mergekit_map.tasks.held_out import Divided
 
@@ -37,6 +38,20 @@ class Merges(Protocol):
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, and give what measures the result until the next merge, by task."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """Makes merges as long as the models stay what they are."""
+
+    merges: Merges
+    unchanged: Unchanged
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, and see that nothing was replaced meanwhile."""
+        measures = self.merges.at(coefficients)
+        self.unchanged.check()
+        return measures
 
 
 class Hands(Protocol):

@@ -14,6 +14,7 @@ import argparse
 import importlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,22 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="of each class")
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="attacks-home-") as home:
+        _apart(home)
+        _all(arguments)
+
+
+def _apart(home: str) -> None:
+    """Ask nothing of the Hub, and keep what is kept apart from the user's."""
+    offline = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+    # Read by the libraries when they are imported.
+    os.environ.update(dict.fromkeys(offline, "1"), OMP_NUM_THREADS="1")
+    os.environ["MERGEKIT_MAP_HOME"] = home
+    sys.path.insert(0, str(HERE.parent))  # as pytest has it
     warm()
+
+
+def _all(arguments: argparse.Namespace) -> None:
     for name in arguments.classes or classes():
         found = tried(name, arguments.seed, arguments.most)
         print(f"{name}: {found['tried']} tried, {len(found['failed'])} failed")

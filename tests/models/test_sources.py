@@ -101,7 +101,7 @@ def test_an_index_of_no_file_names_is_refused(
     index = model / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": 1, "b": "x"}}')
 
-    with pytest.raises(MergeError, match="must map tensors to names of files"):
+    with pytest.raises(MergeError, match="must map tensors to files of its folder"):
         find_model(str(model)).headers()
 
 

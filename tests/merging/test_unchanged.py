@@ -1,0 +1,134 @@
+"""Models that are replaced while merges of them are measured."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging import checkpoint
+from mergekit_map.results.log import read_log
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.steps.merge import merge_point
+from mergekit_map.steps.search import search_front
+
+TASK = """\
+from pathlib import Path
+
+def measure(model, tokenizer):
+    calls = Path("calls")
+    calls.write_text((calls.read_text() if calls.exists() else "") + ".")
+    if len(calls.read_text()) == 3:
+        change()
+    return float(model.lm_head.weight.double().sum())
+"""
+REPLACED = """
+def change():
+    Path("a/model.safetensors").write_bytes(Path("b/model.safetensors").read_bytes())
+"""
+WRITTEN_AGAIN = """
+def change():
+    path = Path("a/model.safetensors")
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+"""
+NUMBERS = itertools.count()
+LEFT_ALONE = """
+def change():
+    pass
+"""
+
+
+def prepared(
+    folder: Path,
+    family: dict[str, Path],
+    change: str,
+    monkeypatch: pytest.MonkeyPatch,
+    merge: str = "disk",
+) -> Path:
+    """Write models, a configuration, and a task that changes them at its third call."""
+    for name in ("base", "a", "b"):
+        shutil.copytree(family[name], folder / name)
+    module = f"changing_{next(NUMBERS)}"  # Python imports each name once
+    (folder / f"{module}.py").write_text(TASK + change)
+    config = {
+        "merge_method": "task_arithmetic",
+        "base_model": "base",
+        "models": [{"model": "a"}],
+        "map": {
+            "merge": merge,
+            "search": {"evaluations": 4, "remeasure": 0},
+            "tasks": {
+                "sum": {"python": f"{module}:measure", "direction": "maximize"},
+            },
+        },
+    }
+    (folder / "merge.yml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("merge", ["disk", "memory"])
+def test_a_model_that_is_replaced_stops_the_search_before_a_mixture_is_measured(
+    family: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    merge: str,
+) -> None:
+    folder = prepared(tmp_path, family, REPLACED, monkeypatch, merge)
+
+    with pytest.raises(MergeError, match=r"/a \(model\.safetensors\) changed while"):
+        search_front("merge.yml", "run")
+
+    assert len(list(read_log(RunFolder(folder / "run").log))) == 3
+
+
+def test_a_search_goes_on_when_what_was_replaced_is_back(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path, family, REPLACED, monkeypatch)
+    with pytest.raises(MergeError, match="changed while"):
+        search_front("merge.yml", "run")
+    shutil.copy(family["a"] / "model.safetensors", "a/model.safetensors")
+
+    searched = {
+        e.merge for e in read_log(RunFolder(search_front("merge.yml", "run").path).log)
+    }
+
+    assert len(searched) == 1
+
+
+def test_a_file_that_is_written_again_as_it_was_is_the_same_model(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path, family, WRITTEN_AGAIN, monkeypatch)
+
+    assert search_front("merge.yml", "run").front.points
+
+
+def test_a_checkpoint_of_models_replaced_while_it_is_written_does_not_appear(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path, family, LEFT_ALONE, monkeypatch)
+    search_front("merge.yml", "run")
+    write = checkpoint.run_merge
+
+    def replacing(*arguments: object) -> None:
+        tensors = load_file("a/model.safetensors")
+        tensors["lm_head.weight"][0, 0] += 1
+        save_file(tensors, "a/model.safetensors", {"format": "pt"})
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoint, "run_merge", replacing)
+
+    with pytest.raises(MergeError, match="changed while"):
+        merge_point("run", "out")
+
+    assert not os.path.lexists("out")
