@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -45,6 +46,26 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with exact numbers; NaN and infinity become null."""
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+
+
+def read_whole(path: Path, most: int, start: int = 0) -> bytes:
+    """Read a file of at most so many bytes; nothing that is endless, or waits.
+
+    With ``start``, what comes after so many bytes.
+
+    Raises:
+        OSError: it is larger, or no file but a folder, a pipe, a device.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is a folder, a pipe or a device, and no file")
+        file.seek(start)
+        content = file.read(most + 1) if status.st_size <= most else None
+    if content is None or len(content) > most:
+        raise OSError(f"it has {status.st_size} bytes, more than the {most} it may")
+    return content
 
 
 def read_json_or_nothing(path: Path) -> Mapping[str, Any]:

@@ -22,11 +22,11 @@ from mergekit_map.results.log import (
     Evaluation,
     Key,
     append_line,
-    drop_torn_line,
     encode,
     evaluation_key,
     read_log,
 )
+from mergekit_map.results.log_lines import drop_torn_line
 from mergekit_map.search.arrays import finite
 
 _OF_ITS_TURN = ("role", "foretold")  # which nobody knows before

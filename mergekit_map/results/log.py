@@ -27,6 +27,7 @@ from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Reading
+from mergekit_map.results.log_lines import drop_torn_line, whole_lines
 from mergekit_map.results.records import Line, Number, in_one_sentence
 from mergekit_map.search.arrays import finite
 
@@ -257,10 +258,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
-    if not path.exists():
-        return
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
+    for number, line in enumerate(whole_lines(path), start=1):
         try:
             yield EVALUATION.validate_json(line)
         except ValidationError as error:
@@ -268,17 +266,6 @@ def read_log(path: Path) -> Iterator[Evaluation]:
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
-
-
-def drop_torn_line(path: Path) -> None:
-    """Drop the end of a log that was cut short by a kill, if there is one."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
 
 
 def encode(evaluation: Evaluation) -> str:
