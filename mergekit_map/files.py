@@ -54,17 +54,6 @@ def append_durably(path: Path, data: bytes) -> None:
         raise unwritable(path, error, len(data)) from None
 
 
-def drop_torn_line(path: Path) -> None:
-    """Drop the end of a file of lines that was cut short by a kill, if there is one."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-
-
 def state_of(path: Path) -> tuple[int, int, int] | None:
     """Tell whether a file is the same as before: which one it is, and how long."""
     try:
@@ -87,8 +76,10 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
 
 
-def read_whole(path: Path, most: int) -> bytes:
+def read_whole(path: Path, most: int, start: int = 0) -> bytes:
     """Read a file of at most so many bytes; nothing that is endless, or waits.
+
+    With ``start``, what comes after so many bytes.
 
     Raises:
         OSError: it is larger, or no file but a folder, a pipe, a device.
@@ -98,8 +89,9 @@ def read_whole(path: Path, most: int) -> bytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is a folder, a pipe or a device, and no file")
-        content = file.read(most + 1)
-    if len(content) > most:
+        file.seek(start)
+        content = file.read(most + 1) if status.st_size <= most else None
+    if content is None or len(content) > most:
         raise OSError(f"it has {status.st_size} bytes, more than the {most} it may")
     return content
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from mergekit_map.files import write_atomically
 from mergekit_map.results.front import Front, Reading
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import Manifest
 
 Pair = tuple[float | None, float | None]  # value, standard error
 Row = Sequence[Pair]  # one per task
@@ -68,6 +74,37 @@ def make_front(
         ],
     }
     return from_json({**content, **others})
+
+
+def write_folder(run: Path, front: Front) -> None:
+    """Write what a front needs beside it to be chosen from: a manifest, and recipes."""
+    places = {"a": [["models", 0, "weight"]], "b": [["models", 1, "weight"]]}
+    manifest = Manifest(
+        mergekit_map="0",
+        python="3",
+        packages={},
+        config="",
+        directory=str(run),
+        seed=0,
+        random_seed=None,
+        merge="",
+        identity={
+            "method": "linear",
+            "models": {"one": "1", "other": "2"},
+            "coefficients": places,
+            "remainder": [],
+            "dtype": None,
+            "out_dtype": None,
+            "configuration": {"models": [{"model": "one"}, {"model": "other"}]},
+        },
+        definitions=dict.fromkeys(front.tasks, ""),
+    )
+    write_record(run / "manifest.json", manifest)
+    for index, point in enumerate(front.points):
+        weights = zip(("one", "other"), point.coefficients.values(), strict=True)
+        models = [{"model": model, "weight": weight} for model, weight in weights]
+        recipe = {"merge_method": "linear", "models": models}
+        write_atomically(run / f"recipes/{index:03d}.yml", yaml.safe_dump(recipe))
 
 
 def from_json(content: Mapping[str, Any]) -> Front:

@@ -19,7 +19,7 @@ from mergekit_map.models.references import (
     referenced_models,
 )
 from mergekit_map.models.sources import fingerprint
-from mergekit_map.results.run_folder import Identity
+from mergekit_map.results.identity import Identity
 
 # Methods that draw no random numbers, so that their merges are the same for every seed.
 _DETERMINISTIC = {

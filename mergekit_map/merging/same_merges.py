@@ -15,7 +15,7 @@ from typing import Any
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.merging.space import put
 from mergekit_map.models.references import MODEL_KEYS
-from mergekit_map.results.run_folder import Identity
+from mergekit_map.results.identity import Identity
 
 # Methods that only add up what weights multiply, with signs elected from these sums.
 _SUMS = {"task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties", "linear"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mergekit_map.models.references import map_references
-from mergekit_map.results.run_folder import Identity
+from mergekit_map.results.identity import Identity
 
 
 def changes_in_words(before: Identity, now: Identity) -> str:

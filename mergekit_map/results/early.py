@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from mergekit_map.files import drop_torn_line, write_atomically
+from mergekit_map.files import write_atomically
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import (
     EVALUATION,
@@ -26,6 +26,7 @@ from mergekit_map.results.log import (
     evaluation_key,
     read_log,
 )
+from mergekit_map.results.log_lines import drop_torn_line
 from mergekit_map.search.arrays import finite
 
 _OF_ITS_TURN = ("role", "foretold")  # which nobody knows before

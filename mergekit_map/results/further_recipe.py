@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, pairs, recipe_name
+from mergekit_map.results.recipe_documents import (
+    DAMAGES,
+    documents,
+    refuse_other_recipe,
+)
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.version import __version__
-
-# What reading a file that somebody has changed may end in.
-_DAMAGES = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 def further_recipe(folder: RunFolder, front: Front) -> str:
@@ -35,6 +35,18 @@ def further_recipe(folder: RunFolder, front: Front) -> str:
     return recipe_like(text, folder.recipe(0), identity, front, index)
 
 
+def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
+    """Read the recipe of a point.
+
+    Raises:
+        ArtifactError: it is not there, damaged, or of another merge.
+    """
+    text = folder.read_recipe(index)
+    identity = _identity(folder, front)
+    refuse_other_recipe(text, folder.recipe(index), identity, front, index)
+    return text
+
+
 def recipe_like(
     text: str, place: Path, identity: Mapping[str, Any], front: Front, index: int
 ) -> str:
@@ -44,12 +56,12 @@ def recipe_like(
         ArtifactError: the identity or the text is damaged.
     """
     try:
-        *stages, config = yaml.safe_load_all(text)
+        *stages, config = documents(text)
         _fill(config, identity, front.points[index].coefficients)
-    except (yaml.YAMLError, *_DAMAGES) as error:
+    except DAMAGES as error:
         raise ArtifactError(
-            f"{place} is no recipe of this search ({error!r}), so point "
-            f"{index} cannot be written like it; search again"
+            f"{place} is no recipe of this search ({error}), so point {index} cannot "
+            "be written like it; restore the file, or search again"
         ) from None
     command = re.search(r"^# (Merge it with: .*)$", text, re.MULTILINE)
     lines = recipe_comments(front, index)

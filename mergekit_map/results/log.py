@@ -25,6 +25,7 @@ from typing_extensions import Self
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import append_durably
 from mergekit_map.results.front import Reading
+from mergekit_map.results.log_lines import whole_lines
 from mergekit_map.results.records import Line, Number, in_one_sentence
 from mergekit_map.search.arrays import finite
 
@@ -209,10 +210,7 @@ def read_log(path: Path) -> Iterator[Evaluation]:
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
-    if not path.exists():
-        return
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
+    for number, line in enumerate(whole_lines(path), start=1):
         try:
             yield EVALUATION.validate_json(line)
         except ValidationError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import drop_torn_line, state_of, unwritable, write_atomically
+from mergekit_map.files import state_of, unwritable, write_atomically
 from mergekit_map.results.log import (
     LOCK_NAME,
     Evaluation,
@@ -17,6 +17,7 @@ from mergekit_map.results.log import (
     encode,
     read_log,
 )
+from mergekit_map.results.log_lines import drop_torn_line
 
 
 class EvaluationLog:

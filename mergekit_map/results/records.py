@@ -15,10 +15,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from mergekit_map.config.wrong_values import in_words
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import write_atomically
+from mergekit_map.files import read_whole, write_atomically
 from mergekit_map.words import printable
 
 VERSION = 1
+MOST_BYTES = 1 << 29  # of a file: far more than any search writes
 # Control characters, separators of lines, halves of characters, turns of direction.
 NO_LINE = re.compile(
     r"[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
@@ -66,19 +67,26 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
         ArtifactError: it is not there, damaged, or of another version.
     """
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(read_whole(path, MOST_BYTES))
     except FileNotFoundError:
         raise ArtifactError(
             f"{path.parent} has no {path.name}, so there is no {what}; finish the "
             f"search with: mergekit-map search CONFIG {path.parent}"
         ) from None
     except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error}") from None
+        raise unreadable(path, error) from None
     except ValidationError as error:
         raise ArtifactError(
             f"{path} cannot be used: {in_one_sentence(error)}; restore the file, or "
             "search again"
         ) from None
+
+
+def unreadable(path: Path, error: Exception) -> ArtifactError:
+    """Say that a file of a run folder cannot be read, and what to do."""
+    return ArtifactError(
+        f"{path} cannot be read: {error}; restore the file, or search again"
+    )
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -10,26 +10,25 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TypeAlias
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import unwritable
+from mergekit_map.files import read_whole, unwritable
 from mergekit_map.leftovers import remove_if_left
 from mergekit_map.results.front import Front, recipe_name
+from mergekit_map.results.identity import Identity
 from mergekit_map.results.log import LOCK_NAME
-from mergekit_map.results.records import Line, Record, one_line, read_record
+from mergekit_map.results.records import (
+    Line,
+    Record,
+    one_line,
+    read_record,
+    unreadable,
+)
 
 _SO_FAR = "so-far"
-
-Identity: TypeAlias = dict[str, JsonValue]  # all that decides what a merge is
-
-
-def device_of(identity: Identity) -> str | None:
-    """Name the device that merges were made on."""
-    device = identity.get("device")
-    return device if isinstance(device, str) else None
+_MOST_BYTES = 1 << 22  # of a recipe
 
 
 class Manifest(Record):
@@ -138,7 +137,7 @@ class RunFolder:
         Raises:
             ArtifactError: the search is not finished, or a file is damaged.
         """
-        read_record(self.manifest, Record, "finished search")
+        self.read_manifest()
         return read_record(self.front, Front, "front")
 
     def read_recipe(self, index: int) -> str:
@@ -149,12 +148,11 @@ class RunFolder:
         """
         path = self.recipe(index)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_whole(path, _MOST_BYTES).decode()
             for line in text.split("\n"):
                 one_line(line)
         except (OSError, ValueError) as error:
-            message = f"{path} cannot be read: {error}; search again"
-            raise ArtifactError(message) from None
+            raise unreadable(path, error) from None
         return text
 
     def remove_recipes(self, count: int) -> None:

@@ -16,7 +16,6 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from mergekit_map.errors import ArtifactError, ConfigError
-from mergekit_map.files import drop_torn_line
 from mergekit_map.results.log import (
     EVALUATION,
     LOCK_NAME,
@@ -24,6 +23,7 @@ from mergekit_map.results.log import (
     Key,
     append_line,
 )
+from mergekit_map.results.log_lines import drop_torn_line, whole_lines
 from mergekit_map.results.records import in_one_sentence
 
 _LOG = re.compile(r"evaluations\.([1-9]\d*)-of-([1-9]\d*)\.jsonl")
@@ -114,6 +114,7 @@ class ShardLogs:
     def __init__(self, run: Path, own: Shard) -> None:
         self._run, self._own = run, own
         self._read: dict[Shard, int] = {}  # bytes that were read of a log
+        self._counted: dict[Shard, int] = {}  # and lines
         self._found: dict[Key, dict[Shard, list[Evaluation]]] = {}
         self._look()
         # What failed here is tried again.
@@ -160,18 +161,17 @@ class ShardLogs:
 
     def _lines(self, shard: Shard) -> Iterator[Evaluation]:
         log, start = self._run / shard.log_name, self._read.get(shard, 0)
-        with log.open("rb") as file:
-            file.seek(start)
-            content = file.read()
-        whole = content.rfind(b"\n") + 1
-        self._read[shard] = start + whole
-        for line in content[:whole].splitlines():
+        lines = whole_lines(log, start)
+        self._read[shard] = start + sum(len(line) + 1 for line in lines)
+        first = self._counted.get(shard, 0) + 1
+        self._counted[shard] = first - 1 + len(lines)
+        for number, line in enumerate(lines, start=first):
             try:
                 yield EVALUATION.validate_json(line)
             except ValidationError as error:
                 raise ArtifactError(
-                    f"{log}: not an evaluation: {in_one_sentence(error)}; copy the "
-                    f"file anew, or remove the line that begins {line[:60]!r}"
+                    f"{log}:{number}: not an evaluation: {in_one_sentence(error)}; "
+                    "copy the file anew, or remove this line"
                 ) from None
 
 

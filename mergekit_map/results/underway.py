@@ -10,7 +10,8 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
+from typing_extensions import Self
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
@@ -74,6 +75,18 @@ class Underway(Record):
     def going_on(self, run: Path) -> str:
         """Give the command that goes on with the search into a folder."""
         return shlex.join(["mergekit-map", "search", self.source, str(run)])
+
+    @model_validator(mode="after")
+    def _anchors_of_bounds(self) -> Self:
+        for label, anchor in self.anchors.items():
+            if anchor.keys() != self.bounds.keys():
+                raise ValueError(f"anchors.{label}: the names are {[*self.bounds]}")
+        for name, (lower, upper) in self.bounds.items():
+            if not lower < upper:
+                raise ValueError(f"bounds.{name}: the ends do not rise")
+        if self.tasks.keys() != self.manifest.definitions.keys():
+            raise ValueError("manifest.definitions: they are of other tasks")
+        return self
 
     @field_validator("recipe")
     @classmethod

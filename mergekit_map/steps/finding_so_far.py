@@ -15,7 +15,8 @@ from mergekit_map.publish.plots import save_front
 from mergekit_map.results.choosing import judged
 from mergekit_map.results.front import Front
 from mergekit_map.results.further_recipe import recipe_like
-from mergekit_map.results.log import LOCK_NAME, by_merge, read_log
+from mergekit_map.results.log import LOCK_NAME, Evaluation, by_merge, read_log
+from mergekit_map.results.log_lines import whole_lines
 from mergekit_map.results.quality import Unfinished
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
@@ -33,20 +34,23 @@ def write_so_far(folder: RunFolder) -> None:
     plan, so_far = read_underway(folder), folder.so_far
     if plan.recipe is None:
         raise ArtifactError(_of_pairs(folder))
-    lines = _lines(folder.log)
+    lines = whole_lines(folder.log)
     of = digest([folder.plan.read_text("utf-8"), *(line.decode() for line in lines)])
     earlier = _earlier(so_far)
     if earlier and earlier.unfinished and earlier.unfinished.of == of:
         return
+    # Before anything is written: a line may be damaged.
+    measured = list(read_log(folder.log))
     so_far.manifest.unlink(missing_ok=True)
     so_far.choosing.unlink(missing_ok=True)  # all of it is written anew
     # What merging a point so far has measured is not in the log of the search.
-    more = [line for line in _lines(so_far.log) if line not in set(lines)]
-    write_atomically(so_far.log, b"".join([*lines, *more]))
+    known = set(lines)
+    more = [line for line in whole_lines(so_far.log) if line not in known]
+    write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
     (so_far.path / LOCK_NAME).touch()  # tells a run folder
     write_atomically(so_far.config, folder.config.read_bytes())
     _link_samples(folder.path / "samples", so_far.path / "samples")
-    _write_found(folder, plan, _wishes(plan, earlier), of)
+    _write_found(folder, plan, measured, _wishes(plan, earlier), of)
 
 
 def study_of(plan: Underway) -> Study:
@@ -64,7 +68,11 @@ def study_of(plan: Underway) -> Study:
 
 
 def _write_found(
-    folder: RunFolder, plan: Underway, wishes: Sequence[SelectSpec], of: str
+    folder: RunFolder,
+    plan: Underway,
+    measured: Sequence[Evaluation],
+    wishes: Sequence[SelectSpec],
+    of: str,
 ) -> None:
     study, so_far = study_of(plan), folder.so_far
     log = list(read_log(so_far.log))
@@ -74,7 +82,7 @@ def _write_found(
         again = plan.going_on(folder.path)
         raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
     unfinished = Unfinished(
-        measured=len(by_merge(complete_merges(study, read_log(folder.log)))),
+        measured=len(by_merge(complete_merges(study, measured))),
         most=plan.most,
         fitted=surrogates is not None,
         of=of,
@@ -110,15 +118,6 @@ def _wishes(plan: Underway, earlier: Front | None) -> list[SelectSpec]:
     """List what to choose by: as before, but a point's number means another one now."""
     before = [] if earlier is None or earlier.select.index is not None else [earlier]
     return [*(front.select for front in before), plan.select]
-
-
-def _lines(log: Path) -> list[bytes]:
-    """Read whole lines: the last one may be in writing, or was cut short."""
-    with suppress(FileNotFoundError):
-        return [
-            f"{line}\n".encode() for line in log.read_text("utf-8").split("\n")[:-1]
-        ]
-    return []
 
 
 def _link_samples(source: Path, target: Path) -> None:

@@ -12,8 +12,9 @@ from mergekit_map.errors import MergeError
 from mergekit_map.files import StrPath
 from mergekit_map.merging.devices import decided
 from mergekit_map.merging.what_changed import changes_in_words
+from mergekit_map.results.identity import device_of
 from mergekit_map.results.places import first_folder, known_places
-from mergekit_map.results.run_folder import Manifest, device_of, open_run
+from mergekit_map.results.run_folder import Manifest, open_run
 from mergekit_map.steps.project import Project, load_project
 
 

@@ -25,7 +25,7 @@ from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.moved import lost_models
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import map_references
-from mergekit_map.results.run_folder import Identity, device_of
+from mergekit_map.results.identity import Identity, device_of
 from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
 from mergekit_map.steps.engine_kinds import known_against
 from mergekit_map.study.checking import search_problems

@@ -15,7 +15,11 @@ from mergekit_map.publish.plots import front_figure
 from mergekit_map.results.choosing import choose_point, judged
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
-from mergekit_map.results.further_recipe import further_recipe, naming_its_place
+from mergekit_map.results.further_recipe import (
+    further_recipe,
+    naming_its_place,
+    recipe_of,
+)
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.steps.changing import changing, save_choice
 from mergekit_map.steps.looking import look_at
@@ -136,7 +140,7 @@ def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
 def _write_recipe(folder: RunFolder, front: Front, *, joined: bool) -> None:
     """Write the recipe of the chosen point."""
     text = further_recipe(folder, front) if joined else None
-    text = text or folder.read_recipe(front.selected)
+    text = text or recipe_of(folder, front, front.selected)
     text = naming_its_place(text, folder, front.selected)
     write_atomically(folder.recipe(front.selected), text)
 

@@ -23,6 +23,7 @@ from mergekit_map.merging.same_merges import (
 )
 from mergekit_map.merging.what_changed import changes_in_words
 from mergekit_map.results.front import Front
+from mergekit_map.results.identity import Identity
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -34,7 +35,7 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.records import read_record, write_record
-from mergekit_map.results.run_folder import Identities, Identity, RunFolder
+from mergekit_map.results.run_folder import Identities, RunFolder
 from mergekit_map.results.samples import copy_samples
 from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import matching

@@ -9,19 +9,26 @@ merges were those of the present configuration: the user says so by importing th
 from __future__ import annotations
 
 import csv
+import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.files import StrPath
+from mergekit_map.files import StrPath, read_whole
 from mergekit_map.measurement import Metric
 from mergekit_map.results.log import Evaluation, Key
 from mergekit_map.study.study import Study
 
-_SHOWN = 30  # problems of a file; a wrong column can make one per row
+_SHOWN = 20  # problems of a file; a wrong column can make one per row
+_MOST_BYTES = 1 << 26  # of a file: a million numbers
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# Such that no square of a sum overflows, and no weight that anybody merges by.
+_LARGEST = {"coefficient": 1e9, "value": 1e100, "stderr": 1e100, "n": 1e15}
 
+_LONG = 60  # characters of a cell that are shown
 _COEFFICIENT = "coefficient"
 # What follows the name of a task in a header, and what the column then holds; "" is
 # for columns of front.csv that are not measurements.
@@ -86,13 +93,19 @@ class _Column:
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     try:
         # Spreadsheets begin a file with a byte order mark.
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            rows = [(reader.line_num, [c.strip() for c in row]) for row in reader]
+        text = read_whole(path, _MOST_BYTES).decode("utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = [(reader.line_num, [c.strip() for c in row]) for row in reader]
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; check the path") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read as CSV in UTF-8: {error}") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error}; name a file of CSV in UTF-8"
+        ) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as CSV in UTF-8: {error}; save it as such"
+        ) from None
     filled = [(line, row) for line, row in rows if any(row)]
     if len(filled) < 2:
         raise ConfigError(
@@ -124,8 +137,8 @@ def _read_header(
         column = known.get(text)
         if column is None:
             readable = [c.header for c in known.values() if c.part]
-            what = f"there is no such column; {nearest(text, readable)}"
-            problems.append(_Problem(line, text, what))
+            what = f"there is no such column; {nearest(text[:_LONG], readable)}"
+            problems.append(_Problem(line, _short(text), what))
             continue
         for other in columns:
             if column.part and (other.part, other.name) == (column.part, column.name):
@@ -181,13 +194,15 @@ def _read_cell(text: str, column: _Column, tasks: Mapping[str, Metric]) -> float
     Raises:
         ValueError: with what was required and got.
     """
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    # More than JSON and spreadsheets write is no number: 1_000, or digits of others.
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(number):
         empty = "" if column.part == _COEFFICIENT else ", or an empty cell,"
-        raise ValueError(f"a finite number{empty} is required, got {text!r}")
+        raise ValueError(f"a finite number{empty} is required, got {_short(text)!r}")
+    if abs(number) > _LARGEST[column.part]:
+        raise ValueError(
+            f"a number of at most {_LARGEST[column.part]:g} is required, got {number:g}"
+        )
     if column.part == "stderr" and number < 0:
         raise ValueError(f"a standard error is 0 or more, got {text}")
     if column.part == "n" and (number < 0 or number != int(number)):
@@ -200,6 +215,10 @@ def _read_cell(text: str, column: _Column, tasks: Mapping[str, Metric]) -> float
                 "write it in the task's own units"
             )
     return number
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG]} ..."
 
 
 def _evaluations(

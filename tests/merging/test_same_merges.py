@@ -20,7 +20,7 @@ from mergekit_map.merging.same_merges import (
     stands_against,
 )
 from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.results.run_folder import Identity
+from mergekit_map.results.identity import Identity
 
 OPTIONS = MergeOptions(random_seed=7, quiet=True)
 SUMS = ("task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties", "linear")

@@ -10,7 +10,7 @@ from typing import Any
 import click.testing
 import pytest
 import yaml
-from fronts import NOT_MEASURED, as_json, from_json, make_front
+from fronts import NOT_MEASURED, as_json, from_json, make_front, write_folder
 
 from mergekit_map import select_point
 from mergekit_map.cli import main
@@ -38,12 +38,13 @@ ANCHORS = {
 def run(tmp_path: Path) -> Path:
     front = make_front([(p, NOT_MEASURED) for p in POINTS], ANCHORS, selected=3)
     write(tmp_path, as_json(front))
-    (tmp_path / "manifest.json").write_text('{"version": 1}')
-    (tmp_path / "recipes").mkdir()
-    for index in range(len(POINTS)):
-        path = tmp_path / "recipes" / f"{index:03d}.yml"
-        path.write_text(f"merge_method: linear\nnumber: {index}\n")
+    write_folder(tmp_path, front)
     return tmp_path
+
+
+def _number(recipe: str) -> int:
+    """Tell whose recipe it is: the first weight of point i is i / 100."""
+    return round(100 * yaml.safe_load(recipe)["models"][0]["weight"])
 
 
 def write(run: Path, front: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ def test_the_options_choose_and_the_recipe_says_why(
     lines = result.stdout.splitlines()
     assert lines[0] == f"# {reason}"
     index = int(reason.split()[1])
-    assert yaml.safe_load(result.stdout)["number"] == index
+    assert _number(result.stdout) == index
     assert (run / "recipe.yml").read_text() == result.stdout
     front = json.loads((run / "front.json").read_text())
     assert (front["selected"], front["reason"]) == (index, reason)
@@ -207,7 +208,7 @@ def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
 def test_without_an_option_the_choice_stays(run: Path) -> None:
     result = select(run)
 
-    assert yaml.safe_load(result.stdout)["number"] == 3
+    assert _number(result.stdout) == 3
     assert result.stdout.startswith("# Chosen before.")
 
 

@@ -1,0 +1,50 @@
+"""The whole lines of a log, as bytes; what a kill cut short is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.files import read_whole
+from mergekit_map.results.records import unreadable
+
+_BEGINNING = b"{"  # of every line, which a kill may cut after any byte
+_MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
+
+
+def whole_lines(path: Path, start: int = 0) -> list[bytes]:
+    """List the finished lines from some byte on; none where there is no log yet.
+
+    Raises:
+        ArtifactError: the log cannot be read.
+    """
+    return _content(path, start).split(b"\n")[:-1]
+
+
+def drop_torn_line(path: Path) -> None:
+    """Drop the end of a log that was cut short by a kill, if there is one.
+
+    Raises:
+        ArtifactError: what stands there is not the beginning of a line.
+    """
+    content = _content(path)
+    whole = content.rfind(b"\n") + 1
+    if whole == len(content):
+        return
+    if not content.startswith(_BEGINNING, whole):
+        number = content.count(b"\n") + 1
+        raise ArtifactError(
+            f"{path}:{number}: not an evaluation, and not the beginning of one; "
+            "restore the file, or remove this line"
+        )
+    with path.open("r+b") as file:
+        file.truncate(whole)
+
+
+def _content(path: Path, start: int = 0) -> bytes:
+    try:
+        return read_whole(path, _MOST_BYTES, start)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise unreadable(path, error) from None
