@@ -5,8 +5,11 @@ Importing mergekit's options costs seconds, so this module imports click alone.
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import os
 import shlex
+import sys
 from typing import Any
 
 import click
@@ -65,6 +68,13 @@ class _LazyGroup(click.Group):
         ctx.obj = [*args]  # as they were typed
         return super().parse_args(ctx, args)
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except SystemExit as end:
+            _end_without_others(end)
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -75,6 +85,20 @@ class _LazyGroup(click.Group):
                 text = f"{error.message}\nIf they lie elsewhere, type:\n  {again}"
             click.echo(f"error: {printable(text)}", err=True)
             ctx.exit(MapError.exit_code)
+
+
+def _end_without_others(end: SystemExit) -> None:
+    """End now where threads that a user's function left running never would."""
+    if "mergekit_map.tasks.guarding" not in sys.modules:
+        return
+    from mergekit_map.tasks.guarding import left_running
+
+    if not left_running():
+        return
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
