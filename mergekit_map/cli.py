@@ -9,6 +9,7 @@ from __future__ import annotations
 from mergekit_map.stopping import exit_code, stoppable, stopped_by, stopping_at_once
 
 with stopping_at_once():
+    import atexit
     import errno
     import importlib
     import os
@@ -101,6 +102,7 @@ class _LazyGroup(click.Group):
                 code = _flushed(code)
         except KeyboardInterrupt as stop:
             code = exit_code(stop)  # once more, while it was ending
+        _end_without_others(code)
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -190,6 +192,17 @@ def _flushed(code: int) -> int:
         _write_nowhere([1])
         return code or MapError.exit_code
     return code
+
+
+def _end_without_others(code: int) -> None:
+    """End now where threads that a user's function left running never would."""
+    if "mergekit_map.tasks.guarding" not in sys.modules:
+        return
+    from mergekit_map.tasks.guarding import left_running
+
+    if left_running():
+        atexit._run_exitfuncs()
+        os._exit(code)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,11 +6,16 @@ import difflib
 import shlex
 from collections.abc import Iterable
 
+from mergekit_map.masking import masked
+
 
 class MapError(Exception):
     """Something the user can repair; the command line ends with exit code 2."""
 
     exit_code = 2
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*(masked(w) if isinstance(w, str) else w for w in words))
 
 
 class ConfigError(MapError):
@@ -63,6 +68,15 @@ class ArtifactError(MapError):
 
 class HubError(MapError):
     """The Hub cannot be reached, or refuses what it is asked for."""
+
+
+def in_words(error: BaseException) -> str:
+    """Write an error of others: its kind, and what it says, if it can say it."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - of any kind, by whoever wrote it
+        text = "it does not say why"
+    return f"{type(error).__name__}: {text}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

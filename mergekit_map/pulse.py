@@ -1,4 +1,4 @@
-"""Signs of life of long work: which stage it is in, and how many steps of it are done.
+"""Signs of life of long work: its stage, how many steps are done, what was noticed.
 
 Whoever works says so here and need not know whether anybody listens. Nobody does
 unless they are named for the time of a ``with``; inside, it is as in the thread.
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 
 class Listener(Protocol):
@@ -24,8 +25,13 @@ class Listener(Protocol):
         """Hear how much of what is being measured is done."""
         ...
 
+    def notice(self, text: str) -> None:
+        """Hear of something that the user should know."""
+        ...
+
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_SAID: WeakKeyDictionary[Listener, set[str]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -51,6 +57,17 @@ def stage(text: str) -> Iterator[None]:
         yield
     finally:
         listener.staged(text, time.perf_counter() - started)
+
+
+def remark(text: str) -> None:
+    """Say what the user should know, which is said once."""
+    listener = _LISTENER.get()
+    if listener is None:
+        return
+    said = _SAID.setdefault(listener, set())
+    if text not in said:
+        said.add(text)
+        listener.notice(text)
 
 
 def step(done: int, total: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from mergekit_map.masking import masked
+
 _COUNTS = ("", "k", "M", "B", "T")
 _NUMBERS = (
     *("no", "one", "two", "three", "four", "five", "six"),
@@ -54,10 +56,10 @@ def folded(name: str, width: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Write what a terminal would obey as what it is; line ends stay."""
+    """Write what a terminal would obey as what it is, and no secret; line ends stay."""
     return "".join(
         c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
-        for c in text
+        for c in masked(text)
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from mergekit_map.errors import ArtifactError
+from mergekit_map.masking import masked
 from mergekit_map.stopping import exit_code
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Shown:
         """Add a line to the log file, if there is one, with the time."""
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="milliseconds")
-            for line in text.splitlines():
+            for line in masked(text).splitlines():
                 print(now, line, file=self.log, flush=True)
 
 
@@ -171,7 +172,7 @@ def _spoken(known: Shown) -> Iterator[None]:
     """Send what a command prints where it was asked to go."""
     with contextlib.ExitStack() as stack:
         if known.quiet:
-            nowhere = io.StringIO()
+            nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
             stack.enter_context(contextlib.redirect_stderr(nowhere))
         elif known.as_json:

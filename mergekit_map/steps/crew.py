@@ -16,7 +16,7 @@ import torch
 
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.measurement import Measurement
-from mergekit_map.pulse import stage, step
+from mergekit_map.pulse import remark, stage, step
 from mergekit_map.steps.jobs import Job, Member
 from mergekit_map.steps.processes import Died
 from mergekit_map.steps.project import Project
@@ -159,6 +159,8 @@ class Crew:
         member.free = True
         if not isinstance(heard, Answer):
             return  # it has started
+        for text in heard.noticed:
+            remark(text)
         if isinstance(request, Open) and request is self._opening:
             member.is_open, member.deaths = heard.error is None, 0
             self._broken = self._broken or heard.error

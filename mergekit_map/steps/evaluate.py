@@ -30,6 +30,7 @@ from mergekit_map.steps.project import Project
 from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.steps.worker import Hands, Merges, Watched, Work
 from mergekit_map.tasks.generations import Generations
+from mergekit_map.tasks.guarding import Guard
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.words import bytes_in_words
 
@@ -212,12 +213,20 @@ class InMemory:
     merge: ResidentMerge
     measures: Mapping[str, Measure]
     generations: Generations = field(default_factory=Generations)
+    guard: Guard | None = None
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
         self.generations.forget()
         self.merge.write(coefficients)
+        if self.guard is not None:
+            self.guard.written_anew()
         return self.measures
+
+    @property
+    def spoilt(self) -> bool:
+        """Tell whether a function of a user changed the weights."""
+        return self.guard is not None and self.guard.spoilt
 
 
 @contextmanager
@@ -232,6 +241,7 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 project.space,
                 checkpoint_activations=spec.search.checkpoint_activations,
             )
+        guard = Guard(merge.model, merge.replays)
         with stage(f"preparing {', '.join(project.tasks)}"):
             measures = prepare_tasks(
                 project.tasks,
@@ -241,15 +251,17 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 differentiate=differentiate,
                 generations=generations,
                 batched=batched(project),
+                guard=guard,
             )
-        yield InMemory(merge, _as_searched(project, measures), generations)
+        yield InMemory(merge, _as_searched(project, measures), generations, guard)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class OnDisk:
     """Writes each merge with stock mergekit and loads it from there."""
 
     project: Project
+    loaded: OneCheckpoint | None = None
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, and drop it when it is loaded."""
@@ -259,15 +271,22 @@ class OnDisk:
             config = stock_config(self.project.space, coefficients)
             with stage("merging to disk"):
                 write_checkpoint(config, folder, self.project.options)
-            return OneCheckpoint(self.project, folder).at(coefficients)
+            self.loaded = OneCheckpoint(self.project, folder)
+            return self.loaded.at(coefficients)
+
+    @property
+    def spoilt(self) -> bool:
+        """Tell whether a function of a user changed the model."""
+        return self.loaded is not None and self.loaded.spoilt
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class OneCheckpoint:
     """Takes what lies in a folder, whatever its coefficients are."""
 
     project: Project
     folder: Path
+    guard: Guard | None = None
 
     def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
         """Load the checkpoint."""
@@ -275,6 +294,7 @@ class OneCheckpoint:
         size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
         with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
             model, tokenizer = load_checkpoint(self.folder, self.project.options)
+            self.guard = Guard(model)
             measures = prepare_tasks(
                 self.project.tasks,
                 model,
@@ -283,8 +303,14 @@ class OneCheckpoint:
                 backend=spec.backend,
                 generations=Generations(),
                 batched=batched(self.project),
+                guard=self.guard,
             )
         return _as_searched(self.project, measures)
+
+    @property
+    def spoilt(self) -> bool:
+        """Tell whether a function of a user changed the model."""
+        return self.guard is not None and self.guard.spoilt
 
 
 def _as_searched(

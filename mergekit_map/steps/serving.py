@@ -16,10 +16,12 @@ from typing import Any, TypeAlias
 import torch
 import transformers
 
-from mergekit_map.errors import ConfigError
+from mergekit_map.errors import ConfigError, EvaluationError, in_words
+from mergekit_map.pulse import heard_by
 from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.worker import Work, Worker
+from mergekit_map.tasks.process_state import process_kept
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,24 @@ class Answer:
     value: Any
     seconds: float
     error: BaseException | None = None
+    noticed: Sequence[str] = ()  # what the user should know
+
+
+class _Noticed:
+    """Keeps what the user should know, for whoever asked to say it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def staged(self, text: str, seconds: float | None) -> None:
+        """Leave it to whoever asked to say what goes on."""
+
+    def stepped(self, done: int, total: int) -> None:
+        """Leave it to whoever asked to count."""
+
+    def notice(self, text: str) -> None:
+        """Keep it."""
+        self.texts.append(text)
 
 
 def opening(project: Project, threads: int) -> Open:
@@ -93,14 +113,14 @@ class Serving:
     def answer(self, request: Request) -> Answer:
         """Do what is asked."""
         started = time.perf_counter()
-        value, error = None, None
+        value, error, noticed = None, None, _Noticed()
         try:
-            value = self._done(request)
-        except (KeyboardInterrupt, SystemExit):
-            raise
+            with heard_by(noticed):
+                value = self._done(request)
         except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
             error = _portable(failure)
-        return Answer(value, time.perf_counter() - started, error)
+        seconds = time.perf_counter() - started
+        return Answer(value, seconds, error, noticed.texts)
 
     def _done(self, request: Request) -> Any:
         if isinstance(request, Open):
@@ -121,7 +141,8 @@ class Serving:
             self._worker.close()
         sys.path[:] = request.paths
         torch.set_num_threads(request.threads)
-        project: Project = _Unpickler(io.BytesIO(request.project)).load()
+        with process_kept([], importing=True):
+            project: Project = _Unpickler(io.BytesIO(request.project)).load()
         self._worker = Worker(merges_as_asked(project))
         self._worker.open()
 
@@ -149,9 +170,14 @@ def silence() -> None:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Give an error that can be sent: of the same kind and words, if that can be."""
+    """Give an error that can be sent: of the same kind and words, if that can be.
+
+    Nobody presses Ctrl-C here, and an exit is of whoever was measured.
+    """
+    if not isinstance(error, Exception):
+        return EvaluationError(in_words(error))
     try:
         sent = pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - of others, who never sent it anywhere
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        return RuntimeError(in_words(error))
     return error if type(sent) is type(error) else RuntimeError(str(error))

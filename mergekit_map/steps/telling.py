@@ -11,6 +11,7 @@ from typing import TextIO
 
 from transformers.utils import logging as logging_of_models
 
+from mergekit_map.masking import masked
 from mergekit_map.study.study import Progress, Reporter
 
 _logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class ProgressLine:
     def notice(self, text: str) -> None:
         """Log something the user should know."""
         self.clear()
-        _logger.warning("%s", text)
+        _logger.warning("%s", masked(text))
 
     def clear(self) -> None:
         """Take the line away."""

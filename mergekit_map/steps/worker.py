@@ -39,6 +39,11 @@ class Merges(Protocol):
         """Merge, and give what measures the result until the next merge, by task."""
         ...
 
+    @property
+    def spoilt(self) -> bool:
+        """Tell whether it is no longer the merge that was asked for."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Watched:
@@ -133,7 +138,7 @@ class Worker:
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, unless these coefficients are merged already."""
         merges = self.open()
-        if self._coefficients != coefficients:
+        if self._coefficients != coefficients or merges.spoilt:
             # If the merge fails, it is of no coefficients; and what measured the last
             # one may hold a model that the next one needs the memory of.
             self._coefficients, self._measures = None, {}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.masking import masked
 from mergekit_map.measurement import Measurement, Wanted
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
@@ -27,11 +29,13 @@ from mergekit_map.search.arrays import finite
 from mergekit_map.search.blas_threads import all_threads
 from mergekit_map.study.parts import Drawing, History, draw_part
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study, WorksAhead
+from mergekit_map.words import printable
 
 LOG = logging.getLogger(__name__)
 
 _Missing: TypeAlias = tuple[Role, Mapping[str, float], str]  # with the task
 
+_LONGEST = 300  # letters of what went wrong, as the log keeps it
 _HOPELESS = 3  # merges without a finite value of a task, and not one with it
 
 
@@ -207,10 +211,10 @@ def _evaluate(
         if drawing is not None:
             part = drawing.estimate(measured.answers)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
-        LOG.debug("%s at %s failed", task, dict(coefficients), exc_info=True)
+        trace = masked(traceback.format_exc())
+        LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
         measured = Measurement(math.nan, None, 0)
-        text = str(failure) or type(failure).__name__
-        error = text.splitlines()[0][:300]
+        error = _in_a_line(failure)
     elapsed = time.perf_counter() - started
     return Evaluation(
         coefficients=coefficients,
@@ -231,6 +235,12 @@ def _evaluate(
         stderr_of_all=None if part is None else finite(part.spread),
         engine=study.engines.get(task),
     )
+
+
+def _in_a_line(failure: Exception) -> str:
+    """Say what went wrong as the log keeps it: one line that any terminal may show."""
+    text = str(failure).strip() or type(failure).__name__
+    return printable(text.splitlines()[0])[:_LONGEST]
 
 
 def numbered_parts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import math
+import reprlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,15 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.task_specs import PythonTask
-from mergekit_map.errors import EvaluationError, InvalidTask, nearest
+from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
 from mergekit_map.measurement import Answers, Measure, Measurement, Metric
+from mergekit_map.search.arrays import finite
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
+from mergekit_map.tasks.process_state import process_kept
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import separate_randomness
+from mergekit_map.words import printable
 
 _KEY = ("python",)
 
@@ -99,20 +102,23 @@ def _import(module_name: str, directory: Path) -> ModuleType:
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
-        module = sys.modules.get(module_name)
-        if module is None:
-            return importlib.import_module(module_name)
-        # Its file may have been edited, or another folder have one of that name.
-        return importlib.reload(module)
-    except Exception as error:
+        with process_kept([], importing=True):
+            module = sys.modules.get(module_name)
+            if module is None:
+                return importlib.import_module(module_name)
+            # Its file may have been edited, or another folder have one of that name.
+            return importlib.reload(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit, too: the search is not what ends
         raise InvalidTask(
             _KEY,
-            f"module {module_name!r} cannot be imported: {type(error).__name__}: "
-            f"{error}; it is looked for in the working directory and among the "
-            "installed packages",
+            f"module {module_name!r} cannot be imported: {in_words(error)}; it is "
+            "looked for in the working directory and among the installed packages",
         ) from error
     finally:
-        sys.path.remove(entry)
+        if entry in sys.path:
+            sys.path.remove(entry)
 
 
 def _measure(
@@ -148,7 +154,7 @@ def _as_list(returned: Any) -> list[float] | None:
 
 def _check_count(returned: Any, values: list[float] | None, asked: int) -> None:
     if values is None or len(values) != asked:
-        got = repr(returned) if values is None else f"{len(values)}"
+        got = _shown(returned) if values is None else f"{len(values)}"
         raise EvaluationError(
             f"the function must return a list with a number for each of the {asked} "
             f"documents it was asked for, got {got}; measure those of 'documents', all "
@@ -182,8 +188,8 @@ def _one_value(returned: Any) -> Measurement:
 
 
 def _known(stderr: float | None) -> float | None:
-    # A standard error of NaN says nothing; the value may still be good.
-    return None if stderr is None or math.isnan(stderr) else stderr
+    # One that is no finite number says nothing; the value may still be good.
+    return finite(stderr)
 
 
 def _is_number(value: Any) -> bool:
@@ -194,6 +200,11 @@ def _unusable(returned: Any) -> EvaluationError:
     return EvaluationError(
         "the function must return a number, a number and its standard error of 0 or "
         "more, or a list with a number for each document, got "
-        f"{returned!r} ({type(returned).__name__}); for a tensor return tensor.item(), "
-        "or tensor.tolist()"
+        f"{_shown(returned)} ({type(returned).__name__}); for a tensor return "
+        "tensor.item(), or tensor.tolist()"
     )
+
+
+def _shown(returned: Any) -> str:
+    """Write some of what was returned, whatever it is and however long."""
+    return printable(reprlib.repr(returned))

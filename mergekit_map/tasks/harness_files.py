@@ -46,7 +46,9 @@ def setting_up() -> Iterator[None]:
     """Phrase what lm-eval or the code of a task raises inside, with what to do."""
     try:
         yield
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit, too: the search is not what ends
         text = f"lm-eval cannot set this task up: {type(error).__name__}: {error}"
         if isinstance(error, ConnectionError | DatasetNotFoundError):
             text += (

@@ -15,11 +15,12 @@ import torch
 from transformers import PreTrainedModel
 
 from mergekit_map.config.specs import BackendSpec
-from mergekit_map.errors import EvaluationError
+from mergekit_map.errors import EvaluationError, in_words
 from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
 from mergekit_map.tasks.continuous_batching import answers_in_batches
 from mergekit_map.tasks.function import PythonFunction, prepare_function
 from mergekit_map.tasks.generations import Generations
+from mergekit_map.tasks.guarding import Guard, own_copy
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (
     make_harness_model,
@@ -34,6 +35,7 @@ from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 from mergekit_map.tasks.prepared_task import Documents, PreparedTask
 from mergekit_map.tasks.token_budget import BatchSize, budget_of
 
+_LARGEST = 1e50  # as results/answers.py has it, too
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
     "checkpoint_activations"
@@ -50,6 +52,7 @@ def prepare_tasks(
     differentiate: Differentiate | None = None,
     generations: Generations | None = None,
     batched: Collection[str] = (),
+    guard: Guard | None = None,
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
@@ -59,7 +62,8 @@ def prepare_tasks(
     With ``generations``, tasks that have the model generate the same share it; they
     must be forgotten when its weights change. Tasks that are ``batched`` generate by
     continuous batching. With ``differentiate``, tasks whose
-    metric is differentiable give a gradient too.
+    metric is differentiable give a gradient too. A ``guard`` keeps the model as it is
+    from functions of users, and hears whenever weights are overwritten.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
@@ -103,7 +107,9 @@ def prepare_tasks(
                 batch_size,
                 differentiate,
             )
-        measures[name] = PreparedTask(_Checked(task, model, measure), measure.size)
+        measures[name] = PreparedTask(
+            _Checked(task, model, measure, guard), measure.size
+        )
     return measures
 
 
@@ -149,7 +155,7 @@ def _prepare(
         case HarnessTask():
             return prepare_harness(task, harness_model, scores)
         case PythonFunction():
-            return prepare_function(task, model, tokenizer)
+            return prepare_function(task, model, own_copy(tokenizer))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +165,7 @@ class _Checked:
     task: LoadedTask
     model: Any  # with the name that failures are told of
     measure: Measure
+    guard: Guard | None = None  # of a model that functions of users measure, too
 
     def pieces(self, documents: Documents) -> int:
         """Count the batches."""
@@ -170,17 +177,29 @@ class _Checked:
     def piece(self, documents: Documents, index: int) -> Any:
         """Measure one of them."""
         with _located(self.task.name, self.model):
-            return self.measure.piece(documents, index)
+            piece = functools.partial(self.measure.piece, documents, index)
+            if self.guard is None:
+                return piece()
+            if isinstance(self.task, PythonFunction):
+                return self.guard.task_of_user(self.task.name, piece)
+            return self.guard.task_of_ours(piece)
 
     def whole(self, documents: Documents, found: Sequence[Any]) -> Measurement:
         """Join what all of them found."""
         with _located(self.task.name, self.model):
             measurement = self.measure.whole(documents, found)
-            _check_value(self.task.metric, measurement.value)
+            _check_value(self.task.metric, measurement)
         return measurement
 
 
-def _check_value(metric: Metric, value: float) -> None:
+def _check_value(metric: Metric, measurement: Measurement) -> None:
+    value, stderr = measurement.value, measurement.stderr or 0.0
+    for found in (abs(value), stderr):
+        if math.isfinite(found) and found > _LARGEST:
+            raise EvaluationError(
+                f"values and standard errors must not be above {_LARGEST:g}, got "
+                f"{found:g}: their squares would be no numbers; divide them"
+            )
     lower, upper = metric.ends
     if math.isfinite(value) and not lower <= value <= upper:
         raise EvaluationError(
@@ -217,11 +236,12 @@ def _located(name: str, model: Any) -> Iterator[None]:
         yield
     except EvaluationError as error:
         raise EvaluationError(f"{_place(name, model)}: {error}") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit, too, is of the task and not of the search
         hint = _OUT_OF_MEMORY if isinstance(error, torch.OutOfMemoryError) else ""
         raise EvaluationError(
-            f"{_place(name, model)}: could not be measured: {type(error).__name__}: "
-            f"{error}{hint}"
+            f"{_place(name, model)}: could not be measured: {in_words(error)}{hint}"
         ) from error
 
 
