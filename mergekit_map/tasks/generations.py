@@ -13,9 +13,9 @@ Answer: TypeAlias = Callable[..., list[str]]  # generate_until of lm-eval's mode
 class Generations:
     """The answers of one model as it is now; to be forgotten when its weights change.
 
-    All requests of an evaluation together are remembered, and none by itself: how they
-    are batched moves an answer by its rounding, and a search that was stopped between
-    two tasks must go on to the same numbers.
+    All requests of a call together are remembered, and none by itself: how they are
+    batched moves an answer by its rounding, and a search that was stopped between two
+    tasks must go on to the same numbers.
     """
 
     def __init__(self) -> None:

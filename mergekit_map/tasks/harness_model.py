@@ -25,7 +25,9 @@ from transformers import PreTrainedModel
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure
+from mergekit_map.tasks.engine_choice import draws, generates
 from mergekit_map.tasks.harness import HarnessTask, is_scored
+from mergekit_map.tasks.harness_generating import GeneratedTask
 from mergekit_map.tasks.harness_measuring import measure_harness
 from mergekit_map.tasks.harness_requests import ScoredTask
 from mergekit_map.tasks.likelihoods import Likelihoods
@@ -92,10 +94,13 @@ def prepare_harness(
     task: HarnessTask,
     harness_model: Callable[[int | None], Any],
     scores: Callable[[], Likelihoods],
+    *,
+    at_once: bool = False,
 ) -> Measure:
     """Bind the task's requests to the model, made for a longest input by the callable.
 
-    What is scored, and not generated, is so by ``scores``.
+    What is scored, and not generated, is so by ``scores``. Answers that are generated
+    ``at_once`` are no work to share.
 
     Raises:
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
@@ -114,11 +119,17 @@ def prepare_harness(
     if task.chat:
         _apply_chat_template(task, lm)
     _warn_of_long_prompts(task, lm)
-    if not is_scored(task.loaded) or lm.backend != "causal":
+    if lm.backend != "causal":
+        return _ready(task, lm)
+    size = sum(task.sizes.values())
+    at_once = at_once or draws(task) or not isinstance(lm.batch_size, int)
+    if generates(task) and not at_once:
+        return PreparedTask(GeneratedTask(task, lm), size)
+    if not is_scored(task.loaded):
         return _ready(task, lm)
     scored = ScoredTask(task, lm, scores())
     scored.pieces(None)  # tokenised and arranged now, and not while a merge is measured
-    return PreparedTask(scored, sum(task.sizes.values()))
+    return PreparedTask(scored, size)
 
 
 def prepare_backend(task: HarnessTask, lm: Any) -> Measure:

@@ -51,7 +51,7 @@ class ScoredTask:
         """Let lm-eval judge what was scored."""
         plan = self._plan(documents)
         known = {i: likelihood for some in found for i, likelihood in some.items()}
-        return judge(self.task, self.lm, documents, _Answered(plan.answers(known)))
+        return judge(self.task, self.lm, documents, Answered(plan.answers(known)))
 
     def _plan(self, documents: Documents) -> _Plan:
         if documents is None:
@@ -64,7 +64,7 @@ class ScoredTask:
         """Tokenise every request once, by what it asks."""
         windows: dict[Any, _Windows] = {}
         with quiet(), separate_randomness():
-            for requests in _asked(self.task.loaded).values():
+            for requests in requests_of(self.task.loaded).values():
                 for request in requests:
                     key = _key(request)
                     if key not in windows:
@@ -102,7 +102,7 @@ class _Plan:
         }
 
 
-class _Answered(LM):  # type: ignore[misc]
+class Answered(LM):  # type: ignore[misc]
     """Gives answers that are known already."""
 
     def __init__(self, answers: Mapping[str, list[Any]]):
@@ -127,7 +127,7 @@ class _Answered(LM):  # type: ignore[misc]
         return answers
 
 
-def _asked(loaded: Mapping[str, Any]) -> _Asked:
+def requests_of(loaded: Mapping[str, Any]) -> _Asked:
     """List requests as lm-eval's ``evaluate`` hands them over."""
     asked: dict[str, list[Any]] = {}
     for task in loaded["tasks"].values():
@@ -147,7 +147,7 @@ def _plan(
             [numbers.setdefault(w, len(numbers)) for w in known[_key(request)]]
             for request in requests
         ]
-        for kind, requests in _asked(loaded).items()
+        for kind, requests in requests_of(loaded).items()
     }
     windows = list(numbers)
     return _Plan(scores, windows, asked, scores.batches(windows))

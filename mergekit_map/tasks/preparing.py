@@ -102,8 +102,12 @@ def prepare_tasks(
                 task,
                 model,
                 tokenizer,
-                found,
-                scores,
+                functools.partial(
+                    prepare_harness,
+                    harness_model=found,
+                    scores=scores,
+                    at_once=name in batched,
+                ),
                 batch_size,
                 differentiate,
             )
@@ -139,8 +143,7 @@ def _prepare(
     task: LoadedTask,
     model: PreTrainedModel,
     tokenizer: Any,
-    harness_model: Callable[[int | None], Any],
-    scores: Callable[[], Likelihoods],
+    of_harness: Callable[[HarnessTask], Measure],
     batch_size: BatchSize,
     differentiate: Differentiate | None,
 ) -> Measure:
@@ -153,7 +156,7 @@ def _prepare(
         case PerplexityText():
             return prepare_perplexity(task, model, tokenizer, batch_size, differentiate)
         case HarnessTask():
-            return prepare_harness(task, harness_model, scores)
+            return of_harness(task)
         case PythonFunction():
             return prepare_function(task, model, own_copy(tokenizer))
 

@@ -41,6 +41,17 @@ doc_to_choice: "{{choices}}"
 doc_to_target: "{{answer}}"
 metric_list: [{metric: acc}]
 """
+ASK = """
+task: ask
+dataset_path: json
+dataset_kwargs: {data_files: {test: choices.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: a
+generation_kwargs: {until: [e], max_gen_toks: 8}
+metric_list: [{metric: exact_match}]
+"""
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
 
@@ -104,6 +115,7 @@ def config(
     Path("mine.py").write_text(MINE)
     Path("choices.yaml").write_text(CHOICES)
     Path("asked.py").write_text(ASKED)
+    Path("ask.yaml").write_text(ASK)
     rows = [
         {"question": f"hello {i}", "choices": ["one", "two"], "answer": i % 2}
         for i in range(12)
@@ -161,6 +173,9 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "on disk": lambda block: block.update(merge="disk"),
     "a benchmark": lambda block: block["tasks"].update(
         choices={"lm_eval": "choices.yaml", "metric": "acc"}
+    ),
+    "answers": lambda block: block["tasks"].update(
+        ask={"lm_eval": "ask.yaml", "metric": "answer_tokens", "engine": "hf"}
     ),
     "a function": lambda block: block["tasks"].update(
         mine={"python": "mine:one", "direction": "maximize"}

@@ -90,10 +90,17 @@ def test_fewer_tokens_are_better_unless_the_task_says_otherwise(folder: Path) ->
     assert found["maximize"].better == "higher"
 
 
+@pytest.mark.parametrize(("draws", "calls"), [(True, [6]), (False, [4, 2])])
 def test_both_metrics_of_a_task_are_of_one_generation(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, generated: list[list[str]]
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    generated: list[list[str]],
+    *,
+    draws: bool,
+    calls: list[int],
 ) -> None:
-    write_generation(folder)
+    write_generation(folder, draws=draws)
     alone = {
         name: prepare(folder, model, tokenizer, {name: task})[name]()
         for name, task in TASKS.items()
@@ -104,7 +111,7 @@ def test_both_metrics_of_a_task_are_of_one_generation(
     together = {name: measure() for name, measure in shared.items()}
 
     assert together == alone
-    assert len(generated) == 1
+    assert [len(texts) for texts in generated] == calls
 
 
 def test_other_documents_are_generated_anew(
