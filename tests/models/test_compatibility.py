@@ -435,7 +435,10 @@ def header(**entries: Any) -> bytes:
         (b"\xff" * 40, "it does not begin with a header"),
         (b"\x02\0\0\0\0\0\0\0[]", "its header does not describe tensors"),
         (b"\x04\0\0\0\0\0\0\0{}{}", "Extra data"),
-        (header(shape=[2], data_offsets=[0, 4]), "'w' has a size that is not that of its"),
+        (
+            header(shape=[2], data_offsets=[0, 4]),
+            "'w' has a size that is not that of its",
+        ),
     ],
 )
 def test_damaged_headers_are_explained(
