@@ -147,7 +147,7 @@ def _read_text(path: Path) -> str:
 
 
 def _refuse_oddities(path: Path, node: yaml.Node) -> None:
-    found = {}
+    found: dict[tuple[int, str], None] = {}
     for odd, problem in oddities(node):
         line = odd.start_mark.line + 1
         name = f"{odd.value}: " if _is_name(odd) else ""

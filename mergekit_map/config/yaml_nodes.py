@@ -26,7 +26,10 @@ _LONGEST_NUMBER = 100  # digits
 _ODD = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN = "tag:yaml.org,2002:"
 _TAGS = {f"{_PLAIN}{name}" for name in ("str", "int", "float", "bool", "null", "merge")}
-_WHOLES = {yaml.MappingNode: f"{_PLAIN}map", yaml.SequenceNode: f"{_PLAIN}seq"}
+_WHOLES: dict[type[yaml.Node], str] = {
+    yaml.MappingNode: f"{_PLAIN}map",
+    yaml.SequenceNode: f"{_PLAIN}seq",
+}
 
 
 class Loader(yaml.SafeLoader):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_model, fingerprint, fingerprinted
-from mergekit_map.results.run_folder import Identity
+from mergekit_map.results.identity import Identity
 
 _State: TypeAlias = tuple[int, ...]  # of a file, for the file system
 
@@ -29,7 +29,8 @@ class Unchanged:
 
     def __init__(self, space: MergeSpace, identity: Identity):
         models = referenced_models(space.template)
-        self._digests = dict(zip(models, identity["models"].values(), strict=True))
+        digests: Any = identity["models"]
+        self._digests = dict(zip(models, digests.values(), strict=True))
         self._states: dict[str, _State] = {}
 
     def check(self) -> None:

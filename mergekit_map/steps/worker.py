@@ -58,6 +58,11 @@ class Watched:
         self.unchanged.check()
         return measures
 
+    @property
+    def spoilt(self) -> bool:
+        """Tell whether the merge must be made again before anything is measured."""
+        return self.merges.spoilt
+
 
 class Hands(Protocol):
     """Whoever does the work: this process, or many."""

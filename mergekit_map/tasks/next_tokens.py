@@ -51,7 +51,7 @@ class NextTokens:
             hidden = self._hidden(inputs)
             if len(places) < len(hidden):
                 hidden = hidden[places.to(hidden.device)]
-            for some in hidden.split(self.most):
+            for some in torch.split(hidden, self.most):
                 yield _predict(head, some)
             return
         if self.way == "selected":
@@ -60,7 +60,7 @@ class NextTokens:
         else:
             logits = self.model(**inputs, use_cache=False).logits.flatten(0, 1)
             found = logits[places.to(logits.device)]
-        yield from found.split(self.most)
+        yield from torch.split(found, self.most)
 
     def losses(
         self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor
@@ -73,13 +73,15 @@ class NextTokens:
         if self.way != "head":
             places = torch.arange(len(goals), device=goals.device)
             pairs = zip(
-                self.logits(inputs, places), goals.split(self.most), strict=True
+                self.logits(inputs, places), torch.split(goals, self.most), strict=True
             )
             return torch.cat([_loss(logits, goal) for logits, goal in pairs])
         head, hidden = _head(self.model), self._hidden(inputs)
         if len(goals) <= self.most:
             return _loss(_predict(head, hidden), goals)
-        chunks = zip(hidden.split(self.most), goals.split(self.most), strict=True)
+        chunks = zip(
+            torch.split(hidden, self.most), torch.split(goals, self.most), strict=True
+        )
         if not torch.is_grad_enabled():
             return torch.cat([_loss(_predict(head, h), goal) for h, goal in chunks])
         return torch.cat(
