@@ -93,11 +93,14 @@ def _without_numbers(
 
 
 def _take(config: Any, place: Sequence[Any], number: float) -> None:
-    for part in place[:-1]:
-        config = config[part]
-    found = config[place[-1]]
+    key = ".".join(map(str, place))
+    try:
+        for part in place[:-1]:
+            config = config[part]
+        found = config[place[-1]]
+    except (LookupError, TypeError):
+        raise ValueError(f"{key} is not there") from None
     if found != number:
-        key = ".".join(map(str, place))
         raise ValueError(f"{key} is {found!r}, and {number} in its front")
     config[place[-1]] = _SEARCHED
 
