@@ -18,13 +18,12 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-import yaml
-
-from mergekit_map.config.yaml_file import yaml_text
+from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.publish.card_text import RUN_FOLDER
 from mergekit_map.publish.eval_results import FOLDER as RESULTS
 from mergekit_map.publish.public_names import PublicNames, is_local
+from mergekit_map.results.recipe_documents import DAMAGES, plain_documents
 
 # Of a run folder. Samples are left out: some metrics keep the texts of their benchmark
 # there. So are checkpoints that were merged on the way.
@@ -130,7 +129,7 @@ def _public(
     try:
         text = path.read_text(encoding="utf-8")
         rewritten = rewrite(text, names, path)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, *DAMAGES) as error:
         raise ArtifactError(
             f"{path} cannot be read: {error}; merge or search again, or remove it"
         ) from None
@@ -171,7 +170,9 @@ def _public_yaml(text: str, names: PublicNames, path: Path) -> str:
     in_folder = path.parent.name == "recipes"
     recipe = f"recipes/{path.name}" if in_folder else path.name
     lines = [_public_comment(line, names, recipe) for line in comments]
-    configs = list(yaml.safe_load_all(text))
+    # Who writes a configuration may let aliases stand for what is said twice.
+    own = path.name == "config.yml"
+    configs = [read_yaml(path).content] if own else plain_documents(text)
     public = [_public_config(config, names) for config in configs]
     if (lines, public, names.text(text)) == (comments, configs, text):
         return text

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.files import read_whole
 from mergekit_map.publish.artefact import PublicFile, checkpoint_files, run_files
 from mergekit_map.publish.card_text import (
     RECIPE_FILE,
@@ -48,9 +48,11 @@ from mergekit_map.publish.public_names import (
     parts_of,
     public_names,
 )
+from mergekit_map.results.recipe_documents import documents
 from mergekit_map.results.run_folder import RunFolder, open_run
 
 _CARD = "README.md"
+_MOST_BYTES = 1 << 20  # of a recipe
 # Left by another checkpoint these would be loaded with the new one, or in its place.
 _OUTDATED = (
     "*.safetensors",
@@ -176,13 +178,11 @@ def _refuse_bad_names(names: Sequence[str]) -> None:
 
 def _documents(path: Path) -> list[dict[str, Any]]:
     try:
-        configs = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        configs = documents(read_whole(path, _MOST_BYTES).decode())
+    except (OSError, ValueError) as error:
         raise ArtifactError(
             f"{path} cannot be read: {error}; name a folder that mergekit-map wrote"
         ) from None
-    if not configs or not all(isinstance(config, dict) for config in configs):
-        raise ArtifactError(f"{path} is not a merge configuration; merge again")
     return configs
 
 
@@ -253,10 +253,8 @@ def _is_same_merge(api: HfApi, target: Target, files: Sequence[PublicFile]) -> b
     new = recipe if isinstance(recipe, bytes) else recipe.read_bytes()
     old = hub_file(api, target, RECIPE_FILE)
     try:
-        return old is not None and [*yaml.safe_load_all(old)] == [
-            *yaml.safe_load_all(new)
-        ]
-    except (ValueError, yaml.YAMLError):
+        return old is not None and documents(old.decode()) == documents(new.decode())
+    except ValueError:
         return False
 
 

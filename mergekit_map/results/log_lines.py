@@ -16,9 +16,12 @@ def whole_lines(path: Path, start: int = 0) -> list[bytes]:
     """List the finished lines from some byte on; none where there is no log yet.
 
     Raises:
-        ArtifactError: the log cannot be read.
+        ArtifactError: the log cannot be read, or ends in what is not the beginning of
+            a line.
     """
-    return _content(path, start).split(b"\n")[:-1]
+    *lines, rest = _content(path, start).split(b"\n")
+    _refuse_odd(rest, path)
+    return lines
 
 
 def drop_torn_line(path: Path) -> None:
@@ -31,14 +34,19 @@ def drop_torn_line(path: Path) -> None:
     whole = content.rfind(b"\n") + 1
     if whole == len(content):
         return
-    if not content.startswith(_BEGINNING, whole):
-        number = content.count(b"\n") + 1
+    _refuse_odd(content[whole:], path)
+    with path.open("r+b") as file:
+        file.truncate(whole)
+
+
+def _refuse_odd(rest: bytes, path: Path) -> None:
+    """Refuse an end of a log that no kill leaves, such as the zeros of a bad disk."""
+    if rest and not rest.startswith(_BEGINNING):
+        number = _content(path).count(b"\n") + 1
         raise ArtifactError(
             f"{path}:{number}: not an evaluation, and not the beginning of one; "
             "restore the file, or remove this line"
         )
-    with path.open("r+b") as file:
-        file.truncate(whole)
 
 
 def _content(path: Path, start: int = 0) -> bytes:

@@ -25,18 +25,27 @@ def documents(text: str) -> list[Document]:
     Raises:
         ValueError: it is none.
     """
+    found = plain_documents(text)
+    if not found or not all(isinstance(one, dict) for one in found):
+        raise ValueError("it is no merge configuration")
+    return found
+
+
+def plain_documents(text: str) -> list[Any]:
+    """Read documents of YAML in which nothing stands for something else.
+
+    Raises:
+        ValueError: the text is no such YAML.
+    """
     try:
         # What stands for something else could grow without end when it is copied.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ValueError("an alias in it stands for something else")
-        found = list(yaml.safe_load_all(text))
+        return list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
         raise ValueError(f"it is no YAML: {error}") from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    if not found or not all(isinstance(one, dict) for one in found):
-        raise ValueError("it is no merge configuration")
-    return found
 
 
 def refuse_other_recipe(
@@ -84,11 +93,14 @@ def _without_numbers(
 
 
 def _take(config: Any, place: Sequence[Any], number: float) -> None:
-    for part in place[:-1]:
-        config = config[part]
-    found = config[place[-1]]
+    key = ".".join(map(str, place))
+    try:
+        for part in place[:-1]:
+            config = config[part]
+        found = config[place[-1]]
+    except (LookupError, TypeError):
+        raise ValueError(f"{key} is not there") from None
     if found != number:
-        key = ".".join(map(str, place))
         raise ValueError(f"{key} is {found!r}, and {number} in its front")
     config[place[-1]] = _SEARCHED
 

@@ -28,7 +28,7 @@ from mergekit_map.results.records import (
 )
 
 _SO_FAR = "so-far"
-_MOST_BYTES = 1 << 22  # of a recipe
+_MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
 
 
 class Manifest(Record):

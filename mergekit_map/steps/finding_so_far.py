@@ -35,7 +35,12 @@ def write_so_far(folder: RunFolder) -> None:
     if plan.recipe is None:
         raise ArtifactError(_of_pairs(folder))
     lines = whole_lines(folder.log)
-    of = digest([folder.plan.read_text("utf-8"), *(line.decode() for line in lines)])
+    of = digest(
+        [
+            folder.plan.read_text("utf-8"),
+            *(line.decode(errors="replace") for line in lines),
+        ]
+    )
     earlier = _earlier(so_far)
     if earlier and earlier.unfinished and earlier.unfinished.of == of:
         return

@@ -184,7 +184,7 @@ def test_a_search_goes_along_without_samples_and_checkpoints(
         "recipes/.000.yml.partial",
     ]
     for path in (*kept, *left):
-        put(tmp_path, path, "{}" if path.endswith("json") else "")
+        put(tmp_path, path, "{}\n")
 
     files = run_files(tmp_path, names)
 

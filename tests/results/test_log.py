@@ -132,3 +132,20 @@ def test_one_search_at_a_time(tmp_path: Path) -> None:
         pass
     with open_log(path) as log:
         assert list(log) == []
+
+
+@pytest.mark.parametrize("rest", [b"\0" * 40, b"null", b'"version": 1}'])
+def test_an_end_that_no_kill_leaves_is_refused_and_kept(
+    tmp_path: Path, rest: bytes
+) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    path.write_bytes(rest)
+
+    with pytest.raises(ArtifactError, match="jsonl:1: not an evaluation, and not the"):
+        list(read_log(path))
+    with (
+        pytest.raises(ArtifactError, match=r"restore the file, or remove"),
+        open_log(path),
+    ):
+        pass
+    assert path.read_bytes() == rest

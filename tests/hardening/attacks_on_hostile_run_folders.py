@@ -1,0 +1,274 @@
+"""Run folders of a stranger: names, links and numbers that lead out, or run something.
+
+Beside the folder lie files that are none of its business. No command may read one of
+them into what it says, writes or uploads, change one, run code that the folder names,
+or say a line that runs something when it is typed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack import Attack, Outcome, first, held
+from hub_server import Hub, go_online, serve
+from run_folders import SEARCH, attacked, contents, project
+
+BEFORE = (69, 33)
+QUICK = 10
+
+Words = Sequence[str]
+CANARY = "the canary that sings to nobody 7f3a91"
+RAN = "it-ran"
+SELECT = ("select", "run")
+BETWEEN = ("select", "run", "--prefer", "greeting=1,code=7")
+REPORT = ("report", "run")
+MERGE = ("merge", "run", "merged")
+INSPECT = ("inspect", "run/config.yml")
+AGAIN = ("search", "run/config.yml", "run")
+COMPARE = ("compare", "run")
+PUSH = ("push", "out", "me/merged", "--run", "run", "--license", "mit", "--yes")
+READING = (SELECT, BETWEEN, REPORT, PUSH)
+RUNNING = (MERGE, INSPECT, AGAIN, COMPARE)
+
+# What a stranger may put where a text is.
+TEXTS = {
+    "a path up": "../../canary.txt",
+    "an absolute path": "{outside}/canary.txt",
+    "a folder outside": "{outside}",
+    "a file URL": "file://{outside}/canary.txt",
+    "a home": "~/canary.txt",
+    "a command": f"x'; touch {RAN}; '",
+    "a command in backquotes": f"`touch {RAN}`",
+    "a command in dollars": f"$(touch {RAN})",
+    "an option": "--trust-run",
+    "a script": f"<script>open('{RAN}')</script>",
+    "the end of a script": "</script><img src=x onerror=alert(1)>",
+    "an escape": "\x1b]0;evil\x07\x1b[2J",
+    "a line break": f"x\ntouch {RAN}",
+    "a turn of direction": "\u202egnp.exe",
+    "a tag of YAML": f"!!python/object/apply:os.system ['touch {RAN}']",
+    "a template": f"{{{{ cycler.__init__.__globals__.os.popen('touch {RAN}') }}}}",
+    "a markup of rich": "[bold red]x[/] [link=file:///etc/passwd]y[/link]",
+    "a long one": "a" * 100_000,
+    "a format": "{0.__class__} %s %n",
+    "a zero byte": "a\x00b",
+}
+TEXT_KEYS = {
+    "front.json": [
+        ("reason",),
+        ("verdicts", 0),
+        ("tasks", "greeting", "unit"),
+        ("anchors", 0, "label"),
+        ("points", 0, "recipe"),
+        ("surrogate",),
+        ("ending", "task"),
+        ("holdout", "gains", 0, "other"),
+    ],
+    "manifest.json": [
+        ("directory",),
+        ("merge",),
+        ("seal",),
+        ("mergekit_map",),
+        ("definitions", "greeting"),
+        ("identity", "device"),
+        ("identity", "method"),
+        ("identity", "configuration", "base_model"),
+    ],
+    "places.json": [("models", "models/base"), ("directory",), ("seal",)],
+}
+CODE = {
+    "a python task": ("code", {"python": f"evil:{RAN}", "direction": "maximize"}),
+    "a python task by a path": (
+        "code",
+        {"python": f"../evil.py:{RAN}", "direction": "maximize"},
+    ),
+    "an lm-eval task of a file": ("code", {"lm_eval": "evil.yml"}),
+    "unsafe code of lm-eval": (
+        "code",
+        {"lm_eval": "humaneval", "confirm_run_unsafe_code": True},
+    ),
+}
+LINKS = ("canary.txt", "", "nowhere", "../run")  # to a file, a folder, nothing, a loop
+LINKED = (
+    "recipes/000.yml",
+    "recipes/018.yml",
+    "recipes",
+    "recipe.yml",
+    "front.json",
+    "front.csv",
+    "front.png",
+    "evaluations.jsonl",
+    "evaluations.early.jsonl",
+    "evaluations.1-of-2.jsonl",
+    "surrogates.json",
+    "manifest.json",
+    "identities.json",
+    "places.json",
+    "config.yml",
+    "samples/link",
+    "report.html",
+    "compare",
+    ".mergekit-map.lock",
+    ".so-far.lock",
+    "extra.txt",
+)
+
+
+def attacks(seed: int) -> Iterator[Attack]:
+    """List them all; they are the same for every seed."""
+    del seed
+    turn = 0
+    for name, keys in TEXT_KEYS.items():
+        for key in keys:
+            turn += 1
+            for number, (way, text) in enumerate(TEXTS.items()):
+                words = READING[(turn + number) % len(READING)]
+                yield _text(name, key, way, text, words)
+    for way, (task, content) in CODE.items():
+        for words in RUNNING:
+            yield _attack(
+                f"{way}, {_said(words)}", partial(_code, task, content), words
+            )
+    for number, place in enumerate(LINKED):
+        for shown, target in enumerate(LINKS):
+            words = (*READING, SEARCH, MERGE)[(number + shown) % 6]
+            change = partial(_link, place, target)
+            title = f"{place} is a link to {target or 'a folder'}, {_said(words)}"
+            yield _attack(title, change, words, refused=True)
+
+
+def _said(words: Words) -> str:
+    return " ".join(words)
+
+
+def _text(name: str, key: tuple[Any, ...], way: str, text: str, words: Words) -> Attack:
+    title = f"{name}: {'.'.join(map(str, key))} is {way}, {_said(words)}"
+    return _attack(title, partial(_put, name, key, text), words)
+
+
+def _attack(
+    title: str,
+    change: Callable[[Path, Path], None],
+    words: Words,
+    *,
+    refused: bool = False,
+) -> Attack:
+    def attempt(folder: Path) -> str:
+        here, outside = project(folder / "here"), folder / "outside"
+        _dismantle(here, outside)
+        change(here / "run", outside)
+        before = contents(folder)
+        with serve() as hub, pytest.MonkeyPatch.context() as patch:
+            go_online(patch, hub) if words == PUSH else None
+            outcome = attacked(here, *words)
+            uploaded = _uploaded(hub)
+        return first(
+            held(outcome),
+            "it was not refused" if refused and outcome.code != 2 else "",
+            _escaped(folder, outcome, before, uploaded),
+            _typed(here, outcome),
+        )
+
+    return Attack(title, attempt)
+
+
+def _dismantle(here: Path, outside: Path) -> None:
+    """Lay out what is none of its business; the folder was not made here."""
+    outside.mkdir()
+    evil = f"def {RAN.replace('-', '_')}(*_):\n    pass\nopen('{here}/{RAN}', 'w')\n"
+    for path in (outside, here.parent, here):
+        (path / "canary.txt").write_text(f"merge_method: linear # {CANARY}\n")
+        (path / "evil.py").write_text(evil)
+    (here / "evil.yml").write_text(f"task: evil\nx: !function evil.{RAN}\n")
+    (here / "home" / "seal.key").write_bytes(b"of another machine, 32 bytes long")
+
+
+def _put(name: str, key: tuple[Any, ...], text: str, run: Path, outside: Path) -> None:
+    path = run / name
+    content = json.loads(path.read_text()) if path.exists() else {"models": {}}
+    inner = content
+    for part in key[:-1]:
+        inner = inner[part]
+    inner[key[-1]] = text.replace("{outside}", str(outside))
+    path.write_text(json.dumps(content))
+
+
+def _code(task: str, content: dict[str, Any], run: Path, _: Path) -> None:
+    config = run / "config.yml"
+    lines = config.read_text().splitlines()
+    changed = [
+        f"    {task}: {json.dumps(content)}"
+        if line.startswith(f"    {task}:")
+        else line
+        for line in lines
+    ]
+    config.write_text("\n".join(changed) + "\n")
+
+
+def _link(place: str, target: str, run: Path, outside: Path) -> None:
+    path = run / place
+    if path.is_dir():
+        path.rename(run.parent / "away")
+    else:
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(outside / target)
+
+
+def _uploaded(hub: Hub) -> bytes:
+    """Join all that went to the Hub."""
+    files = [f for known in hub.repositories.values() for f in known.files.values()]
+    return b"".join([*files, *hub.large_files.values()])
+
+
+def _escaped(
+    folder: Path, outcome: Outcome, before: dict[str, bytes], uploaded: bytes
+) -> str:
+    """Say what got out of the folder, or was changed outside of it."""
+    after = contents(folder)
+    known = {p for p in before if "canary" in p}
+    changed = {p for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
+    own = ("here/run", "here/merged", "here/home")
+    strayed = [path for path in changed if not path.startswith(own)]
+    sung = [
+        p for p in changed if p not in known and CANARY.encode() in after.get(p, b"")
+    ]
+    return first(
+        f"it ran: {RAN}" if any(folder.rglob(RAN)) else "",
+        f"written outside: {strayed}" if strayed else "",
+        f"read into {sung}" if sung else "",
+        "said what it may not know" if CANARY in outcome.said else "",
+        "uploaded what it may not know" if CANARY.encode() in uploaded else "",
+        "uploaded a path of here" if str(folder).encode() in uploaded else "",
+        _in_pages(after),
+    )
+
+
+def _in_pages(after: dict[str, bytes]) -> str:
+    """Say which page or card holds markup as markup."""
+    wrong = (f"<script>open('{RAN}')".encode(), b"<img src=x onerror")
+    pages = [p for p in after if p.endswith((".html", "README.md"))]
+    return next(
+        (f"markup in {p}" for p in pages if any(w in after[p] for w in wrong)), ""
+    )
+
+
+def _typed(here: Path, outcome: Outcome) -> str:
+    """Type the commands that were said: none may run anything but what it names."""
+    commands = re.findall(r"^\s*((?:mergekit-|python |vllm ).*)$", outcome.out, re.M)
+    if not commands:
+        return ""
+    quiet = "mergekit-map() { :; }; mergekit-yaml() { :; }; mergekit-multi() { :; }\n"
+    stubs = quiet.replace("-", "_") + "python() { :; }; vllm() { :; }\n"
+    script = stubs + "\n".join(
+        line.replace("mergekit-", "mergekit_") for line in commands
+    )
+    subprocess.run(["bash", "-c", script], cwd=here, check=False, capture_output=True)
+    return "a line that was said runs something" if (here / RAN).exists() else ""

@@ -1,0 +1,260 @@
+"""Tables of ``search --import``: damaged, of other programs, and with wrong numbers.
+
+What is refused names the file, and the line where there is one; what is taken stands in
+the log as it stands in the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from attack import Attack, first, refused
+from attacks_on_damaged_run_folders import BYTES, PLACES
+from run_folders import attacked, project
+
+BEFORE = (145, 7)
+QUICK = 15
+
+HEADER = (
+    "greeting-model",
+    "code-model",
+    "greeting value",
+    "greeting stderr",
+    "greeting n",
+    "code value",
+    "code stderr",
+    "code n",
+)
+ROW = ("0.25", "0.5", "1.25", "0.0625", "11", "2.5", "0.125", "12")
+OTHER = ("0.75", "0.375", "0.5", "0.25", "11", "0.75", "0.5", "12")
+TABLE = (HEADER, ROW, OTHER)
+COMMAND = ("search", "config.yml", "new", "--import", "table.csv")
+
+
+def attacks(seed: int) -> Iterator[Attack]:
+    """List them all; they are the same for every seed."""
+    del seed
+    for way, damage in {**BYTES, **PLACES}.items():
+        if way not in {"with a byte order mark", "twice", *NO_ATTACK}:
+            yield _file(way, damage)
+    for way, damage in FILES.items():
+        yield _file(way, damage)
+    for way, content in RIGHT.items():
+        yield _right(way, content)
+    for column, header in enumerate(HEADER):
+        for cell in (*NO_NUMBERS, *NO_CELLS[min(column, 2 + (column - 2) % 3)]):
+            yield _cell(column, header, cell)
+    for column, header in enumerate(HEADER):
+        for text in HEADERS:
+            if text == header:
+                continue
+            yield _header(column, header, text)
+
+
+def _project(folder: Path) -> Path:
+    """Give a search that no documents are kept apart from, so that it may import."""
+    config = project(folder) / "config.yml"
+    config.write_text(config.read_text().replace("holdout: 0.3, ", ""))
+    return folder
+
+
+def _table(rows: Sequence[Sequence[str]] = TABLE) -> str:
+    return "".join(",".join(row) + "\n" for row in rows)
+
+
+def _with(line: int, column: int, cell: str) -> str:
+    rows = [list(row) for row in TABLE]
+    rows[line][column] = cell
+    return _table(rows)
+
+
+def _file(way: str, damage: Callable[[Path], object]) -> Attack:
+    def attempt(folder: Path) -> str:
+        table = _project(folder) / "table.csv"
+        table.write_text(_table())
+        damage(table)
+        return _refused(folder, "table.csv")
+
+    return Attack(f"a table: {way}", attempt)
+
+
+def _cell(column: int, header: str, cell: str) -> Attack:
+    def attempt(folder: Path) -> str:
+        table = _project(folder) / "table.csv"
+        table.write_text(_with(1, column, cell))
+        return _refused(folder, "table.csv:2", header.removesuffix(" n"))
+
+    return Attack(f"{header} is {cell!r:.40}", attempt)
+
+
+def _header(column: int, header: str, text: str) -> Attack:
+    def attempt(folder: Path) -> str:
+        table = _project(folder) / "table.csv"
+        table.write_text(_with(0, column, text))
+        return _refused(folder, "table.csv:1")
+
+    return Attack(f"the column {header} is called {text!r:.40}", attempt)
+
+
+def _refused(folder: Path, *words: str) -> str:
+    outcome = attacked(folder, *COMMAND)
+    log = folder / "new" / "evaluations.jsonl"
+    written = log.exists() and log.read_bytes()
+    return first(
+        refused(outcome, *words),
+        "the log was begun" if written else "",
+        _undone(folder),
+    )
+
+
+def _undone(folder: Path) -> str:
+    left = [path.name for path in (folder / "new").glob("**/*") if path.is_file()]
+    left = [name for name in left if "lock" not in name]
+    return f"left in the run folder: {left}" if left else ""
+
+
+def _right(way: str, content: bytes) -> Attack:
+    def attempt(folder: Path) -> str:
+        (_project(folder) / "table.csv").write_bytes(content)
+        outcome = attacked(folder, *COMMAND)
+        if outcome.code != 0:
+            return f"exit {outcome.code}: {outcome.said[-600:]}"
+        return _missing(folder / "new" / "evaluations.jsonl")
+
+    return Attack(f"a table that is right: {way}", attempt)
+
+
+def _missing(log: Path) -> str:
+    """Say what of the table is not in the log, number for number."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    found = {
+        (*line["coefficients"].values(), line["task"]): line
+        for line in lines
+        if line["role"] == "imported"
+    }
+    for row in (ROW, OTHER):
+        x, y, *numbers = map(float, row)
+        for task, (value, stderr, n) in zip(
+            ("greeting", "code"), (numbers[:3], numbers[3:]), strict=True
+        ):
+            line = found.pop((x, y, task), None)
+            if line is None:
+                return f"{task} at {x}, {y} is not in the log"
+            if (line["value"], line["stderr"], line["n"]) != (value, stderr, n):
+                return f"{line} is not {row}"
+    return f"nobody imported {found}" if found else ""
+
+
+def _text(text: str | bytes) -> Callable[[Path], object]:
+    raw = text if isinstance(text, bytes) else text.encode()
+    return lambda path: path.write_bytes(raw)
+
+
+def _many(path: Path) -> None:
+    rows = (f"0.{n},0.5,x,1,1,1,1,1\n" for n in range(200_000))
+    path.write_text(_table() + "".join(rows))
+
+
+# Without its end a table lacks a count alone; the user named the file, so links may be.
+NO_ATTACK = {
+    "without its end",
+    "a link to nowhere",
+    "a link to itself",
+    "not there",
+    "a line of 20 MB",
+}
+FILES: dict[str, Callable[[Path], object]] = {
+    "nowhere": Path.unlink,
+    "a link to nowhere": PLACES["a link to nowhere"],
+    "a link to itself": PLACES["a link to itself"],
+    "a cell of 20 MB": _text(_table() + "a" * 20_000_000),
+    "one of only a header": _text(_table([HEADER])),
+    "one without a header": _text(_table([ROW, OTHER])),
+    "semicolons between cells": _text(_table().replace(",", ";")),
+    "tabs between cells": _text(_table().replace(",", "\t")),
+    "commas in numbers": _text(_table().replace(",", ";").replace(".", ",")),
+    "a quote that is not closed": _text(_table() + '"0.5,1\n'),
+    "a quote within a cell": _text(_with(1, 2, '"1".5')),
+    "a short row": _text(_table([*TABLE, ROW[:5]])),
+    "a long row": _text(_table([*TABLE, (*ROW, "1")])),
+    "a row with another result of a merge": _text(
+        _table([*TABLE, (*ROW[:2], "9", *ROW[3:])])
+    ),
+    "200,000 wrong rows": _many,
+    "50,000 columns": _text(",".join(f"c{n}" for n in range(50_000)) + "\n1\n"),
+    "a standard error without a value": _text(_with(1, 2, "")),
+    "no task": _text(_table([row[:2] for row in TABLE])),
+    "no coefficient": _text(_table([row[1:] for row in TABLE])),
+    "a column twice": _text(_table([(*row, row[2]) for row in TABLE])),
+    "JSON": _text('{"greeting-model": 0.5}\n'),
+    "a spreadsheet": _text(b"PK\x03\x04" + bytes(range(256)) * 8),
+    "a log": _text('{"version": 1, "coefficients": {"a": 0.0}}\n' * 2),
+    "/dev/zero": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    "/dev/stdin, which is empty": lambda path: (
+        path.unlink(),
+        path.symlink_to("/dev/stdin"),
+    ),
+    "the terminal's escapes": _text(_table() + "\x1b[2J,1,1,1,1,1,1,1\n"),
+    "escapes in the header": _text("\x1b]0;evil\x07," + _table()),
+    "a line break in the header": _text('"a\nb",' + _table()),
+}
+_PLAIN = _table()
+RIGHT = {
+    "as it is": _PLAIN.encode(),
+    "a byte order mark": b"\xef\xbb\xbf" + _PLAIN.encode(),
+    "line ends of Windows": _PLAIN.replace("\n", "\r\n").encode(),
+    "no line end at the end": _PLAIN.rstrip("\n").encode(),
+    "cells in quotes": "\n".join(
+        ",".join(f'"{cell}"' for cell in row) for row in TABLE
+    ).encode(),
+    "empty lines": _PLAIN.replace("\n", "\n\n").encode(),
+    "spaces around cells": _PLAIN.replace(",", " , ").encode(),
+    "each row twice": _table([HEADER, ROW, OTHER, ROW, OTHER]).encode(),
+    "exponents": _PLAIN.replace("0.0625", "6.25e-2").encode(),
+}
+NO_NUMBERS = (
+    "NaN",
+    "inf",
+    "-Infinity",
+    "1e999",
+    "x",
+    "1_000",
+    "0x10",
+    "１",  # noqa: RUF001 - float() reads digits of every script
+    "٣",
+    "1.5.5",
+    "1;5",
+    "5%",
+    "=1+1",
+    "<script>alert(1)</script>",
+    "None",
+    "null",
+    "true",
+    "\x1b[2J",
+    "\u202e1",
+    "9" * 400,
+    "1e400",
+    "a" * 3000,
+)
+_COEFFICIENT = ("", "1e308", "-1e308", "1e30")
+NO_CELLS: dict[int, tuple[str, ...]] = {
+    0: _COEFFICIENT,
+    1: _COEFFICIENT,
+    2: ("-1", "1e308", "-1e308"),  # a loss, from 0
+    3: ("-1", "-1e-9", "1e308"),
+    4: ("-1", "1.5", "1e308", "1e30"),
+}
+HEADERS = (
+    "",
+    "x",
+    "\x1b[2J",
+    "Greeting Value",
+    "greeting-model",
+    "point value",
+    "a" * 3000,
+    "<b>",
+    "../../x",
+    "x" * 41,
+)
