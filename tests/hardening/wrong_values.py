@@ -17,7 +17,7 @@ Place = tuple[str | int, ...]
 NAN, INF = math.nan, math.inf
 LONG, LONG_ENOUGH = "x" * 100_000, "x" * 30_000
 DEEP: list[Any] = []
-for _ in range(60):
+for _ in range(25):
     DEEP = [DEEP]
 ODD_TEXTS = ["\0", "a\0b", "\ud800", "\x1b[31mred", "\x85", "\u202e", LONG, LONG_ENOUGH]
 NO_MAPPINGS = [3, True, "x", [], [{}], NAN]
