@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from schema_grammar import texts
 
 BEFORE = (300, 3)
-QUICK = 10
+QUICK = 300
 ORDINARY, ALL = 300, 20_000
 _AT_ONCE = 250  # drawn together
 _SEARCHED = 10  # one of so many that are accepted is searched
