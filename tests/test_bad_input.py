@@ -459,7 +459,7 @@ CASES: dict[str, tuple[Change, str]] = {
     # Tasks.
     "task name": (
         lambda config, _: config["map"]["tasks"].update({"a b": {}}),
-        r"task names are letters, digits",
+        r"task names are up to 100 letters, digits",
     ),
     "task of no kind": (task(metric="acc"), r"tasks\.other: a task has exactly one of"),
     "task of two kinds": (
@@ -620,7 +620,7 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
         ("- a", "was expected, got list"),
         ("a: 1\na: 2\n", "stands twice"),
         ("1.5: a\n", "keys are text, got 1.5"),
-        ("seed: !!int many\n", "config.yml:1: many: 'many' is no int"),
+        ("seed: !!int many\n", "config.yml:1: seed: 'many' is no int"),
         ("map: &m {tasks: *m}\n", "an anchor contains itself"),
     ],
 )

@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -23,7 +24,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mergekit_map.commands.options import look_first, starting
+from mergekit_map.errors import ConfigError
 
+_USUAL_THREADS = 64  # may be asked for on any machine
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _HEAVY = ("torch", "transformers", "mergekit.common")
 
 
@@ -66,9 +70,9 @@ def merging_later(command: Callable[..., None]) -> Any:
 
 def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
     with starting(None if given["quiet"] else doing):
-        from mergekit import common, options
+        from mergekit import options
 
-    size = common.parse_kmb(given["out_shard_size"])
+    size = _checked(given)
     merge_options = options.MergeOptions(**{**given, "out_shard_size": size})
     if not (given["device"] or merge_options.cuda):
         # To be decided by what is there, and by where a search was measured before.
@@ -78,6 +82,55 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
         _silence_libraries()
         merge_options = merge_options.model_copy(update={"quiet": True})
     return merge_options
+
+
+def _checked(given: Mapping[str, Any]) -> int:
+    """Refuse what mergekit would end with a traceback for; give the shard size.
+
+    Raises:
+        ConfigError: with all options that are out of range.
+    """
+    from mergekit_map.merging.key_values import DTYPES
+
+    threads = max(_USUAL_THREADS, os.cpu_count() or 1)
+    problems = [
+        f"--{name.replace('_', '-')} {given[name]}: a number from {least} to {most} "
+        "was expected"
+        for name, least, most in (
+            ("random_seed", 0, 2**32 - 1),
+            ("num_threads", 1, threads),
+            ("write_threads", 1, threads),
+        )
+        if given[name] is not None and not least <= given[name] <= most
+    ]
+    size = re.fullmatch(r"([0-9]{1,15})([kKmMbB]?)", given["out_shard_size"])
+    if size is None or not int(size[1]):
+        problems.append(
+            f"--out-shard-size {given['out_shard_size']}: a number of parameters was "
+            "expected, such as 500M or 5B"
+        )
+    dtype = given["lora_merge_dtype"]
+    if dtype is not None and dtype.removeprefix("torch.") not in DTYPES:
+        known = ", ".join(DTYPES)
+        problems.append(f"--lora-merge-dtype {dtype}: one of {known} was expected")
+    if given["device"] is not None and not _is_device(given["device"]):
+        problems.append(
+            f"--device {given['device']}: a device was expected, such as cpu, cuda or "
+            "cuda:1"
+        )
+    if problems or size is None:
+        raise ConfigError("\n".join(problems))
+    return int(size[1]) * _SIZES[size[2].lower()]
+
+
+def _is_device(name: str) -> bool:
+    import torch
+
+    try:
+        torch.device("cpu" if name == "auto" else name)
+    except (RuntimeError, ValueError):
+        return False
+    return name != "meta"  # which holds no numbers
 
 
 def _silence_libraries() -> None:

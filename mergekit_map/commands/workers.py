@@ -42,9 +42,9 @@ def _read(
     """Read ``8``, ``ray`` or ``ray:8``: of what kind they are, and how many."""
     if text is None:
         return None
-    found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?(\d+)?", text)
+    found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?([0-9]{1,4})?", text)
     if not text or found is None or (found[2] and int(found[2]) < 1):
-        message = f"write a number from 1, 'ray' or 'ray:N'; got {text!r}"
+        message = f"write a number from 1 to 9999, 'ray' or 'ray:N'; got {text!r}"
         raise click.BadParameter(message, ctx, param)
     return found[1] or "", int(found[2]) if found[2] else None
 

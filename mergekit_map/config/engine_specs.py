@@ -30,7 +30,7 @@ class EngineSpec(BaseModel):
     name: EngineName = "auto"
     """`hf`: `generate` of transformers; `generate_batch`: its continuous batching;
     `vllm`: vLLM; `auto` takes one of them and says why."""
-    args: dict[str, Any] = Field(default={})
+    args: dict[Annotated[str, Field(min_length=1)], Any] = Field(default={})
     """What vLLM is opened with, such as `tensor_parallel_size`, `max_model_len`,
     `gpu_memory_utilization` or `quantization`."""
 

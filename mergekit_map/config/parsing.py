@@ -16,7 +16,15 @@ from pydantic import ValidationError
 from mergekit_map.config.map_lines import map_block
 from mergekit_map.config.presets import PresetTask
 from mergekit_map.config.specs import MapBlock, SelectSpec
-from mergekit_map.config.task_specs import NO_METRIC, TASK_KINDS, TASK_NAME, TaskSpec
+from mergekit_map.config.task_specs import (
+    LONGEST_TASK,
+    MOST_TASKS,
+    NO_METRIC,
+    RESERVED,
+    TASK_KINDS,
+    TASK_NAME,
+    TaskSpec,
+)
 from mergekit_map.config.wrong_values import mistakes, shown
 from mergekit_map.config.yaml_file import KeyPath, YamlFile, format_key, with_count
 from mergekit_map.errors import ConfigError, nearest
@@ -55,7 +63,9 @@ def parse_map_block(
     block, problems = validated(MapBlock, raw, ("map",))
     problems += _unknown_in_select(raw)
     tasks: dict[str, TaskSpec] = {}
-    for name, content in _mapping(raw, "tasks").items():
+    if len(named := _mapping(raw, "tasks")) > MOST_TASKS:
+        return None, {}, problems  # that has been said; thousands are not loaded
+    for name, content in named.items():
         task, wrong = _parse_task(str(name), content)
         problems += wrong
         tasks |= {} if task is None else {str(name): task}
@@ -104,8 +114,14 @@ def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
 
 def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
     key: KeyPath = ("map", "tasks", name)
-    if not TASK_NAME.fullmatch(name):
-        text = "task names are letters, digits, '.', '_' and '-'; rename the task"
+    if not TASK_NAME.fullmatch(name) or len(name) > LONGEST_TASK:
+        text = (
+            f"task names are up to {LONGEST_TASK} letters, digits, '.', '_' and '-', "
+            "and begin with a letter or digit; rename the task"
+        )
+        return None, [Problem(key, text)]
+    if name in RESERVED:
+        text = f"{name!r} is a column of front.csv already; rename the task"
         return None, [Problem(key, text)]
     if not isinstance(raw, dict):
         text = (

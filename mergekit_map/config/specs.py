@@ -7,12 +7,10 @@ docs/configuration.md.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     GetCoreSchemaHandler,
     SkipValidation,
@@ -24,30 +22,17 @@ from typing_extensions import Self
 
 from mergekit_map.config import at_most
 from mergekit_map.config.engine_specs import Engine, EngineSpec
+from mergekit_map.config.number_specs import AutoBounds, Limit, searchable
+from mergekit_map.config.number_specs import share_of as share_of
 from mergekit_map.config.presets import WrittenTask
-from mergekit_map.config.task_specs import Float, Int, Named, Strict, TaskSpec, rising
-
-Bounds = tuple[Float, Float]
-AutoBounds = Bounds | Literal["auto"]
-
-
-_FARTHEST = 1000  # of weights: task vectors are long before noise
-_NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
-
-
-def _searchable(bounds: Bounds) -> None:
-    """Refuse bounds in which no design can be laid out."""
-    rising(bounds)
-    if max(map(abs, bounds)) > _FARTHEST:
-        raise ValueError(
-            f"weights from -{_FARTHEST} to {_FARTHEST} can be searched, beyond them a "
-            f"merge is noise; got {list(bounds)}"
-        )
-    if bounds[1] - bounds[0] < _NARROWEST:
-        raise ValueError(
-            f"bounds must be {_NARROWEST:.0e} apart at least, or all merges are one; "
-            f"give the model this weight instead, got {list(bounds)}"
-        )
+from mergekit_map.config.task_specs import (
+    MOST_TASKS,
+    Float,
+    Int,
+    Named,
+    Strict,
+    TaskSpec,
+)
 
 
 class SearchSpec(Strict):
@@ -84,7 +69,7 @@ class SearchSpec(Strict):
     """Measure first what a fit needs, then where the front is uncertain, until
     predictions come true or the evaluations are used. On, unless the strategy or a
     grid says what is measured."""
-    holdout: Annotated[Float, Field(gt=0, lt=1)] | None = None
+    holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
     """Share of every task's documents that the search never sees: what it chose is
     confirmed on them at its end, beside the base, the soup and the best single models.
     None by default."""
@@ -129,7 +114,7 @@ class SearchSpec(Strict):
     ) -> AutoBounds | dict[str, AutoBounds]:
         for bounds in value.values() if isinstance(value, dict) else [value]:
             if bounds != "auto":
-                _searchable(bounds)
+                searchable(bounds)
         return value
 
     @model_validator(mode="after")
@@ -158,43 +143,13 @@ class SearchSpec(Strict):
         return self
 
 
-def share_of(limit: float | str) -> float | None:
-    """Read ``95%``, a share of a gain, as 0.95; None for a number."""
-    return float(limit.rstrip("%")) / 100 if isinstance(limit, str) else None
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # a whole number that no float is near
-        return False
-
-
-_LARGEST_SHARE = 1000.0  # 100000%
-_SHARE = r"^\d*[1-9]\d*(\.\d+)?%$|^\d*\.\d*[1-9]\d*%$"  # above 0%
-
-
-def _number_or_share(limit: Any) -> Any:
-    if isinstance(limit, str) and re.fullmatch(_SHARE, limit):
-        if (share_of(limit) or 0.0) <= _LARGEST_SHARE:
-            return limit
-    elif type(limit) in {int, float} and _is_finite(limit):
-        return limit
-    raise ValueError(
-        "a limit is a finite number in the task's own units, or a share above 0% of "
-        f"the best single model's gain over the base, such as 95%; got {limit!r:.60}"
-    )
-
-
-Limit = Annotated[
-    float | Annotated[str, Field(pattern=_SHARE)], BeforeValidator(_number_or_share)
-]
+_LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
 
 
 class SelectSpec(Strict):
     """Which point of the front becomes the recipe."""
 
-    prefer: dict[str, Annotated[Float, at_most.WEIGHT]] | None = None
+    prefer: dict[str, Float] | None = None
     """How much each task counts, such as `{math: 2, code: 1}`; all alike by default."""
     scalarization: Literal["sum", "achievement"] = "sum"
     """The largest weighted sum, or the smallest weighted distance to the best."""
@@ -233,7 +188,7 @@ class SelectSpec(Strict):
         if not math.isfinite(self.margin):
             raise ValueError(f"a margin is a finite number, got {self.margin}")
         weights = list((self.prefer or {"": 1.0}).values())
-        if any(not w >= 0 or math.isinf(w) for w in weights) or not any(weights):
+        if any(not 0 <= w <= _LARGEST_WEIGHT for w in weights) or not any(weights):
             raise ValueError(
                 f"preferences must be 0 or more, finite, and not all 0, got "
                 f"{self.prefer}"
@@ -282,7 +237,7 @@ _Task = Annotated[TaskSpec, _AsWritten(), SkipValidation()]
 class MapBlock(Strict):
     """The whole block; its tasks are validated one by one, to name what is wrong."""
 
-    tasks: Annotated[dict[str, _Task], Field(min_length=1)]
+    tasks: Annotated[dict[str, _Task], Field(min_length=1, max_length=MOST_TASKS)]
     """What is measured: a name of your own for each task."""
     search: SearchSpec = SearchSpec()
     """How the coefficients are searched."""

@@ -27,6 +27,10 @@ from mergekit_map.config.engine_specs import Engine
 # A task's name is a file name in the run folder and a word on the command line.
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
+MOST_TASKS = 100  # a search in more objectives finds no point worse than another
+LONGEST_TASK = 100  # characters of a name
+RESERVED = ("point", "selected", "recommended")  # columns of front.csv
+
 # YAML's true is a number to Python, but never to the one who wrote it.
 Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]

@@ -9,14 +9,21 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from mergekit_map.config.yaml_nodes import MOST_BYTES, Loader, compose, oddities
+from mergekit_map.config.yaml_nodes import (
+    MOST_BYTES,
+    Loader,
+    compose,
+    oddities,
+)
+from mergekit_map.config.yaml_nodes import (
+    KeyPath as KeyPath,
+)
 from mergekit_map.errors import ConfigError
 from mergekit_map.words import bytes_in_words
 
 _MOST_SHOWN = 20  # problems of one file
 _LONGEST_REPORT = 1500  # characters of one of them
 
-KeyPath = tuple[str | int, ...]
 MergeConfig: TypeAlias = Mapping[str, Any]  # of mergekit's schema, without ``map``
 
 
@@ -148,16 +155,12 @@ def _read_text(path: Path) -> str:
 
 def _refuse_oddities(path: Path, node: yaml.Node) -> None:
     found: dict[tuple[int, str], None] = {}
-    for odd, problem in oddities(node):
+    for key, odd, problem in oddities(node):
         line = odd.start_mark.line + 1
-        name = f"{odd.value}: " if _is_name(odd) else ""
+        name = f"{format_key(key)}: " if key else ""
         found[line, f"{path}:{line}: {name}{problem}"] = None
     if found:
         raise with_count(path, [report for _, report in sorted(found)])
-
-
-def _is_name(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and len(node.value) < 100
 
 
 def _own_copies(content: Any) -> Any:

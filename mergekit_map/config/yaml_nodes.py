@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import yaml
 
 from mergekit_map.errors import ConfigError
 
+KeyPath: TypeAlias = tuple[str | int, ...]
+
 MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
 MOST_VALUES = 20_000  # as read, aliases written out
 MOST_LEVELS = 40
+_LONGEST_NAME = 100  # characters of a key where its value is wrong
 _LONGEST_KEY = 1000  # characters
 _LONGEST_TEXT = 1 << 16  # a chat template has some thousand
 _LONGEST_NUMBER = 100  # digits
@@ -26,10 +30,6 @@ _LONGEST_NUMBER = 100  # digits
 _ODD = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _PLAIN = "tag:yaml.org,2002:"
 _TAGS = {f"{_PLAIN}{name}" for name in ("str", "int", "float", "bool", "null", "merge")}
-_WHOLES: dict[type[yaml.Node], str] = {
-    yaml.MappingNode: f"{_PLAIN}map",
-    yaml.SequenceNode: f"{_PLAIN}seq",
-}
 
 
 class Loader(yaml.SafeLoader):
@@ -59,24 +59,27 @@ def compose(text: str) -> yaml.Node | None:
     return node
 
 
-def oddities(node: yaml.Node) -> Iterator[tuple[yaml.Node, str]]:
-    """List the nodes that no configuration may have, with what is wrong with them."""
-    nodes, seen = [node], set()
+def oddities(node: yaml.Node) -> Iterator[tuple[KeyPath, yaml.Node, str]]:
+    """List the nodes that no configuration may have: where, and what is wrong."""
+    nodes: list[tuple[KeyPath, yaml.Node]] = [((), node)]
+    seen = set()
     loader = Loader("")
     while nodes:
-        node = nodes.pop()
+        place, node = nodes.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
-            for key, _ in node.value:
+            for key, value in node.value:
                 if problem := _wrong_key(key):
-                    yield key, problem
-            nodes += [value for _, value in node.value]
+                    yield place, key, problem
+                nodes.append(((*place, str(key.value)[:_LONGEST_NAME]), value))
         elif isinstance(node, yaml.SequenceNode):
-            nodes += node.value
+            nodes += [
+                ((*place, number), item) for number, item in enumerate(node.value)
+            ]
         if problem := _wrong_value(node, loader):
-            yield node, problem
+            yield place, node, problem
 
 
 def _measured(
@@ -128,7 +131,8 @@ def _wrong_key(key: yaml.Node) -> str | None:
 
 def _wrong_value(node: yaml.Node, loader: Loader) -> str | None:
     if not isinstance(node, yaml.ScalarNode):
-        if node.tag == _WHOLES[type(node)]:
+        whole = "map" if isinstance(node, yaml.MappingNode) else "seq"
+        if node.tag == f"{_PLAIN}{whole}":
             return None
         return f"the tag {node.tag} has no meaning here; remove it"
     if node.tag not in _TAGS:

@@ -93,6 +93,7 @@ def _near(name: Any, known: list[str]) -> str:
 
 
 _PARTS = {"models": InputModelDefinition, "slices": OutputSliceDefinition}
+_MOST_MODELS = 100
 _LISTS: dict[type[BaseModel], dict[str, type[BaseModel]]] = {  # by the key of each
     MergeConfiguration: _PARTS,
     OutputModuleDefinition: _PARTS,
@@ -191,6 +192,12 @@ def _bad_base(merge: MergeConfig) -> list[Problem]:
             "model without a weight; remove 'base_model', or list it among the models"
         )
         return [Problem(("base_model",), text)]
+    if len(set(models)) > _MOST_MODELS:
+        text = (
+            f"{len(set(models))} models, at most {_MOST_MODELS} can be merged: each is "
+            "read, compared with the base and held; list fewer"
+        )
+        return [Problem((next(k for k in _PARTS if k in merge),), text)]
     if "models" in merge and len(set(models)) < len(models):
         twice = next(m for m in models if models.count(m) > 1)
         return [Problem(("models",), f"{twice!r} stands twice; remove one of the two")]

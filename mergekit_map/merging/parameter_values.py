@@ -91,8 +91,8 @@ def _wrong_number(value: Any, name: str) -> str | None:
         return None if value.strip() else "a number or a name was expected, got ''"
     low, high = (0.0, 1.0) if name in _SHARES else (-_LARGEST, _LARGEST)
     low = 0.0 if name in _POSITIVE else low
-    positive = number is not None and (number > 0 or name not in _POSITIVE)
-    if number is not None and positive and low <= number <= high:
+    fits = number is not None and low <= number <= high
+    if fits and not (name in _POSITIVE and not number):
         return None
     above = f"above {low:g} and up to" if name in _POSITIVE else f"from {low:g} to"
     return f"a number {above} {high:g} was expected, got {shown(value)}"

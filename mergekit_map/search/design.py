@@ -218,6 +218,12 @@ def _grid(
 ) -> FloatArray:
     d, n = len(bounds), count + len(anchors)
     levels = 3
+    if levels**d > 2 * n + levels:  # it is not laid out only to be counted
+        raise DesignError(
+            f"a grid of 3 levels in {d} coefficients has {levels**d} merges, but only "
+            f"{n} evaluations were asked for; use another design (d_optimal needs "
+            f"{n_quadratic_terms(d)})"
+        )
     points = _new_points(_box_grid(levels, bounds), anchors, bounds)
     if len(points) > count:
         raise DesignError(

@@ -22,7 +22,7 @@ from mergekit_map.models.moved import with_places, written_names, written_parts
 from mergekit_map.models.references import absolute_references
 from mergekit_map.results.origin import refuse_foreign_code
 from mergekit_map.study.checking import part_problems
-from mergekit_map.tasks.engine_choice import engine_problems
+from mergekit_map.tasks.engine_choice import backend_problems, engine_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 
 
@@ -81,6 +81,7 @@ def read_draft(
         refuse_foreign_code(config, file.text, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
     problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
+    problems += backend_problems(backend)
     if spec is not None:
         problems += check_gradients(file.merge, spec)
         metrics = {name: task.metric for name, task in tasks.items()}

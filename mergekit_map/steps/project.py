@@ -25,10 +25,11 @@ from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.moved import lost_models
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import map_references
+from mergekit_map.models.tokenizer_sources import source_problems
 from mergekit_map.results.identity import Identity, device_of
 from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
 from mergekit_map.steps.engine_kinds import known_against
-from mergekit_map.study.checking import search_problems
+from mergekit_map.study.checking import search_problems, select_problems
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.engine_choice import HF, NAMES, Chosen, choose_engines
 from mergekit_map.tasks.held_out import HeldOut, held_out_of, held_out_problems
@@ -221,7 +222,8 @@ def finish_draft(
     problems += more
     if space is None:
         return None, problems
-    problems += check_plan(space, options) if plan else []
+    if plan:
+        problems += [*source_problems(draft.merge), *check_plan(space, options)]
     if problems:
         return None, problems
     project = Project(
@@ -241,7 +243,8 @@ def finish_draft(
     problems += held_out_problems(
         spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
     )
-    problems += search_problems(project.outline())
+    study = project.outline()
+    problems += [*search_problems(study), *select_problems(study)]
     return (None if problems else project), problems
 
 

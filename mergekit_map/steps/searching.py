@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mergekit_map.config.parsing import raise_problems
 from mergekit_map.errors import ConfigError
 from mergekit_map.files import digest
 from mergekit_map.merging.devices import best_device, choice_in_words
@@ -23,7 +22,6 @@ from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.worker import Hands, Worker
 from mergekit_map.study.callbacks import Started, Told
-from mergekit_map.study.checking import select_problems
 from mergekit_map.study.forecast import forecast, warn_of_budget
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.outcome import found_front
@@ -44,7 +42,6 @@ def project_for(
             "what was measured elsewhere may be of documents that 'holdout' keeps "
             "apart; leave out one of them"
         )
-    raise_problems(project.file, select_problems(project.outline()))
     if (before := _measured_before(RunFolder(run))) is not None:
         project = project.going_on(before.identity).measured_as(before.definitions)
     if words := choice_in_words(

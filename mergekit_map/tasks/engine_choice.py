@@ -13,8 +13,9 @@ from typing import Any
 
 from mergekit_map.config.engine_specs import CALLED, EngineSpec
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.specs import BackendSpec, MapBlock
 from mergekit_map.config.task_specs import LmEvalTask, TaskSpec
+from mergekit_map.errors import nearest
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
@@ -65,6 +66,22 @@ def generates(task: LoadedTask) -> bool:
     return isinstance(task, HarnessTask) and all(
         leaf.OUTPUT_TYPE == _KIND for leaf in task.loaded["tasks"].values()
     )
+
+
+def backend_problems(backend: BackendSpec | None) -> list[Problem]:
+    """Find a backend that lm-eval does not have, before a merge is written for it."""
+    if backend is None:
+        return []
+    import lm_eval.models  # noqa: F401  # which makes its classes known
+    from lm_eval.api.registry import MODEL_REGISTRY
+
+    known = list(MODEL_REGISTRY)
+    if backend.name in known:
+        return []
+    text = (
+        f"lm-eval has no model class {backend.name!r}; {nearest(backend.name, known)}"
+    )
+    return [Problem(("map", "backend", "name"), text)]
 
 
 def engine_problems(

@@ -179,6 +179,8 @@ def _type(field: Mapping[str, Any]) -> str:
     if not field:
         return "anything"
     lowest = f" from {field['minimum']}" if "minimum" in field else ""
+    if "maximum" in field:
+        lowest += f" up to {field['maximum']}"
     if field.get("maxItems") == 2:
         return "two numbers"
     names = {"boolean": "`true`, `false`", "object": "mapping", "array": "list"}

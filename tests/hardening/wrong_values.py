@@ -17,7 +17,7 @@ Place = tuple[str | int, ...]
 NAN, INF = math.nan, math.inf
 LONG, LONG_ENOUGH = "x" * 100_000, "x" * 30_000
 DEEP: list[Any] = []
-for _ in range(60):
+for _ in range(25):
     DEEP = [DEEP]
 ODD_TEXTS = ["\0", "a\0b", "\ud800", "\x1b[31mred", "\x85", "\u202e", LONG, LONG_ENOUGH]
 NO_MAPPINGS = [3, True, "x", [], [{}], NAN]
@@ -177,7 +177,7 @@ PARAMETERS: dict[str, list[Any]] = {
 ENTRY: dict[str, list[Any]] = {
     "model": [3, True, [], {}, "", None, "nowhere", "a+b+c", "a@b@c", *ODD_TEXTS],
     "weight": [
-        *(NAN, INF, -INF, 1e300, "", "+", True, [], [[]], {}, {"value": "w"}, 10**400),
+        *(NAN, INF, -INF, 1e300, "", True, [], [[]], {}, {"value": "w"}, 10**400),
         *(["w", NAN], [{"value": INF}], [{"filter": "mlp"}], [{"value": 1, "x": 2}]),
         *([{"filter": "mlp", "value": "w"}, 3], [{"filter": 3, "value": 1}]),
         *("\0", "w\nx", "\ud800", LONG, ["w"] * 5000),
