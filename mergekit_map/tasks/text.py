@@ -68,8 +68,8 @@ def _read_text(path: Path) -> str:
         raise InvalidTask(key, text) from None
     except (OSError, ValueError) as error:
         text = (
-            f"{str(path)!r:.300} cannot be read as UTF-8 text: {error}; give a text of at most "
-            f"{_LARGEST >> 20} MB, of which 'max_tokens' are used"
+            f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "
+            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used"
         )
         raise InvalidTask(key, text) from None
 
@@ -152,7 +152,7 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     try:
         with quiet():
             splits = datasets.load_dataset(path, source.name, revision=source.revision)
-    except Exception as error:  # of whatever reads the kind of file that it is
+    except Exception as error:  # noqa: BLE001 - of whatever reads such files
         reason = " ".join(f"{error.__cause__ or error}".split())[:300]
         raise InvalidTask(
             key,
