@@ -94,9 +94,10 @@ def _load_file(path: Path) -> Mapping[str, Any]:
 def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str, Any]:
     # A group names its tasks, which are beside it or built in. lm-eval 0.4.13 fails
     # on the path of a group (it takes the list of tasks for its name).
-    manager = TaskManager(include_path=str(path.parent), include_defaults=False)
-    if not set(members) <= set(manager.all_tasks):
-        manager = TaskManager(include_path=str(path.parent))
+    with setting_up():
+        manager = TaskManager(include_path=str(path.parent), include_defaults=False)
+        if not set(members) <= set(manager.all_tasks):
+            manager = TaskManager(include_path=str(path.parent))
     entry = manager.task_index.get(group)
     if entry is None or str(entry.yaml_path) not in (str(path), str(path.resolve())):
         raise InvalidTask(
