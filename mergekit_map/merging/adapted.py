@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.merging.checkpoint import REFUSALS
 from mergekit_map.merging.low_rank import Factors, keeping_factors
 from mergekit_map.merging.low_rank_fit import Fit, NotKeptInLowRank, fit_of
 from mergekit_map.models.references import models_with_adapter
@@ -176,8 +177,11 @@ def _adapted(text: str, merge: MergeConfig, options: MergeOptions) -> AdaptedMod
         warnings.simplefilter("ignore")
         skeleton = _skeleton(parsed, fit.dtype, options)
         _check_names(skeleton, fit)
-        config = peft.PeftConfig.from_pretrained(str(fit.folder))
-        model = peft.get_peft_model(skeleton, config, low_cpu_mem_usage=True)
+        try:
+            config = peft.PeftConfig.from_pretrained(str(fit.folder))
+            model = peft.get_peft_model(skeleton, config, low_cpu_mem_usage=True)
+        except REFUSALS as error:  # which mergekit hears as well, and tells
+            raise NotKeptInLowRank(f"peft refuses it: {error}") from None
     matrices = load_peft_weights(str(fit.folder), device="cpu")
     layers = {
         f"{name}.weight": _filled(name, module, matrices)

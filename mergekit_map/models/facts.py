@@ -123,12 +123,14 @@ def _read_config(
             f"transformers cannot use {path}: {reason}; put right what it names, or "
             "download the model again"
         ) from None
-    if len(config.architectures or ()) != 1:
-        raise MergeError(
-            f"{path} must name one architecture, got {config.architectures}; add for "
-            "example 'architectures: [LlamaForCausalLM]'"
-        )
-    return config
+    match config.architectures:
+        case [str()]:
+            return config
+        case named:
+            raise MergeError(
+                f"{path} must name one architecture, got {named!r:.100}; add for "
+                "example 'architectures: [LlamaForCausalLM]'"
+            )
 
 
 def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
@@ -40,11 +40,17 @@ _MORE = (
 _ADVICE = "write the model it was trained on in front of the '+'"
 
 
+# A group with a repetition in it that is itself repeated.
+_ENDLESS = re.compile(r"\([^()]*[+*][^()]*\)[+*{]")
+
+
 def _compiles(pattern: str) -> str:
     try:
         re.compile(_module_pattern(pattern))
     except re.error as error:
         raise ValueError(f"is no regular expression ({error})") from None
+    if _ENDLESS.search(pattern):
+        raise ValueError("repeats a repetition, which may take for ever to match")
     return pattern
 
 
@@ -53,6 +59,7 @@ def _module_pattern(pattern: str) -> str:
     return rf"(.*\.)?({pattern})"
 
 
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Pattern = Annotated[str, AfterValidator(_compiles)]
 
 
@@ -61,10 +68,19 @@ class _LoraSettings(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
+    peft_type: Literal["LORA"]
     r: Annotated[int, Field(gt=0)] = 8
-    lora_alpha: float = 8
+    lora_alpha: _Finite = 8
     rank_pattern: dict[_Pattern, int] | None = None
-    alpha_pattern: dict[_Pattern, float] | None = None
+    alpha_pattern: dict[_Pattern, _Finite] | None = None
+    target_modules: list[str] | _Pattern | None = None
+    modules_to_save: list[str] | None = None
+    layers_to_transform: list[int] | int | None = None
+    fan_in_fan_out: bool = False
+    use_dora: bool = False
+    use_rslora: bool = False
+    bias: str = "none"
+    base_model_name_or_path: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +122,8 @@ def read_adapter(files: ModelFiles) -> Adapter:
 
 
 def _read_settings(files: ModelFiles) -> Settings:
-    if files.config.get("peft_type", "LORA") != "LORA":
+    kind = files.config.get("peft_type")
+    if isinstance(kind, str) and kind != "LORA":
         return files.config
     try:
         checked = _LoraSettings.model_validate(files.config)

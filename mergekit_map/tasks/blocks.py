@@ -10,6 +10,10 @@ import torch
 
 NOT_SCORED = -100  # torch's own default of ``ignore_index``
 
+_SHORT = 1 << 16  # characters that are always cut into tokens
+_CHARACTERS = 8  # for a token that is wanted, more than most have
+_UNSURE = 256  # tokens at the end of a text that goes on
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
@@ -62,8 +66,7 @@ def _make_stream(
     for document in documents:
         if len(tokens) >= max_length:
             break
-        # verbose=False: no advice that the text is longer than the model's context.
-        ids = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = _first_tokens(document, tokenizer, max_length - len(tokens))
         if prefix is not None:
             ids = [prefix, *ids]
         tokens += ids
@@ -72,3 +75,22 @@ def _make_stream(
         torch.tensor(tokens[:max_length], dtype=torch.int64),
         torch.tensor(scored[:max_length], dtype=torch.bool),
     )
+
+
+def _first_tokens(document: str, tokenizer: Any, wanted: int) -> list[int]:
+    """Give at least so many tokens of a document, or all it has.
+
+    Of a long one only the beginning is cut into tokens, and the last of them are left
+    out: they may be parts of others. One text of 20 MB has 4 GB of tokens.
+    """
+    size = max(_SHORT, wanted * _CHARACTERS)
+    while True:
+        # verbose=False: no advice that the text is longer than the model's context.
+        found: list[int] = tokenizer(
+            document[:size], add_special_tokens=False, verbose=False
+        )["input_ids"]
+        if size >= len(document):
+            return found
+        if len(found) >= wanted + _UNSURE:
+            return found[:-_UNSURE]
+        size *= 4

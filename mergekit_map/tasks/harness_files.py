@@ -15,6 +15,7 @@ from datasets.exceptions import DatasetNotFoundError
 from lm_eval.tasks import TaskManager
 
 from mergekit_map.errors import InvalidTask, nearest
+from mergekit_map.tasks.task_file import entries, read_task_file
 
 _KEY = ("lm_eval",)
 
@@ -83,11 +84,7 @@ def _load_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(_KEY, text)
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidTask(_KEY, f"{path} is not valid YAML: {error}") from None
-    content = _entries(root)  # not constructed: lm-eval's tags stand for code
+    content = read_task_file(path)
     group = content.get("group")
     if isinstance(group, yaml.ScalarNode):
         return _load_group(str(group.value), path, _members(content.get("task")))
@@ -97,9 +94,10 @@ def _load_file(path: Path) -> Mapping[str, Any]:
 def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str, Any]:
     # A group names its tasks, which are beside it or built in. lm-eval 0.4.13 fails
     # on the path of a group (it takes the list of tasks for its name).
-    manager = TaskManager(include_path=str(path.parent), include_defaults=False)
-    if not set(members) <= set(manager.all_tasks):
-        manager = TaskManager(include_path=str(path.parent))
+    with setting_up():
+        manager = TaskManager(include_path=str(path.parent), include_defaults=False)
+        if not set(members) <= set(manager.all_tasks):
+            manager = TaskManager(include_path=str(path.parent))
     entry = manager.task_index.get(group)
     if entry is None or str(entry.yaml_path) not in (str(path), str(path.resolve())):
         raise InvalidTask(
@@ -118,11 +116,5 @@ def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
 
 def _members(tasks: yaml.Node | None) -> list[str]:
     nodes = tasks.value if isinstance(tasks, yaml.SequenceNode) else [tasks]
-    named = [_entries(node).get("task", node) for node in nodes]
+    named = [entries(node).get("task", node) for node in nodes]
     return [str(node.value) for node in named if isinstance(node, yaml.ScalarNode)]
-
-
-def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
-    if not isinstance(node, yaml.MappingNode):
-        return {}
-    return {str(key.value): value for key, value in node.value}

@@ -21,6 +21,7 @@ from lm_eval.evaluator_utils import get_sample_size
 from transformers import PreTrainedModel
 
 from mergekit_map.pulse import step
+from mergekit_map.tasks.templates import Bounded, sandbox
 
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 _WITH_BARS = (
@@ -43,7 +44,10 @@ def without_bars() -> Iterator[None]:
 
 
 def cached_templates() -> AbstractContextManager[None]:
-    """Compile each template once: for each document and field is half of the time."""
+    """Compile each template once: for each document and field is half of the time.
+
+    It is rendered in a sandbox: lm-eval lets templates reach all of Python.
+    """
     return _replaced(lm_eval.utils.env, "from_string", _compile_template)
 
 
@@ -149,7 +153,7 @@ def _counting(bar: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _compile_template(source: str) -> Any:
-    return type(lm_eval.utils.env).from_string(lm_eval.utils.env, source)
+    return Bounded(sandbox().from_string(source))
 
 
 def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:

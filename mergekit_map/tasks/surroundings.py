@@ -26,6 +26,9 @@ def quiet() -> Iterator[None]:
         for logger in map(logging.getLogger, ("lm_eval", "transformers")):
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
+        data = logging.getLogger("datasets")  # what it logs, it raises as well
+        stack.callback(data.setLevel, data.level)
+        data.setLevel(logging.CRITICAL)
         datasets.disable_progress_bars()
         if bars:
             stack.callback(datasets.enable_progress_bars)

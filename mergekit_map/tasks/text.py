@@ -11,11 +11,13 @@ import datasets
 
 from mergekit_map.config.task_specs import TextSource
 from mergekit_map.errors import InvalidTask, nearest
+from mergekit_map.files import read_whole
 from mergekit_map.tasks.surroundings import quiet
 
 _USUAL = "text"  # a field
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted
 _SAMPLED = 10  # rows of a dataset
+_LARGEST = 1 << 27  # bytes of a file
 
 
 def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
@@ -39,18 +41,36 @@ def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
             f"text to measure was expected, but {source.file or source.dataset} is "
             "empty; give held-out text of the kind the merge is for",
         )
+    for number, document in enumerate(documents, start=1):
+        _check_text(document, number, key)
     return tuple(documents)
+
+
+def _check_text(document: str, number: int, key: str) -> None:
+    """Refuse halves of characters, which JSON can write and no tokenizer reads."""
+    try:
+        document.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"half a character, {document[error.start]!a}"
+        raise InvalidTask(
+            ("perplexity", key),
+            f"document {number} has {half}, in place {error.start}; write it whole",
+        ) from None
 
 
 def _read_text(path: Path) -> str:
     key = ("perplexity", "file")
     try:
-        return path.read_text(encoding="utf-8")
+        text = read_whole(path, _LARGEST).decode("utf-8")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(key, text) from None
-    except (OSError, UnicodeDecodeError) as error:
-        text = f"{path} cannot be read as UTF-8 text: {error}"
+    except (OSError, ValueError) as error:
+        text = (
+            f"{str(path)!r:.300} cannot be read as UTF-8 text: {error!s:.300}; give "
+            f"a text of at most {_LARGEST >> 20} MB, of which 'max_tokens' are used"
+        )
         raise InvalidTask(key, text) from None
 
 
@@ -63,8 +83,9 @@ def _parse_lines(text: str, field: str | None) -> list[str]:
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            problems.append(f"line {number} is not JSON: {error.msg}")
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            problems.append(f"line {number} is not JSON: {reason}")
             continue
         if isinstance(record, dict):
             records[number] = record
@@ -126,13 +147,16 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     folder = directory / source.dataset
     path = str(folder) if folder.is_dir() else source.dataset
     key = ("perplexity", "dataset")
+    if folder.is_dir():
+        _check_data(folder)
     try:
         with quiet():
             splits = datasets.load_dataset(path, source.name, revision=source.revision)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - of whatever reads such files
+        reason = " ".join(f"{error.__cause__ or error}".split())[:300]
         raise InvalidTask(
             key,
-            f"dataset {source.dataset!r} cannot be loaded: {error}; check its name, "
+            f"dataset {source.dataset!r} cannot be loaded: {reason}; check its name, "
             "its configuration ('name:') and, offline, that it is in the cache",
         ) from None
     if source.split not in splits:
@@ -148,6 +172,21 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
     wrong = (_problem({field: value}, field) for value in column)
     _refuse("field", [f"row {n}: {text}" for n, text in enumerate(wrong) if text])
     return column
+
+
+def _check_data(folder: Path) -> None:
+    """Refuse files that never end, and records on which pyarrow falls over."""
+    for path in sorted(folder.rglob("*")):
+        reason = ""
+        if path.exists() and not path.is_file() and not path.is_dir():
+            reason = "is a pipe or a device, and no file"
+        elif path.suffix in {".json", ".jsonl"} and path.is_file():
+            with path.open("rb") as file:
+                if file.read(4096).lstrip()[:1] not in (b"{", b"[", b""):
+                    reason = "does not begin with a record"
+        if reason:
+            text = f"{path} {reason}; put it right, or remove it"
+            raise InvalidTask(("perplexity", "dataset"), text)
 
 
 def _sample(rows: datasets.Dataset) -> list[Mapping[str, Any]]:

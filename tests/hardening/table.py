@@ -98,7 +98,9 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
 
 def attempt(attack: Attack) -> str:
     """Try an attack in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="attack-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="attack-", ignore_cleanup_errors=True
+    ) as folder:
         return attack.attempt(Path(folder))
 
 

@@ -8,6 +8,7 @@ import lm_eval.utils
 import pytest
 
 from mergekit_map.tasks.lm_eval_patches import cached_templates, without_bars
+from mergekit_map.tasks.templates import sandbox
 
 # All that is replaced of lm-eval, and what is needed to do it.
 PARTS = [
@@ -57,13 +58,13 @@ def test_a_part_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lm_eval_compiles_a_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
-    compile_source = lm_eval.utils.env.compile
+    compile_source = sandbox().compile
 
     def count(source: str, *rest: object) -> object:
         compiled.append(source)
         return compile_source(source, *rest)
 
-    monkeypatch.setattr(lm_eval.utils.env, "compile", count)
+    monkeypatch.setattr(sandbox(), "compile", count)
     template = "{{ word }} of no other test"
     with cached_templates():
         texts = [lm_eval.utils.apply_template(template, {"word": w}) for w in "ab"]

@@ -1,0 +1,67 @@
+"""Long texts: their first tokens are those of the whole."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_tokenizer import WORDS, make_tokenizer
+
+from mergekit_map.config.task_specs import TextSource
+from mergekit_map.errors import InvalidTask
+from mergekit_map.tasks import blocks
+from mergekit_map.tasks.blocks import make_blocks
+from mergekit_map.tasks.text import read_documents
+
+
+@pytest.mark.parametrize("end", ["", " ", "é", "\n\n"])
+def test_the_blocks_of_the_beginning_are_those_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    words = random.Random(0).choices([*WORDS, "größer", "🦙", "x" * 40], k=20_000)
+    text, tokenizer = f"{end} ".join(words), make_tokenizer([])
+    made = make_blocks([text, "one"], tokenizer, length=64, max_tokens=5000)
+    monkeypatch.setattr(blocks, "_SHORT", 2 * len(text))
+
+    whole = make_blocks([text, "one"], tokenizer, length=64, max_tokens=5000)
+
+    assert torch.equal(made.inputs, whole.inputs)
+    assert torch.equal(made.targets, whole.targets)
+
+
+def test_of_a_long_text_only_the_beginning_is_cut_into_tokens() -> None:
+    seen = []
+    tokenizer = make_tokenizer([])
+
+    class Counting:
+        bos_token_id = 0
+
+        def __call__(self, text: str, **options: bool) -> dict[str, list[int]]:
+            seen.append(len(text))
+            found: dict[str, list[int]] = tokenizer(text, **options)
+            return found
+
+    make_blocks(["one two " * 10**6], Counting(), length=64, max_tokens=1000)
+
+    assert sum(seen) < 10**5
+
+
+@pytest.mark.parametrize("name", ["own.txt", "own.jsonl"])
+def test_a_text_that_does_not_end_is_refused(tmp_path: Path, name: str) -> None:
+    for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
+        make(tmp_path / name)
+
+        with pytest.raises(InvalidTask, match="a pipe or a device, and no file"):
+            read_documents(TextSource(file=Path(name)), tmp_path)
+
+        (tmp_path / name).unlink()
+
+
+def test_half_a_character_is_found_before_a_tokenizer_meets_it(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text('{"text": "a"}\n{"text": "b \\ud800"}')
+
+    with pytest.raises(InvalidTask, match=r"document 2 has half a character"):
+        read_documents(TextSource(file=Path("own.jsonl")), tmp_path)
