@@ -177,9 +177,9 @@ def _own_streams() -> Iterator[None]:
     try:
         yield
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for name in ("stdout", "stderr"):
             with contextlib.suppress(ValueError, OSError, AttributeError):
-                stream.flush()
+                getattr(sys, name).flush()
         for name, stream in objects.items():
             setattr(sys, name, stream)
         for number, copy in files.items():
@@ -213,8 +213,9 @@ def _twin(stream: TextIO | None) -> TextIO | None:
     if stream is None:
         return None
     known = _TWINS.get(stream)
-    if known is not None and not known.closed:
-        return known
+    with contextlib.suppress(ValueError):  # what was taken apart does not even say
+        if known is not None and not known.closed:
+            return known
     try:
         stream.flush()
         handle = os.dup(stream.fileno())
