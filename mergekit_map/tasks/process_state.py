@@ -93,6 +93,11 @@ _OTHERS: tuple[tuple[Callable[[], Any], _Put], ...] = (
     ),
     (lambda: dict(vars(builtins)), lambda known: vars(builtins).update(known)),
     (sys.gettrace, sys.settrace),
+    # What is added stays: modules are found there.
+    (
+        lambda: [*sys.path],
+        lambda known: sys.path.extend(p for p in known if p not in sys.path),
+    ),
 )
 # What libraries set while they are imported.
 _SET_BY_IMPORTS: tuple[tuple[Callable[[], Any], _Put], ...] = (

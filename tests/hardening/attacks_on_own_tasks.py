@@ -127,7 +127,7 @@ def _errors(
     own = [line for line in found.lines if line["task"] == "mine"]
     if [line["value"] for line in own] != [line["value"] for line in good["mine"]]:
         return f"its own values are {[line['value'] for line in own]}"
-    errors = [line["error"] for line in own if line["value"] is None]
+    errors = [line.get("error", "") for line in own if line["value"] is None]
     unsaid = [e for e in errors if "task 'mine'" not in e or word not in e]
     return f"{word!r} is not in {unsaid}" if unsaid or not errors else ""
 

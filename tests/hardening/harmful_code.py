@@ -562,7 +562,7 @@ ITEMS: dict[str, tuple[str, str, str, str]] = {
     ),
     "that gives what is infinite": (
         _ITEMS + "    return [value if i else float('inf') for i in ids]\n",
-        "",
+        "no finite number",
         _PART,
         "",
     ),
