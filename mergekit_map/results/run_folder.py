@@ -169,7 +169,7 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ArtifactError(f"{self.path} is a file; name a folder for the search")
-        known = (self.path / LOCK_NAME).exists()
+        known = (self.path / LOCK_NAME).exists() or self.log.exists()
         if self.path.is_dir() and any(self.path.iterdir()) and not known:
             raise ArtifactError(
                 f"{self.path} holds files that are not of a search; name a new or "

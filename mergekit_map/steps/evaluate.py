@@ -8,12 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from mergekit_map.leftovers import scratch_folder
 from mergekit_map.measurement import Answers, Measure, Measurement, Part, Wanted
-from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.footprint import check_room
 from mergekit_map.merging.gradients import differentiation
-from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.merging.unchanged import Unchanged
 from mergekit_map.pulse import stage
@@ -26,13 +23,13 @@ from mergekit_map.results.answers import (
 from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.steps.engines import batched, by_engine, side_by_side
+from mergekit_map.steps.on_disk import OnDisk, OneCheckpoint, as_searched
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.steps.worker import Hands, Merges, Watched, Work
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.guarding import Guard
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.words import bytes_in_words
 
 
 class PartEvaluator:
@@ -253,69 +250,4 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 batched=batched(project),
                 guard=guard,
             )
-        yield InMemory(merge, _as_searched(project, measures), generations, guard)
-
-
-@dataclass(eq=False)
-class OnDisk:
-    """Writes each merge with stock mergekit and loads it from there."""
-
-    project: Project
-    loaded: OneCheckpoint | None = None
-
-    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write a checkpoint, and drop it when it is loaded."""
-        check_room(self.project.space, self.project.spec, self.project.options)
-        with scratch_folder() as scratch:
-            folder = scratch / "model"
-            config = stock_config(self.project.space, coefficients)
-            with stage("merging to disk"):
-                write_checkpoint(config, folder, self.project.options)
-            self.loaded = OneCheckpoint(self.project, folder)
-            return self.loaded.at(coefficients)
-
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether a function of a user changed the model."""
-        return self.loaded is not None and self.loaded.spoilt
-
-
-@dataclass(eq=False)
-class OneCheckpoint:
-    """Takes what lies in a folder, whatever its coefficients are."""
-
-    project: Project
-    folder: Path
-    guard: Guard | None = None
-
-    def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Load the checkpoint."""
-        spec = self.project.spec
-        size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
-        with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
-            model, tokenizer = load_checkpoint(self.folder, self.project.options)
-            self.guard = Guard(model)
-            measures = prepare_tasks(
-                self.project.tasks,
-                model,
-                tokenizer,
-                batch_size=spec.batch_size,
-                backend=spec.backend,
-                generations=Generations(),
-                batched=batched(self.project),
-                guard=self.guard,
-            )
-        return _as_searched(self.project, measures)
-
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether a function of a user changed the model."""
-        return self.guard is not None and self.guard.spoilt
-
-
-def _as_searched(
-    project: Project, measures: Mapping[str, Measure]
-) -> Mapping[str, Measure]:
-    """Keep documents apart that the search must not see."""
-    apart = project.held_out
-    return measures if apart is None else apart.parts(measures, project.tasks)
+        yield InMemory(merge, as_searched(project, measures), generations, guard)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 import reprlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -30,6 +31,7 @@ from mergekit_map.tasks.surroundings import separate_randomness
 from mergekit_map.words import printable
 
 _KEY = ("python",)
+_LARGEST = 1e50  # as results/answers.py has it, too
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,8 @@ def _measure(
     some = None if documents is None else list(documents)
     with separate_randomness(), torch.no_grad():
         if task.partial:
-            returned = task.function(model, tokenizer, documents=some)
+            copied = None if some is None else [*some]  # it may change its own
+            returned = task.function(model, tokenizer, documents=copied)
         else:
             returned = task.function(model, tokenizer)
     values = _as_list(returned)
@@ -149,7 +152,9 @@ def _as_list(returned: Any) -> list[float] | None:
         return None
     if not returned or not all(isinstance(value, Real) for value in returned):
         raise _unusable(returned)
-    return [float(value) for value in returned]
+    found = [float(value) for value in returned]
+    check_sizes(found)
+    return found
 
 
 def _check_count(returned: Any, values: list[float] | None, asked: int) -> None:
@@ -174,6 +179,16 @@ def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
         ),
         answers=Answers(tuple(ids), tuple(values), weights),
     )
+
+
+def check_sizes(numbers: Iterable[float]) -> None:
+    """Refuse numbers whose squares are none."""
+    for number in numbers:
+        if math.isfinite(number) and abs(number) > _LARGEST:
+            raise EvaluationError(
+                f"values and standard errors must not be above {_LARGEST:g}, got "
+                f"{number:g}: their squares would be no numbers; divide them"
+            )
 
 
 def _one_value(returned: Any) -> Measurement:

@@ -7,7 +7,6 @@ the counters of torch. A sum reads each weight once, less than any forward pass 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PretrainedConfig
 
+from mergekit_map.tasks.bit_sums import bit_sums
 from mergekit_map.words import listed
 
-_ROW = 512  # words of 8 bytes whose sum is weighed by their place
 _SHOWN = 3  # names of what was changed
 
 
@@ -139,7 +138,7 @@ class ModelState:
 
         All of them are asked of the device before any is waited for.
         """
-        found = {name: _sum(known.memory) for name, known in self._tensors.items()}
+        found = {name: bit_sums(known.memory) for name, known in self._tensors.items()}
         return {name: tuple(total.tolist()) for name, total in found.items()}
 
     def write_copied(self) -> None:
@@ -291,34 +290,6 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # noqa: BLE001 - of any kind, compared as it may not expect
         return False
-
-
-def _sum(tensor: Tensor) -> Tensor:
-    """Add up the bits as whole numbers, by rows and columns, weighed by their place."""
-    if tensor.is_sparse or tensor.is_meta or tensor.numel() == 0:
-        return torch.zeros(2, dtype=torch.int64)
-    flat = tensor.contiguous().view(-1).view(torch.uint8)
-    if flat.storage_offset() % 8:
-        flat = flat.clone()
-    whole = flat.numel() // 8 * 8
-    rest = flat[whole:].to(torch.int64)
-    words = flat[:whole].view(torch.int64) if whole else flat[:0].view(torch.int64)
-    square = words.numel() // _ROW * _ROW
-    rows = words[:square].view(-1, _ROW)
-    tail = torch.cat([words[square:], rest])
-    sums = [
-        (part * _places(part.numel(), part.device)).sum()
-        for part in (rows.sum(1), rows.sum(0), tail)
-    ]
-    return torch.stack(sums)
-
-
-@functools.lru_cache(maxsize=256)
-def _places(count: int, device: torch.device) -> Tensor:
-    """Give each place an odd number of its own."""
-    generator = torch.Generator().manual_seed(count)
-    drawn = torch.randint(-(2**62), 2**62, (count,), generator=generator)
-    return (2 * drawn + 1).to(device)
 
 
 def _add(texts: list[str], text: str) -> None:

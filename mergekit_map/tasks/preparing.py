@@ -18,7 +18,7 @@ from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError, in_words
 from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
 from mergekit_map.tasks.continuous_batching import answers_in_batches
-from mergekit_map.tasks.function import PythonFunction, prepare_function
+from mergekit_map.tasks.function import PythonFunction, check_sizes, prepare_function
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.guarding import Guard, own_copy
 from mergekit_map.tasks.harness import HarnessTask
@@ -35,7 +35,6 @@ from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 from mergekit_map.tasks.prepared_task import Documents, PreparedTask
 from mergekit_map.tasks.token_budget import BatchSize, budget_of
 
-_LARGEST = 1e50  # as results/answers.py has it, too
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "
     "checkpoint_activations"
@@ -197,12 +196,7 @@ class _Checked:
 
 def _check_value(metric: Metric, measurement: Measurement) -> None:
     value, stderr = measurement.value, measurement.stderr or 0.0
-    for found in (abs(value), stderr):
-        if math.isfinite(found) and found > _LARGEST:
-            raise EvaluationError(
-                f"values and standard errors must not be above {_LARGEST:g}, got "
-                f"{found:g}: their squares would be no numbers; divide them"
-            )
+    check_sizes((value, stderr))
     lower, upper = metric.ends
     if math.isfinite(value) and not lower <= value <= upper:
         raise EvaluationError(

@@ -93,6 +93,11 @@ _OTHERS: tuple[tuple[Callable[[], Any], _Put], ...] = (
     ),
     (lambda: dict(vars(builtins)), lambda known: vars(builtins).update(known)),
     (sys.gettrace, sys.settrace),
+    # What is added stays: modules are found there.
+    (
+        lambda: [*sys.path],
+        lambda known: sys.path.extend(p for p in known if p not in sys.path),
+    ),
 )
 # What libraries set while they are imported.
 _SET_BY_IMPORTS: tuple[tuple[Callable[[], Any], _Put], ...] = (
@@ -177,9 +182,9 @@ def _own_streams() -> Iterator[None]:
     try:
         yield
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for name in ("stdout", "stderr"):
             with contextlib.suppress(ValueError, OSError, AttributeError):
-                stream.flush()
+                getattr(sys, name).flush()
         for name, stream in objects.items():
             setattr(sys, name, stream)
         for number, copy in files.items():
@@ -213,8 +218,9 @@ def _twin(stream: TextIO | None) -> TextIO | None:
     if stream is None:
         return None
     known = _TWINS.get(stream)
-    if known is not None and not known.closed:
-        return known
+    with contextlib.suppress(ValueError):  # what was taken apart does not even say
+        if known is not None and not known.closed:
+            return known
     try:
         stream.flush()
         handle = os.dup(stream.fileno())

@@ -20,11 +20,17 @@ from pathlib import Path
 
 import harmful_code as code
 from attack import Attack, Limits, command, first, held, refused
-from own_searches import BENIGN, Searched, models, read_lines, search, unharmed
+from own_searches import BENIGN, TESTS, Searched, models, read_lines, search, unharmed
 
 BEFORE = (117, 17)
 QUICK = 3
 
+_QUICKLY = """
+from quick_fronts import blank_pictures, fronts_of_few_points
+from mergekit_map.cli import main
+with fronts_of_few_points(), blank_pictures():
+    main()
+"""
 _SECRET = "s3cr3t-Value_of+mine/77"
 _HF = "hf_" + "aB3" * 10
 
@@ -127,7 +133,7 @@ def _errors(
     own = [line for line in found.lines if line["task"] == "mine"]
     if [line["value"] for line in own] != [line["value"] for line in good["mine"]]:
         return f"its own values are {[line['value'] for line in own]}"
-    errors = [line["error"] for line in own if line["value"] is None]
+    errors = [line.get("error", "") for line in own if line["value"] is None]
     unsaid = [e for e in errors if "task 'mine'" not in e or word not in e]
     return f"{word!r} is not in {unsaid}" if unsaid or not errors else ""
 
@@ -425,11 +431,15 @@ def _the_program_ends(lines: str, folder: Path) -> str:
     search(folder, BENIGN)  # writes the files, and warms what is kept
     head = (folder / "own_function.py").read_text()
     (folder / "own_function.py").write_text(head.replace(BENIGN, _body(lines)))
-    environment = {**os.environ, "MERGEKIT_MAP_HOME": str(models() / "home")}
+    environment = {
+        **os.environ,
+        "MERGEKIT_MAP_HOME": str(models() / "home"),
+        "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
+    }
     words = ["search", "config.yaml", "other"]
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "mergekit_map.cli", *words],
+            [sys.executable, "-c", _QUICKLY, *words],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -453,6 +463,8 @@ def _loses_files(lines: str, word: str, folder: Path) -> str:
         (folder / "own_function.py").read_text().split("def score")[0] + BENIGN
     )
     again = search(folder, BENIGN)
+    if word and again.outcome.code == 2:  # and that it is in the way is said again
+        return refused(again.outcome, word)
     front = folder / "run" / "front.json"
     lines_there = read_lines(folder / "run")
     good = unharmed(failing=False)

@@ -317,7 +317,7 @@ PROCESS: dict[str, str] = {
         "import logging; logging.disable(); logging.root.handlers.clear()"
     ),
     "replaces print and open": (
-        "import builtins; builtins.print = None; builtins.len = lambda x: 0"
+        "import builtins; builtins.print = None; builtins.open = None"
     ),
     "prints megabytes": (
         "print('x' * 2_000_000); print('y' * 2_000_000, file=sys.stderr)"
@@ -562,7 +562,7 @@ ITEMS: dict[str, tuple[str, str, str, str]] = {
     ),
     "that gives what is infinite": (
         _ITEMS + "    return [value if i else float('inf') for i in ids]\n",
-        "",
+        "no finite number",
         _PART,
         "",
     ),

@@ -19,9 +19,10 @@ import torch
 import transformers
 from attack import Limits, Outcome, command
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-from quick_fronts import blank_pictures, fronts_of_few_points
-from tiny_tokenizer import make_tokenizer
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.append(str(TESTS))
+from quick_fronts import blank_pictures, fronts_of_few_points  # noqa: E402
+from tiny_tokenizer import make_tokenizer  # noqa: E402
 
 # A value of the merge, and whether this merge is one at which the function misbehaves:
 # every second one, the same ones in every process.

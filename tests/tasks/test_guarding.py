@@ -1,5 +1,6 @@
 """What is beyond the attacks of ``tests/hardening``: sums, and who is asked when."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,14 @@ class Heard:
         self.texts.append(text)
 
 
+def _turn_bit(bits: torch.Tensor, place: int) -> None:
+    bits[place] ^= 1
+
+
+def _roll(flat: torch.Tensor, by: int) -> None:
+    flat.copy_(flat.roll(by))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("size", [(3,), (5, 7), (64, 96), (1, 1025), (2, 3, 4)])
 def test_a_sum_sees_every_bit_and_every_exchange(
@@ -43,16 +52,12 @@ def test_a_sum_sees_every_bit_and_every_exchange(
         flat.copy_(before)
         return found != known
 
-    for place in range(0, flat.numel(), 1 + flat.numel() // 20):
-        assert other(lambda p=place: flat[p].neg_())
-        bits = flat.view(
-            {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
-        )
-        assert other(lambda p=place: bits[p].bitwise_xor_(1))
-        assert other(lambda p=place: flat.copy_(flat.roll(p + 1))) or place + 1 in (
-            0,
-            flat.numel(),
-        )
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    bits, count = flat.view(whole[dtype.itemsize]), flat.numel()
+    for place in range(0, count, 1 + count // 20):
+        assert other(functools.partial(_turn_bit, bits, place))
+        if place:
+            assert other(functools.partial(_roll, flat, place))
     assert ModelState(layer, {}).sums() == known
 
 
