@@ -6,7 +6,13 @@ is heard from its first import on.
 
 from __future__ import annotations
 
-from mergekit_map.stopping import exit_code, stoppable, stopped_by, stopping_at_once
+from mergekit_map.stopping import (
+    StopWords,
+    exit_code,
+    stoppable,
+    stopped_by,
+    stopping_at_once,
+)
 
 with stopping_at_once():
     import atexit
@@ -136,19 +142,22 @@ def _sentence(error: Exception) -> str:
 
 def _stopped(error: BaseException, typed: Sequence[str]) -> int:
     """Say that a command was stopped and how to go on, unless it says so itself."""
-    stop = error.__cause__ or error.__context__ if error.args == () else None
-    stop = stop if isinstance(stop, KeyboardInterrupt) else error
+    stop = error
+    if isinstance(error, click.Abort):
+        stop = error.__cause__ or error.__context__ or error
     again = shlex.join(["mergekit-map", *typed])
-    words = f"{stopped_by(stop)}; to go on, type it again: {again}"
-    if isinstance(stop, KeyboardInterrupt) and stop.args:
+    words = StopWords(
+        f"{stopped_by(stop)}; to go on, type it again: {again}", aside=True
+    )
+    if stop.args and isinstance(stop.args[0], StopWords):
         (words,) = stop.args
-    _say(f"\n{printable(words)}")
+    _say(f"\n{printable(words.text)}", aside=words.aside)
     return exit_code(stop)
 
 
-def _say(text: str) -> None:
+def _say(text: str, *, aside: bool = True) -> None:
     with suppress(OSError):
-        click.echo(text, err=True)
+        click.echo(text, err=aside)
 
 
 def _open_standard_streams() -> None:

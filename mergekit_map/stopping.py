@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 _LATER = 0.01  # seconds, until whatever could not be interrupted is over
@@ -18,6 +19,14 @@ class Terminated(KeyboardInterrupt):
     """The program was asked to end by a signal, as a scheduler does it."""
 
     number = signal.SIGTERM
+
+
+@dataclass(frozen=True)
+class StopWords:
+    """What is to be said of what was stopped: the argument of its exception."""
+
+    text: str
+    aside: bool  # on standard error
 
 
 class HungUp(Terminated):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import shlex
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +19,33 @@ from click.shell_completion import CompletionItem
 from mergekit_map.errors import ArtifactError, ConfigError, LostModels
 from mergekit_map.files import refuse_existing
 
+# Control characters, halves of characters, separators of lines.
+_UNWRITABLE = {"Cc", "Cs", "Zl", "Zp"}
 _FOLDERS = {"run", "runs", "run_folder", "out"}  # what TAB offers folders for
 
 
 class _Path(click.Path):
-    """A path that the shell completes as a folder where none but a folder will do."""
+    """A path that the shell completes as a folder where none but a folder will do.
+
+    It can be written in a line: configurations, recipes and pages name it.
+    """
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        text = os.fsdecode(value)
+        strange = [c for c in text if unicodedata.category(c) in _UNWRITABLE]
+        if strange:
+            self.fail(
+                f"{text!r} has a character that no line of text can have "
+                f"({strange[0]!r}); rename the file or folder",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
 
     def shell_complete(
         self,
@@ -34,6 +58,7 @@ class _Path(click.Path):
 
 
 FOLDER = _Path(path_type=Path)
+FILE = _Path(path_type=Path, dir_okay=False)
 N_SHOWN = 20  # points of a front, unless asked otherwise
 
 trust_option = click.option(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.commands.options import FOLDER, look_first, looked_at, starting
+from mergekit_map.commands.options import FILE, FOLDER, look_first, looked_at, starting
 from mergekit_map.commands.showing import answer, showing
 from mergekit_map.words import bytes_in_words, listed
 
@@ -18,7 +18,7 @@ from mergekit_map.words import bytes_in_words, listed
     "--out",
     "page",
     metavar="FILE.html",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Where the page goes  [default: RUN/report.html; of several: RUN/fronts.html]",
 )
 def report(runs: tuple[Path, ...], page: Path | None) -> None:

@@ -17,7 +17,7 @@ import click
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.masking import masked
-from mergekit_map.stopping import exit_code
+from mergekit_map.stopping import StopWords
 
 if TYPE_CHECKING:
     from mergekit_map.results.front import Front
@@ -62,11 +62,10 @@ def answer(result: Path | None = None, **content: Any) -> None:
 
 def say_stopped(stop: KeyboardInterrupt, lines: Iterable[str]) -> NoReturn:
     """Say what is there of what was stopped, and how to go on."""
-    text = "\n".join(lines)
-    if shown().quiet:
-        raise type(stop)(text) from None  # whoever hears it says it
-    click.echo(f"\n{text}")
-    raise SystemExit(exit_code(stop)) from None
+    known = shown()
+    words = StopWords("\n".join(lines), aside=known.quiet or known.as_json)
+    # The program says it in its end, once, however often it is stopped meanwhile.
+    raise type(stop)(words) from None
 
 
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:

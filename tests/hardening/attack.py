@@ -198,8 +198,9 @@ def _be_the_command(
             main(prog_name="mergekit-map")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except BaseException:  # noqa: BLE001 - it is what is looked for
         import traceback
 
