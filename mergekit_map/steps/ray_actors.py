@@ -91,6 +91,9 @@ class RayActors:
         if self._leaves:
             self._ray.shutdown()
             self._leaves = False
+        self._forget_token()
+
+    def _forget_token(self) -> None:
         if self._own_token:
             del os.environ["RAY_AUTH_TOKEN"]
             self._own_token = False
@@ -154,14 +157,22 @@ class RayActors:
         if "RAY_AUTH_TOKEN" not in os.environ:
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
             self._own_token = True
-        self._ray.init(
-            address="local",
-            num_cpus=count,
-            object_store_memory=_STORE,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+        try:
+            self._ray.init(
+                address="local",
+                num_cpus=count,
+                object_store_memory=_STORE,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+        except Exception as error:  # of many kinds
+            self._ray.shutdown()
+            self._forget_token()
+            raise ConfigError(
+                f"Ray cannot be started on this machine: {_first_line(error)}; search "
+                "again if the machine was busy, or with --workers N, without Ray"
+            ) from error
 
 
 def gpus_of_each(gpus: int, count: int) -> float:

@@ -135,6 +135,29 @@ class Killing:
 
 @HAS_RAY
 @pytest.mark.slow
+def test_who_cannot_start_ray_is_told_why() -> None:
+    script = """
+    from mergekit_map.errors import ConfigError
+    from mergekit_map.steps import ray_actors
+    ray_actors._STORE = 1  # of which Ray says that it is too little
+    try:
+        ray_actors.RayActors(1)
+    except ConfigError as error:
+        print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout.startswith("Ray cannot be started on this machine: ")
+    assert done.stdout.endswith("or with --workers N, without Ray\n")
+
+
+@HAS_RAY
+@pytest.mark.slow
 @pytest.mark.usefixtures("config")
 def test_actors_find_what_one_process_finds_also_when_some_are_killed(
     actors: RayActors,
