@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from mergekit_map.errors import MergeError
 from mergekit_map.models.findings import Finding, some
 from mergekit_map.models.found_files import damaged
 from mergekit_map.models.headers import TensorHeader
@@ -112,7 +113,13 @@ def read_adapter(files: ModelFiles) -> Adapter:
     settings = _read_settings(files)
     matrices: dict[str, dict[str, TensorHeader]] = {}
     whole = {}
-    for name, header in files.headers().items():
+    headers = files.headers()
+    if codes := [name for name, header in headers.items() if not header.is_float]:
+        raise MergeError(
+            f"{files.folder} holds integers where weights are to be ({some(codes)}), "
+            "which cannot be added up; take the adapter as it was trained"
+        )
+    for name, header in headers.items():
         name = name.removeprefix(_PREFIX)
         if match := _MATRIX.fullmatch(name):
             matrices.setdefault(f"{match[1]}.weight", {})[match[2]] = header
