@@ -9,6 +9,7 @@ from __future__ import annotations
 from mergekit_map.stopping import (
     StopWords,
     exit_code,
+    hear_no_more,
     stoppable,
     stopped_by,
     stopping_at_once,
@@ -92,22 +93,20 @@ class _LazyGroup(click.Group):
         if not extra.get("standalone_mode", True):
             return super().main(args, *others, **extra)
         extra["standalone_mode"] = False
-        code = 1
-        try:
-            with stoppable(for_good=args is None):
-                typed = sys.argv[1:] if args is None else [*args]
+        typed = sys.argv[1:] if args is None else [*args]
+        with stoppable(for_good=args is None):
+            try:
                 _open_standard_streams()
                 try:
                     code = super().main(args, *others, **extra) or 0
                 except click.ClickException as error:
                     error.show()
                     code = error.exit_code
-                except (KeyboardInterrupt, click.Abort) as error:
-                    # At a question click makes the one of the other.
-                    code = _stopped(error, typed)
                 code = _flushed(code)
-        except KeyboardInterrupt as stop:
-            code = exit_code(stop)  # once more, while it was ending
+            except (KeyboardInterrupt, click.Abort) as error:
+                hear_no_more()
+                # At a question click makes the one of the other.
+                code = _stopped(error, typed)
         _end_without_others(code)
         sys.exit(code)
 

@@ -6,10 +6,8 @@ import _thread
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 _LATER = 0.01  # seconds, until whatever could not be interrupted is over
@@ -21,12 +19,11 @@ class Terminated(KeyboardInterrupt):
     number = signal.SIGTERM
 
 
-@dataclass(frozen=True)
 class StopWords:
     """What is to be said of what was stopped: the argument of its exception."""
 
-    text: str
-    aside: bool  # on standard error
+    def __init__(self, text: str, *, aside: bool) -> None:
+        self.text, self.aside = text, aside  # aside: on standard error
 
 
 class HungUp(Terminated):
@@ -74,6 +71,13 @@ def stoppable(*, for_good: bool = False) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if for_good else handler)
 
 
+def hear_no_more() -> None:
+    """Let nothing stop what is said of having been stopped."""
+    with suppress(ValueError):  # of a thread that gets no signals
+        for number in (signal.SIGINT, Terminated.number, HungUp.number):
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
     """End at Ctrl-C without a traceback, while nothing is begun."""
@@ -102,6 +106,8 @@ def _raiser(kind: type[Terminated]) -> Any:
 def _raise_later(unraisable: Any) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         number = getattr(unraisable.exc_type, "number", signal.SIGINT)
+        import threading  # Ctrl-C is heard only once this module is imported
+
         again = threading.Timer(_LATER, _thread.interrupt_main, [number])
         again.daemon = True
         again.start()

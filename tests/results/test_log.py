@@ -149,3 +149,17 @@ def test_an_end_that_no_kill_leaves_is_refused_and_kept(
     ):
         pass
     assert path.read_bytes() == rest
+
+
+def test_a_log_that_is_taken_away_is_written_anew_and_stops_its_search(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    with open_log(path) as log:
+        log.append(evaluation(0.1))
+        log.append(evaluation(0.2))
+        path.unlink()
+        with pytest.raises(ArtifactError, match="there again, with all"):
+            log.append(evaluation(0.3))
+
+    assert len(list(read_log(path))) == 3
