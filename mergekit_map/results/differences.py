@@ -6,13 +6,14 @@ Notation: ``k`` merges of a front: points, anchors, and those measured besides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.results.records import Frozen
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, IntArray
 
 _DIGITS = 5  # of a standard error: more than anybody judges by
 
@@ -52,6 +53,24 @@ class Differences(Frozen):
         """Count the merges as they are when another one is put in at this place."""
         moved = (merge + (merge >= place) for merge in self.merges)
         return self.model_copy(update={"merges": tuple(moved)})
+
+    def between(self, ones: IntArray, others: IntArray) -> FloatArray:
+        """Give those of pairs of merges (r,); NaN where they are not compared here."""
+        merges = np.array(self.merges)
+        rows, columns = (
+            np.searchsorted(merges, some).clip(max=len(merges) - 1)
+            for some in (ones, others)
+        )
+        known = (merges[rows] == ones) & (merges[columns] == others)
+        return np.where(known, self.square[rows, columns], np.nan)
+
+    @cached_property
+    def square(self) -> FloatArray:
+        """Hold those of the merges that are compared, whatever they are counted as."""
+        found = np.zeros((len(self.merges),) * 2)
+        for row, values in enumerate(self.stderr, start=1):
+            found[row, :row] = found[:row, row] = values
+        return found
 
     def array(self, k: int) -> FloatArray:
         """Give all of them, (k, k); NaN between merges that are not compared here."""

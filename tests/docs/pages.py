@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path
     for path in (
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+        ROOT / "SECURITY.md",
         *sorted((ROOT / "docs").glob("*.md")),
     )
 }

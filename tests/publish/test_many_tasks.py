@@ -85,7 +85,7 @@ def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
     value = np.zeros((30, 2, 10, 5))
     names = tuple(f"c{k}" for k in range(10))
     nodes = np.tile(np.linspace(0, 1, 5), (10, 1))
-    surfaces = Surfaces("slices", names, nodes, np.zeros((2, 10)), value, value)
+    surfaces = Surfaces("slices", names, nodes, np.zeros((2, 10)), value, value, (0, 1))
 
     plot_surrogates(front, surfaces, [], tmp_path / "surrogates.png")
 
