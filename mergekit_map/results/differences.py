@@ -6,6 +6,7 @@ Notation: ``k`` merges of a front: points, anchors, and those measured besides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,13 @@ from mergekit_map.results.records import Frozen
 from mergekit_map.search.arrays import FloatArray, IntArray
 
 _DIGITS = 5  # of a standard error: more than anybody judges by
+
+
+@dataclass(frozen=True, eq=False)
+class _Square:
+    """What is made once; values that hold one are compared by their fields."""
+
+    stderr: FloatArray
 
 
 class Differences(Frozen):
@@ -64,13 +72,17 @@ class Differences(Frozen):
         known = (merges[rows] == ones) & (merges[columns] == others)
         return np.where(known, self.square[rows, columns], np.nan)
 
-    @cached_property
+    @property
     def square(self) -> FloatArray:
-        """Hold those of the merges that are compared, whatever they are counted as."""
+        """Give those of the merges that are compared, in their order; (r, r)."""
+        return self._once.stderr
+
+    @cached_property
+    def _once(self) -> _Square:
         found = np.zeros((len(self.merges),) * 2)
         for row, values in enumerate(self.stderr, start=1):
             found[row, :row] = found[:row, row] = values
-        return found
+        return _Square(found)
 
     def array(self, k: int) -> FloatArray:
         """Give all of them, (k, k); NaN between merges that are not compared here."""
