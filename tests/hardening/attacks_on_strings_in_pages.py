@@ -136,8 +136,9 @@ def _holds(page: str, name: str, place: str, folder: Path) -> str:
 def _is_shown(wanted: str, place: str, text: str) -> bool:
     if place in NAMES:
         wanted = as_name(wanted)
+    there = " ".join(text.split())
     squeezed = " ".join(wanted.split())
-    return squeezed in " ".join(text.split())
+    return squeezed in there or squeezed.replace("'", "''") in there  # as in YAML
 
 
 @functools.cache
