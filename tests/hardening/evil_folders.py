@@ -75,7 +75,7 @@ UNSEEN = {
     "notebook": set[str](),
     "card": {
         *("link of a licence", "language", "text of a task", "lm-eval task"),
-        "metric",
+        *("metric", "command"),  # of a path in a command the name alone is shown
     },
 }
 
