@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
-from mergekit_map.results.log import ASSESSING, Evaluation, Role, by_merge
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    MergeKey,
+    Role,
+    by_merge,
+    merge_key,
+)
 from mergekit_map.results.surrogates import predict
 
 
@@ -41,16 +48,17 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     X = run.locate(places)
     found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
     nothing = dict.fromkeys(front.tasks, UNKNOWN)
+    anchors, points = _places(front.anchors), _places(front.points)
     predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
     rows = zip(merges, places, X, predicted, strict=True)
     for merge, coefficients, row, foreseen in rows:
         known = bool(np.isfinite(row).all())
-        anchor = _find(front.anchors, coefficients)
+        anchor = anchors.get(merge_key(coefficients))
         evaluations = [merge.get(task) for task in front.tasks]
         found.append(
             MeasuredMerge(
                 label=None if anchor is None else front.anchors[anchor].label,
-                point=_find(front.points, coefficients),
+                point=points.get(merge_key(coefficients)),
                 roles=tuple(dict.fromkeys(e.role for e in merge.values())),
                 coefficients=tuple(coefficients[name] for name in front.coefficients),
                 measured=_readings(evaluations, whole=True),
@@ -99,7 +107,9 @@ def _is_fitted(evaluation: Evaluation) -> bool:
     return not assessed and not evaluation.failed
 
 
-def _find(merges: Iterable[Merge], coefficients: Mapping[str, float]) -> int | None:
-    return next(
-        (i for i, m in enumerate(merges) if m.coefficients == coefficients), None
-    )
+def _places(merges: Sequence[Merge]) -> dict[MergeKey, int]:
+    """Say where each merge is, the first of several that are the same."""
+    found: dict[MergeKey, int] = {}
+    for index, merge in enumerate(merges):
+        found.setdefault(merge_key(merge.coefficients), index)
+    return found

@@ -111,8 +111,8 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     _draw_estimated(axes, front, pair)
     known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
     _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
-    axes.set_xlabel(axis_label(front, pair[0]))
-    axes.set_ylabel(axis_label(front, pair[1]))
+    axes.set_xlabel(axis_label(front, pair[0]), parse_math=False)
+    axes.set_ylabel(axis_label(front, pair[1]), parse_math=False)
     axes.grid(alpha=0.25)
 
 
@@ -166,7 +166,7 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
             label=_IN_PART,
         )
     axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
-    axes.set_ylabel(axis_label(front, task))
+    axes.set_ylabel(axis_label(front, task), parse_math=False)
 
 
 def _values(

@@ -200,6 +200,7 @@ def _surfaces(surfaces: Surfaces) -> dict[str, object]:
         "points": surfaces.points.tolist(),
         "value": surfaces.value.tolist(),
         "stderr": surfaces.stderr.tolist(),
+        "through": surfaces.through,
     }
 
 

@@ -18,6 +18,7 @@ from mergekit_map.search.gain import volume
 
 # Volumes reach a little below the worst value of each task, so that ends count.
 _BELOW_WORST = -0.1
+_MOST_VOLUMES = 200  # of a long search: the volume of others is that of the one before
 # What others measured, or what documents say that the search did not see.
 _NOT_OF_IT: frozenset[Role] = frozenset({"opponent", "baseline", "holdout"})
 
@@ -41,7 +42,8 @@ def grown_volumes(Y: FloatArray) -> FloatArray:
     """Give the hypervolume after each merge, as a share of the last; (n,).
 
     Tasks are scaled so that the merges run from 0 to 1. A merge that lacks a task,
-    where Y (n, m) is NaN, adds nothing. NaN until a merge is whole.
+    where Y (n, m) is NaN, adds nothing. NaN until a merge is whole. Of long searches
+    some volumes are taken, so that a picture of them costs no more than that.
     """
     whole = np.asarray(np.isfinite(Y).all(axis=1))
     if not whole.any():
@@ -49,12 +51,14 @@ def grown_volumes(Y: FloatArray) -> FloatArray:
     worst, best = Y[whole].min(axis=0), Y[whole].max(axis=0)
     scaled = (Y - worst) / np.where(best > worst, best - worst, 1.0)
     grown, last = np.full(len(Y), np.nan), 0.0
-    front = np.empty((0, Y.shape[1]))
+    front, due = np.empty((0, Y.shape[1])), False
+    taken = {*np.linspace(0, len(Y) - 1, _MOST_VOLUMES).round().astype(int).tolist()}
     for row in range(len(Y)):
         if whole[row] and not (front >= scaled[row]).all(axis=1).any():
             beaten = (scaled[row] >= front).all(axis=1)
-            front = np.vstack([front[~beaten], scaled[row]])
-            last = volume(front, _BELOW_WORST)
+            front, due = np.vstack([front[~beaten], scaled[row]]), True
+        if due and (row in taken or not last):
+            last, due = volume(front, _BELOW_WORST), False
         if len(front):
             grown[row] = last
     return grown / last

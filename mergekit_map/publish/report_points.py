@@ -93,6 +93,8 @@ def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
     """Tell, of points whose records are there, what they won against each anchor."""
     front, read = run.front, ItemReader(run)
     for index, point in enumerate(front.points):
+        if not any(reading.value is not None for reading in point.measured.values()):
+            continue
         against = [
             [read.compare(point, anchor, task) for task in front.tasks]
             for anchor in front.anchors

@@ -14,10 +14,14 @@ import numpy as np
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.selection import spread
 
 Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 _DIGITS = 5  # significant ones
+# Of slices, so that a page stays one that can be mailed: those of 450 points, 5 tasks
+# and 15 coefficients.
+_MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +29,8 @@ class Surfaces:
     """Predictions along one axis, over two, or along each of more; or none at all.
 
     Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
-    are (n, d, g): through each point of the front, along each axis.
+    are (s, d, g): through each point of the front, along each axis; where these would
+    be too many, through some that show all of it.
     """
 
     kind: Kind
@@ -34,6 +39,14 @@ class Surfaces:
     points: FloatArray  # (n, d) of the front
     value: FloatArray  # (m, ...)
     stderr: FloatArray  # (m, ...)
+    through: tuple[int, ...] = ()  # (s,) points of the front that slices go through
+
+    def slice_of(self, index: int) -> int:
+        """Find the slices of a point, or of the nearest that has some."""
+        if index in self.through:
+            return self.through.index(index)
+        apart = self.points[list(self.through)] - self.points[index]
+        return int(np.square(apart).sum(axis=1).argmin())
 
 
 def predict_surfaces(run: FinishedSearch) -> Surfaces:
@@ -53,7 +66,12 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     lower, upper = run.bounds.T
     nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
     points = run.locate(point.coefficients for point in run.front.points)
-    grid = np.stack(np.meshgrid(*nodes), axis=-1) if d < 3 else _slices(points, nodes)
+    through = _sliced_points(run, nodes.size) if kind == "slices" else ()
+    grid = (
+        np.stack(np.meshgrid(*nodes), axis=-1)
+        if d < 3
+        else _slices(points[list(through)], nodes)
+    )
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
     value = np.array([s.predict(X) for s in surrogates])
@@ -71,7 +89,19 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
         points=points,
         value=_rounded(value).reshape(shape),
         stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
+        through=through,
     )
+
+
+def _sliced_points(run: FinishedSearch, size: int) -> tuple[int, ...]:
+    """Choose the points that slices go through: all, or as many as fit."""
+    front = run.front
+    room = max(_MOST_VALUES // (size * len(front.tasks)), 1)
+    if room >= len(front.points):
+        return tuple(range(len(front.points)))
+    shown = spread(front.utilities(front.points, "predicted"), room)
+    first = [front.selected, *front.recommended, *map(int, shown)]
+    return tuple(sorted([*dict.fromkeys(first)][:room]))
 
 
 def _slices(points: FloatArray, nodes: FloatArray) -> FloatArray:

@@ -159,7 +159,8 @@ def _draw_slices(
     rows, columns = len(drawn), min(len(surfaces.axes), _MOST_AXES)
     figure.set_size_inches(0.6 + 2.6 * columns, 0.2 + 2.3 * rows)
     panels = figure.subplots(rows, columns, squeeze=False, sharey="row")
-    grids = surfaces.value[:, front.selected], surfaces.stderr[:, front.selected]
+    chosen = surfaces.slice_of(front.selected)
+    grids = surfaces.value[:, chosen], surfaces.stderr[:, chosen]
     for row, task in enumerate(drawn):
         t = list(front.tasks).index(task)
         predicted, measured = (front.chosen.readings(kind)[task] for kind in KINDS)

@@ -6,15 +6,24 @@ Notation: ``k`` merges of a front: points, anchors, and those measured besides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.results.records import Frozen
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.arrays import FloatArray, IntArray
 
 _DIGITS = 5  # of a standard error: more than anybody judges by
+
+
+@dataclass(frozen=True, eq=False)
+class _Square:
+    """What is made once; values that hold one are compared by their fields."""
+
+    stderr: FloatArray
 
 
 class Differences(Frozen):
@@ -52,6 +61,28 @@ class Differences(Frozen):
         """Count the merges as they are when another one is put in at this place."""
         moved = (merge + (merge >= place) for merge in self.merges)
         return self.model_copy(update={"merges": tuple(moved)})
+
+    def between(self, ones: IntArray, others: IntArray) -> FloatArray:
+        """Give those of pairs of merges (r,); NaN where they are not compared here."""
+        merges = np.array(self.merges)
+        rows, columns = (
+            np.searchsorted(merges, some).clip(max=len(merges) - 1)
+            for some in (ones, others)
+        )
+        known = (merges[rows] == ones) & (merges[columns] == others)
+        return np.where(known, self.square[rows, columns], np.nan)
+
+    @property
+    def square(self) -> FloatArray:
+        """Give those of the merges that are compared, in their order; (r, r)."""
+        return self._once.stderr
+
+    @cached_property
+    def _once(self) -> _Square:
+        found = np.zeros((len(self.merges),) * 2)
+        for row, values in enumerate(self.stderr, start=1):
+            found[row, :row] = found[:row, row] = values
+        return _Square(found)
 
     def array(self, k: int) -> FloatArray:
         """Give all of them, (k, k); NaN between merges that are not compared here."""

@@ -61,7 +61,7 @@ class Family:
         told = [front.differences.get(task) for task in front.tasks]
         for column, known in enumerate(told):
             if known is not None:
-                paired = known.array(len(place))[ones, others]
+                paired = known.between(ones, others)
                 there = ~np.isnan(paired)
                 stderr[there, column] = paired[there]
                 items[there, column] = known.items

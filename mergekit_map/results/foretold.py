@@ -69,11 +69,12 @@ def own_noise(front: Front, task: str) -> FloatArray:
     shape of the metric has no part in their difference, or makes it larger (the limit
     is what geostatistics calls the nugget). NaN where nothing was compared by items.
     """
-    k = len(front.known)
+    found = np.full(len(front.known), np.nan)
     if (known := front.differences.get(task)) is None:
-        return np.full(k, np.nan)
-    apart = known.array(k)
+        return found
+    apart = known.square
     # One without any difference is the same model under another name.
     least = np.where(apart > 0, apart, np.inf).min(axis=1) / math.sqrt(2)
     least[np.isinf(least)] = 0
-    return np.where(np.isnan(np.diag(apart)), np.nan, least)
+    found[list(known.merges)] = least
+    return found

@@ -141,7 +141,7 @@ def apart(front: Front, rival: Merge, task: str) -> float:
     if known is None:
         return math.nan
     there = len(front.points) + front.anchors.index(rival)
-    return float(known.array(len(front.known))[front.selected, there])
+    return float(known.between(np.array(front.selected), np.array(there)))
 
 
 def _known(front: Front, task: str) -> tuple[Reading, Source]:
@@ -193,7 +193,8 @@ def most_apart(front: Front, rival: Merge, task: str) -> float:
     """
     if (known := front.differences.get(task)) is not None:
         there = len(front.points) + front.anchors.index(rival)
-        row = known.array(len(front.known))[there]
+        compared = np.array(known.merges)
+        row = known.between(np.full_like(compared, there), compared)
         if not np.isnan(row).all():
             return float(np.nanmax(row))
     stderr = rival.measured[task].stderr

@@ -3,8 +3,9 @@
 Each text goes into a run folder, which the program then reads and makes a page of. The
 page is opened *without* its policy, so that it is the escaping that has to hold:
 nothing runs, is asked for or becomes an element, and the text is shown letter by
-letter. One page has one kind of markup in all places; what ran says where it came from.
-Then, under its policy, scripts on the page try to send something away.
+letter. One page has a few kinds of markup in all places, one after the other; what ran
+says where it came from. Then, under its policy, scripts on the page try to send
+something away.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "publish"))
 from browser import find_chromium
 
 BEFORE = (0, 0)  # none was tried in a browser
-QUICK = 3
+QUICK = 2
 MISSING = "" if find_chromium() else "no Chromium is installed"
 
 # N is the number of the place, X an address that nobody answers.
@@ -54,7 +55,6 @@ MARKUP = {
     "picture of Markdown": "![N](http://X/N.png)",
     "link by reference": "[N]: http://X/N.png",
     "address by itself": "<http://X/N>",
-    "comment": "<!-- N <script> --!>",
     "TeX": "$\\href{javascript:harmed(N)}{N}$ $$N$$",
     "frame": "<iframe srcdoc='<script>parent.harmed(N)</script>'>",
     "refresh": "<meta http-equiv=refresh content='0;url=http://X/N'>",
@@ -71,8 +71,10 @@ MARKUP = {
     "YAML": "N: {a: &b [*b]} # - ? | > %TAG !!python/object/apply:os.system",
     "quotes": "'N\" `N` \\ \\\\ \\u003cscript\\u003e \\x3cb\\x3e",
     "names of JavaScript": "__proto__ N constructor",
+    "comment": "<!-- N <script> --!>",
     "long": "N" + "w<b>" * 300,
 }
+TOGETHER = 3  # kinds on a page
 PAGES = {"report": REPORT, "fronts": FRONTS, "notebook": NOTEBOOK, "card": CARD}
 READY = {
     "report": "#fit-charts .chart:last-of-type .main-svg",
@@ -88,6 +90,8 @@ def attacks(seed: int) -> Iterator[Attack]:
     for page, places in PAGES.items():
         for name in MARKUP:
             for place in places:
+                if place in NAMES and name != _group(name)[0]:
+                    continue  # a name of a folder has no room for several
                 yield Attack(
                     f"{page}: {name} as {place}",
                     functools.partial(_holds, page, name, place),
@@ -100,7 +104,16 @@ def attacks(seed: int) -> Iterator[Attack]:
 
 def put(name: str, place: str) -> str:
     """Give what is put into a place; its number there is the place's own."""
-    return MARKUP[name].replace("N", _number(place)).replace("X", "127.0.0.1:9")
+    some = _group(name)[: 1 if place in NAMES else None]
+    text = " ".join(MARKUP[one] for one in some)
+    return text.replace("N", _number(place)).replace("X", "127.0.0.1:9")
+
+
+def _group(name: str) -> tuple[str, ...]:
+    """Give the kinds of markup that share a page with one."""
+    every = list(MARKUP)
+    start = every.index(name) // TOGETHER * TOGETHER
+    return tuple(every[start : start + TOGETHER])
 
 
 def _number(place: str) -> str:
@@ -110,7 +123,7 @@ def _number(place: str) -> str:
 def _holds(page: str, name: str, place: str, folder: Path) -> str:
     """Say what is wrong with a page; what came from other places is theirs."""
     del folder
-    said, problems, text = _seen(page, name)
+    said, problems, text = _seen(page, _group(name)[0])
     if said:
         return said
     told = {p: set(re.findall(r"90\d\d", p)) for p in problems}
@@ -123,8 +136,9 @@ def _holds(page: str, name: str, place: str, folder: Path) -> str:
 def _is_shown(wanted: str, place: str, text: str) -> bool:
     if place in NAMES:
         wanted = as_name(wanted)
+    there = " ".join(text.split())
     squeezed = " ".join(wanted.split())
-    return squeezed in " ".join(text.split())
+    return squeezed in there or squeezed.replace("'", "''") in there  # as in YAML
 
 
 @functools.cache

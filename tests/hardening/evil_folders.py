@@ -75,7 +75,7 @@ UNSEEN = {
     "notebook": set[str](),
     "card": {
         *("link of a licence", "language", "text of a task", "lm-eval task"),
-        "metric",
+        *("metric", "command"),  # of a path in a command the name alone is shown
     },
 }
 
@@ -158,7 +158,8 @@ def _change_recipes(run: Path, text: Text, named: Mapping[str, str]) -> None:
     for path in [*run.glob("recipes/*.yml"), run / "recipe.yml"]:
         recipe = renamed(yaml.safe_load(path.read_text()), named)
         comment = f"# {text('comment of a recipe')}\n"
-        path.write_text(comment + yaml.safe_dump(recipe, allow_unicode=True))
+        dumped = yaml.safe_dump(recipe, allow_unicode=True, width=100_000)
+        path.write_text(comment + dumped)
 
 
 def as_name(text: str) -> str:

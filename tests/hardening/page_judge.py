@@ -67,7 +67,7 @@ CENTRES = """() => [...document.querySelectorAll(".chart .nsewdrag")].map((e) =>
   const r = e.getBoundingClientRect();
   return [r.x + scrollX + r.width / 2, r.y + scrollY + r.height / 2]; })"""
 USED = """() => {
-  for (const e of document.querySelectorAll("button, .modebar-btn, .legendtoggle")) {
+  for (const e of document.querySelectorAll("button")) {
     for (const kind of ["mousedown", "mouseup", "click"]) {
       e.dispatchEvent(new MouseEvent(kind, {bubbles: true, cancelable: true}));
     }
@@ -138,8 +138,8 @@ def look(browser: Any, path: str, ready: str) -> dict[str, Any]:
             "window.harmed = (n) => { (window.harms ??= []).push(n); };"
         )
         _watch(page, address, problems)
-        page.goto(address)
-        page.wait_for_selector(ready, state="attached", timeout=60_000)
+        page.goto(address, timeout=180_000)
+        page.wait_for_selector(ready, state="attached", timeout=180_000)
         page.wait_for_timeout(300)
         for x, y in page.evaluate(CENTRES)[:6]:
             page.evaluate("([x, y]) => scrollTo(0, y - 300)", [x, y])
@@ -224,8 +224,8 @@ class Sending:
             self._page.context.close()
         self._page = browser.new_context().new_page()
         self._page.on("dialog", lambda dialog: dialog.dismiss())
-        self._page.goto(Path(path).as_uri())
-        self._page.wait_for_selector(ready, state="attached", timeout=60_000)
+        self._page.goto(Path(path).as_uri(), timeout=180_000)
+        self._page.wait_for_selector(ready, state="attached", timeout=180_000)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ def _warm() -> None:
 @pytest.mark.parametrize("name", classes())
 def test_what_is_attacked_holds(name: str) -> None:
     module = importlib.import_module(f"attacks_on_{name}")
+    if missing := getattr(module, "MISSING", ""):
+        pytest.skip(missing)
     attacks = list(module.attacks(0))
     some = random.Random(0).sample(attacks, min(module.QUICK, len(attacks)))
     failed = {attack.name: problem for attack in some if (problem := attempt(attack))}

@@ -85,7 +85,7 @@ def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
     value = np.zeros((30, 2, 10, 5))
     names = tuple(f"c{k}" for k in range(10))
     nodes = np.tile(np.linspace(0, 1, 5), (10, 1))
-    surfaces = Surfaces("slices", names, nodes, np.zeros((2, 10)), value, value)
+    surfaces = Surfaces("slices", names, nodes, np.zeros((2, 10)), value, value, (0, 1))
 
     plot_surrogates(front, surfaces, [], tmp_path / "surrogates.png")
 
@@ -93,3 +93,12 @@ def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
     assert len(figure.axes) == 6 * 8
     said = "6 of 30 tasks and 8 of 10 coefficients; report.html has all"
     assert figure.get_suptitle() == said
+
+
+def test_a_point_without_slices_has_those_of_the_nearest() -> None:
+    nothing, points = np.zeros(0), np.array([[0.0, 0, 0], [1, 1, 1], [0.9, 1, 1]])
+    names = ("a", "b", "c")
+
+    surfaces = Surfaces("slices", names, nothing, points, nothing, nothing, (0, 1))
+
+    assert [surfaces.slice_of(index) for index in range(3)] == [0, 1, 1]

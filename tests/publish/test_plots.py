@@ -68,3 +68,13 @@ def test_merges_measured_in_part_are_drawn_hollow_and_named(
         if line.get_markerfacecolor() == "white"
     ]
     assert list(line.get_ydata()) == [0.7]
+
+
+@pytest.mark.picture
+@pytest.mark.parametrize("tasks", [["$\\href{x}{y}$"], ["$\\no$", "$x^$"]])
+def test_names_that_are_no_mathematics_are_drawn_as_they_are(
+    tasks: list[str], tmp_path: Path
+) -> None:
+    plot_front(front(tasks), tmp_path / "front.png")
+
+    assert (tmp_path / "front.png").stat().st_size > 1000

@@ -52,3 +52,13 @@ def test_a_merge_that_lacks_a_task_adds_nothing() -> None:
 def test_one_merge_or_equal_ones_are_all_there_is() -> None:
     np.testing.assert_array_equal(grown_volumes(np.ones((3, 2))), [1, 1, 1])
     assert grown_volumes(np.empty((0, 2))).shape == (0,)
+
+
+def test_of_a_long_search_some_volumes_are_taken_and_the_last_is_whole() -> None:
+    Y = np.random.default_rng(2).normal(size=(900, 3))
+
+    grown = grown_volumes(Y)
+
+    assert len(np.unique(grown)) <= 200
+    assert (np.diff(grown) >= 0).all()
+    assert grown[-1] == 1

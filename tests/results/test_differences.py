@@ -29,6 +29,31 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
     np.testing.assert_allclose(array[np.ix_([0, 2, 3], [0, 2, 3])], square, rtol=5e-5)
 
 
+def test_those_of_pairs_are_those_of_the_whole_array() -> None:
+    rng = np.random.default_rng(0)
+    square = rng.uniform(size=(4, 4))
+    square += square.T
+    kept = Differences.of([1, 2, 5, 8], square, 7, answers=False)
+    ones, others = rng.integers(10, size=(2, 200))
+
+    found = kept.between(ones, others)
+
+    np.testing.assert_array_equal(found, kept.array(10)[ones, others])
+    np.testing.assert_array_equal(
+        kept.square, kept.array(10)[np.ix_(kept.merges, kept.merges)]
+    )
+
+
+def test_values_are_equal_whatever_was_asked_of_them() -> None:
+    square = np.array([[0.0, 1.0], [1.0, 0.0]])
+    one, other = (Differences.of([0, 1], square, 7, answers=False) for _ in range(2))
+    assert (one.square == other.square).all()
+
+    assert one == other
+    assert one.with_room(0) != other
+    assert one.with_room(0) == other.with_room(0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -24,7 +24,19 @@ const surrogateCharts = (() => {
   };
 
   function hint(content) {
-    return WORDS[content.surfaces.kind];
+    const { kind, through } = content.surfaces;
+    const some = kind === "slices" && through.length < content.points.length;
+    return WORDS[kind] + (some ? ` There are slices of ${through.length} of the ` +
+      `${content.points.length} points; of others those of the nearest are shown.` : "");
+  }
+
+  // The slices of a point, or of the nearest that has some, and which point that is.
+  function nearestSlice({ through, points }, index) {
+    const apart = (other) =>
+      points[other].reduce((sum, v, k) => sum + (v - points[index][k]) ** 2, 0);
+    const nearest = (best, other) => (apart(other) < apart(best) ? other : best);
+    const point = through.includes(index) ? index : through.reduce(nearest);
+    return [through.indexOf(point), point];
   }
 
   // Draw the surrogate of task t; a state has the `index` of the chosen point.
@@ -128,8 +140,9 @@ const surrogateCharts = (() => {
     return chart(place, { traces, layout: look, words });
   }
 
-  function drawSlices(place, content, { index }, t) {
+  function drawSlices(place, content, state, t) {
     const c = colours();
+    const [slice, index] = nearestSlice(content.surfaces, state.index);
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const chosen = content.points[index];
     const known = marks.withKnown(chosen).known[t];
@@ -147,7 +160,7 @@ const surrogateCharts = (() => {
     axes.forEach((name, k) => {
       const suffix = k ? String(k + 1) : "";
       const on = { xaxis: `x${suffix}`, yaxis: `y${suffix}` };
-      const lines = bandAndLine(c, nodes[k], value[t][index][k], stderr[t][index][k]);
+      const lines = bandAndLine(c, nodes[k], value[t][slice][k], stderr[t][slice][k]);
       const mark = chosenMark(c, [points[index][k]], [chosen.predicted[t][0]]);
       const measured = {
         type: "scatter",
