@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("classes", nargs="*", metavar="CLASS")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most", type=int, help="of each class")
+    parser.add_argument("--most", type=int, help="of each class, drawn by the seed")
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="attacks-home-") as home:
@@ -72,9 +72,12 @@ def classes() -> list[str]:
 def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
     """Try the attacks of a class, and say which failed, and how."""
     module = importlib.import_module(f"attacks_on_{name}")
-    failed, number, began = {}, 0, time.monotonic()
-    for attack in itertools.islice(module.attacks(seed), most):
-        number += 1
+    attacks = list(module.attacks(seed))
+    there = len(attacks)
+    if most is not None and most < there:
+        attacks = random.Random(seed).sample(attacks, most)
+    failed, began = {}, time.monotonic()
+    for attack in attacks:
         if problem := attempt(attack):
             failed[attack.name] = problem
             print(f"  {attack.name}\n    {problem}", file=sys.stderr, flush=True)
@@ -90,7 +93,8 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "seed": seed,
         "seconds": round(time.monotonic() - began),
-        "tried": number,
+        "tried": len(attacks),
+        "there": there,
         "before": list(module.BEFORE),
         "failed": failed,
     }
@@ -107,15 +111,15 @@ def attempt(attack: Attack) -> str:
 def table() -> str:
     """Write the table of all kept results."""
     rows = [
-        "| class | tried on 9f55b38 | failed | tried now | failed now | on |",
-        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| class | tried on 9f55b38 | failed | there are | tried now | failed now | on |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for path in sorted(RESULTS.glob("*.json")):
         found = json.loads(path.read_text())
         before, failing = found["before"], found["before"][1]
         rows.append(
             f"| {path.stem.replace('_', ' ')} | {before[0]} | {failing} | "
-            f"{found['tried']} | {len(found['failed'])} | "
+            f"{found.get('there', '')} | {found['tried']} | {len(found['failed'])} | "
             f"{found['commit']}, {found['date']} |"
         )
     return "\n".join(rows) + "\n"
