@@ -111,7 +111,7 @@ def attempt(attack: Attack) -> str:
 def table() -> str:
     """Write the table of all kept results."""
     rows = [
-        "| class | tried on 9f55b38 | failed | there are | tried now | failed now | on |",
+        "| class | tried on 9f55b38 | failed | there are | tried | failed now | on |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for path in sorted(RESULTS.glob("*.json")):
