@@ -122,6 +122,7 @@ def draws(task: LoadedTask) -> bool:
     return isinstance(task, HarnessTask) and any(
         bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
         for leaf in task.loaded["tasks"].values()
+        if leaf.OUTPUT_TYPE == _KIND
         for options in {id(r.args[1]): r.args[1] for r in leaf.instances}.values()
     )
 

@@ -122,8 +122,9 @@ def prepare_harness(
     if lm.backend != "causal":
         return _ready(task, lm)
     size = sum(task.sizes.values())
-    at_once = at_once or draws(task) or not isinstance(lm.batch_size, int)
-    if generates(task) and not at_once:
+    if generates(task):
+        if at_once or draws(task) or not isinstance(lm.batch_size, int):
+            return _ready(task, lm)
         return PreparedTask(GeneratedTask(task, lm), size)
     if not is_scored(task.loaded):
         return _ready(task, lm)

@@ -21,6 +21,9 @@ _SECONDS = 10.0  # for one document
 _LONGEST = 1 << 24  # characters, or items, of what is made by a multiplication
 _DIGITS = 1 << 14  # bits of a number
 _WIDE = re.compile(r"%[^%a-zA-Z]*(\d{6}|\*)")
+# Of '{:9}'.format: six digits, or a width that another field says.
+_WIDE_FIELD = re.compile(r"\{[^{}]*(\d{6}|\{)")
+_FORMATS = ("format", "format_map")
 _FILLING = ("ljust", "rjust", "center", "zfill", "expandtabs")
 
 
@@ -43,7 +46,12 @@ class _Sandbox(SandboxedEnvironment):
 
     def call(self, context: Any, function: Any, *given: Any, **named: Any) -> Any:
         """Call what a template may call, within limits."""
-        owner = getattr(function, "__self__", None)
+        inner = getattr(function, "__wrapped__", function)  # of a format
+        owner = getattr(inner, "__self__", None)
+        if isinstance(owner, str) and inner.__name__ in _FORMATS:
+            if _WIDE_FIELD.search(owner):
+                raise SecurityError("a template fills in a text that is too wide")
+            return super().call(context, function, *given, **named)
         fills = isinstance(owner, str) and function.__name__ in _FILLING
         if fills and any(isinstance(n, int) and n > _LONGEST for n in given):
             raise SecurityError("a template makes a text that is too long")

@@ -323,7 +323,7 @@ def test_share_and_seed_are_part_of_the_definition(
             "map.tasks.one: cannot be measured in part.*parameter 'documents'",
         ),
         ({}, {"gradients": True}, "map.search.holdout: derivatives are of all"),
-        ({}, {"holdout": 1.0}, "map.search.holdout: a number below 1.0"),
+        ({}, {"holdout": 1.0}, "map.search.holdout: a number up to 0.99"),
     ],
 )
 def test_what_stands_against_it_is_a_located_problem(

@@ -275,13 +275,13 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
 def test_bad_choices_are_explained_and_change_nothing(
     run: Path, options: str, message: str
 ) -> None:
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in run.rglob("[!.]*") if path.is_file()}
 
     result = select(run, *options.split())
 
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    assert {p: p.read_bytes() for p in run.rglob("[!.]*") if p.is_file()} == before
 
 
 def test_scores_below_zero_have_shares_too(run: Path) -> None:

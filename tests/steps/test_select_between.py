@@ -35,7 +35,7 @@ def read_front(run: Path) -> Front:
 
 
 def contents(run: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    return {path: path.read_bytes() for path in run.rglob("[!.]*") if path.is_file()}
 
 
 def test_a_further_point_is_last_and_has_all_that_points_have(run: Path) -> None:

@@ -48,6 +48,8 @@ def test_a_template_gives_what_lm_evals_own_environment_gives(template: str) -> 
         "{{ '%9999999999d' % 1 }}",
         "{{ '%9999999999d'|format(1) }}",
         "{{ '{:9999999999}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 10**10) }}",
+        "{{ '{x:>9999999999}'.format_map({'x': 1}) }}",
     ],
 )
 def test_a_template_reaches_no_python_and_fills_no_memory(template: str) -> None:
