@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+_ON_TOP = ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")
 PAGES = {
     str(path.relative_to(ROOT)): path
     for path in (
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / f"{name}.md" for name in _ON_TOP),
         *sorted((ROOT / "docs").glob("*.md")),
     )
 }
