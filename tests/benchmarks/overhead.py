@@ -45,7 +45,7 @@ PLACES = {
     "preparing tasks": ["mergekit_map.steps.evaluate:prepare_tasks"],
     "measuring, the rest": ["mergekit_map.study.running:measure"],
     "log and records": [
-        "mergekit_map.results.log:EvaluationLog.append",
+        "mergekit_map.results.opened_log:EvaluationLog.append",
         "mergekit_map.results.answers:KeptAnswers.write",
     ],
     "planning: fits": [
