@@ -18,7 +18,8 @@ from mergekit_map.commands.wide_table import Column, Row, wide_tables
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mergekit_map.results.front import Front, Merge, Order, Reading
+    from mergekit_map.results.front import Front, Merge, Reading
+    from mergekit_map.results.merge_order import Order
 
 
 def new_table(

@@ -23,7 +23,8 @@ from mergekit_map.publish.surfaces import Surfaces
 from mergekit_map.results.anchor_values import anchor_values
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
-from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading, Task
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading
+from mergekit_map.results.measured_task import Task
 from mergekit_map.results.promise_words import confirmed_in_words
 from mergekit_map.results.underway import unfinished_in_words
 from mergekit_map.results.verdict_words import foretellings_in_words

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mergekit_map.results.front import Front, Merge, Readings, pairs
+from mergekit_map.results.front import Front, Merge, Readings
 from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
+from mergekit_map.results.merge_order import pairs
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogates import Surrogates, locate, read_surrogates
 from mergekit_map.search.arrays import FloatArray

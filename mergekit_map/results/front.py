@@ -17,36 +17,20 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from typing_extensions import Self, TypeAliasType
+from typing_extensions import Self
 
-from mergekit_map.config.engine_specs import CALLED
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.confirmation import Confirmation
 from mergekit_map.results.differences import Differences
-from mergekit_map.results.quality import Border, Ending, Fit, Growth, Unfinished
-from mergekit_map.results.records import Coefficients, Frozen, Line, Number, Record
+from mergekit_map.results.measured_task import Task
+from mergekit_map.results.merge_order import Order, members
+from mergekit_map.results.quality import Border, Ending, Growth, Unfinished
+from mergekit_map.results.records import Coefficients, Frozen, Line, Record
 from mergekit_map.search.arrays import FloatArray, finite
 
 Kind: TypeAlias = Literal["predicted", "measured"]
 KINDS: tuple[Kind, Kind] = ("predicted", "measured")
-# The name of a coefficient, or the two that are merged.
-Order = TypeAliasType("Order", "Line | tuple[Order, Order]")
-
-
-def members(order: Order | list[Any]) -> tuple[str, ...]:
-    """List the names in an order, from left to right."""
-    if isinstance(order, str):
-        return (order,)
-    return tuple(name for part in order for name in members(part))
-
-
-def pairs(order: Order | list[Any]) -> list[tuple[Order, Order]]:
-    """List the two sides of every merge of an order, the inner ones first."""
-    if isinstance(order, str):
-        return []
-    one, other = order
-    return [*pairs(one), *pairs(other), (one, other)]
 
 
 class Reading(Frozen):
@@ -142,42 +126,6 @@ class Merge(Frozen):
         return ", ".join(f"{n}={v:.4g}" for n, v in self.coefficients.items())
 
 
-class Task(Frozen):
-    """A task, and how well its surrogate fits."""
-
-    direction: Literal["maximize", "minimize"]
-    """Which values are better."""
-    range: tuple[Number | None, Number | None]
-    """Smallest and largest possible value, null where there is none."""
-    unit: Line
-    """Of its values."""
-    fit: Fit
-    """Of its surrogate."""
-    engine: Line | None = None
-    """What generated its answers, `vllm` or `generate_batch`; left out where the log
-    does not name it."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_it_lacks(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        keys = {"engine"} if self.engine is None else set()
-        return {key: v for key, v in handler(self).items() if key not in keys}
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Say its unit, which values are better, and what generated its answers."""
-        by = "" if self.engine is None else f"by {CALLED.get(self.engine, self.engine)}"
-        found = (self.unit, f"{self.metric.better} is better", by)
-        return tuple(filter(None, found))
-
-    @property
-    def metric(self) -> Metric:
-        """Give what is known of it as a metric."""
-        lower, upper = self.range
-        return Metric(self.direction == "maximize", lower, upper, self.unit)
-
-
 class Front(Record):
     """A finished search: its front, its anchors, and the point that was chosen."""
 
@@ -238,6 +186,30 @@ class Front(Record):
         for index, point in enumerate(self.points):
             if point.recipe not in {None, recipe_name(index)}:
                 raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
+        return self
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        """Hold each name to what it is the name of."""
+        axes = {*self.groups} or {*self.coefficients}
+        ends = {
+            "border": ([end.coefficient for end in self.border], axes),
+            "growth": ([end.coefficient for end in self.growth], {*self.coefficients}),
+        }
+        for key, (named, known) in ends.items():
+            for index, name in enumerate(named):
+                if name not in known:
+                    place = f"{key}.{index}.coefficient"
+                    raise ValueError(f"{place}: the names are {sorted(known)}")
+        for label, group in self.groups.items():
+            if group.keys() != self.coefficients.keys():
+                wanted = sorted(self.coefficients)
+                raise ValueError(f"groups.{label}: the names are {wanted}")
+        if self.ending is not None and self.ending.task not in self.tasks:
+            raise ValueError(f"ending.task: the tasks are {sorted(self.tasks)}")
+        names = () if self.order is None else members(self.order)
+        if isinstance(self.order, str) or len({*names}) < len(names):
+            raise ValueError("order: pairs are wanted, and each name once")
         return self
 
     def _check(self, place: str, merge: Merge) -> None:

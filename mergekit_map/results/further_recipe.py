@@ -14,7 +14,8 @@ from typing import Any
 
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front, pairs, recipe_name
+from mergekit_map.results.front import Front, recipe_name
+from mergekit_map.results.merge_order import pairs
 from mergekit_map.results.recipe_documents import (
     DAMAGES,
     documents,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mergekit_map.measurement import Metric
-from mergekit_map.results.front import Front, Merge, pairs
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.merge_order import pairs
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.samples import read_sample_file
 from mergekit_map.results.won_items import Item, read_items

@@ -30,9 +30,10 @@ from mergekit_map.models.references import (
 )
 from mergekit_map.results.anchor_values import Anchors, measured_anchors
 from mergekit_map.results.choosing import chosen_as
-from mergekit_map.results.front import UNKNOWN, Front, Merge, Order
+from mergekit_map.results.front import UNKNOWN, Front, Merge
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation
+from mergekit_map.results.merge_order import Order
 from mergekit_map.results.reason_words import unmet_limits
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, SOUP
-from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.log import Evaluation
+from mergekit_map.results.merge_order import Order, members, pairs
 from mergekit_map.study.bayesian import N_ROUND
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.nested import EVALUATIONS

@@ -19,9 +19,9 @@ from mergekit_map.config.specs import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
 from mergekit_map.results.anchor_values import Anchors, measured_anchors
-from mergekit_map.results.front import Order, members, pairs
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.merge_order import Order, members, pairs
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.pairing import (
     best_models,

@@ -10,15 +10,9 @@ import numpy as np
 from scipy.stats import qmc
 
 from mergekit_map.results.choosing import chosen_as
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-    Readings,
-    Task,
-    recipe_name,
-)
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Readings, recipe_name
 from mergekit_map.results.log import Evaluation, MergeKey, by_merge, merge_key
+from mergekit_map.results.measured_task import Task
 from mergekit_map.results.quality import Border, Fit
 from mergekit_map.results.surrogates import SurrogateRecord, Surrogates, locate, predict
 from mergekit_map.search.arrays import from_unit

@@ -15,8 +15,9 @@ from mergekit_map.config.specs import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.results.anchor_values import measured_anchors
 from mergekit_map.results.choosing import choose, chosen_as
-from mergekit_map.results.front import Front, Merge, Task, recipe_name
+from mergekit_map.results.front import Front, Merge, recipe_name
 from mergekit_map.results.log import ASSESSING, Evaluation, by_merge
+from mergekit_map.results.measured_task import Task
 from mergekit_map.results.quality import Fit
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.arrays import FloatArray

@@ -11,8 +11,8 @@ import numpy as np
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Answers, Measurement, Metric, Part, Wanted
-from mergekit_map.results.front import Order
 from mergekit_map.results.log import Evaluation, Role
+from mergekit_map.results.merge_order import Order
 from mergekit_map.results.quality import Ending, Growth
 from mergekit_map.search.arrays import BoolArray, FloatArray, inside
 

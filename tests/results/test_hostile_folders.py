@@ -230,3 +230,42 @@ def test_what_is_no_json_is_one_sentence(name: str, raw: bytes) -> None:
 def test_the_names_of_files_are_derived() -> None:
     assert RunFolder(Path("run")).recipe(7) == Path("run/recipes/007.yml")
     assert RunFolder(Path("run")).pair(2).path == Path("run/nested/pair-2")
+
+
+END = {"coefficient": "nobody", "start": 0.0, "end": 1.0}
+STOP = {"evaluations": 1, "allowed": 1, "trusted": False, "error": 0.1, "hope": 0.1}
+
+
+@pytest.mark.parametrize("command", [*CHOICES, REPORT])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("growth", [END]),
+        ("border", [{**END, "points": 1, "beyond": 2.0, "gain": 0.1}]),
+        ("ending", {**STOP, "task": "nobody"}),
+        ("groups", {"one": {"nobody": 1.0}}),
+        ("order", "nobody"),
+        ("order", ["twice", ["twice", "once"]]),
+    ],
+)
+def test_what_a_front_names_is_there(command: list[str], key: str, value: Any) -> None:
+    changed("run/front.json", lambda front: front.update({key: value}))
+
+    result = invoke(*command)
+
+    assert result.exit_code == 2
+    assert "front.json" in result.output
+    assert key in result.output
+
+
+@pytest.mark.parametrize("command", [CHOICES[1], REPORT])
+def test_surrogates_are_functions_of_what_their_front_names(command: list[str]) -> None:
+    def turned(content: Any) -> None:
+        content["coefficients"] = content["coefficients"][::-1]
+
+    changed("run/surrogates.json", turned)
+
+    result = invoke(*command)
+
+    assert result.exit_code == 2
+    assert "surrogates.json has other coefficients than its front" in result.output
