@@ -64,8 +64,8 @@ def refuse_other_recipe(
             raise ValueError("its settings are not those that were searched")
     except DAMAGES as error:
         raise ArtifactError(
-            f"{place} is not the recipe of point {index}: {error}; restore the file, "
-            "or search again"
+            f"{place} is not the recipe of point {index} that front.json and "
+            f"manifest.json tell of: {error}; restore the files, or search again"
         ) from None
 
 
