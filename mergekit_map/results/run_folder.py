@@ -11,8 +11,6 @@ import os
 import stat
 from pathlib import Path
 
-from pydantic import Field
-
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import read_whole, unwritable
 from mergekit_map.leftovers import remove_if_left
@@ -66,7 +64,7 @@ class Manifest(Record):
 class Identities(Record):
     """The merges that a log has measurements of, by fingerprint."""
 
-    merges: dict[str, Identity] = Field(default_factory=dict)
+    merges: dict[str, Identity]
 
 
 class RunFolder:

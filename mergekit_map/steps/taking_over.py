@@ -54,7 +54,7 @@ def take_over(
     reporter: Reporter,
 ) -> None:
     """Take over what was measured of the same merges; say what is used and what not."""
-    known = Identities()
+    known = Identities(merges={})
     if run.identities.exists():
         known = read_record(run.identities, Identities, "list of earlier merges")
     merges = {**known.merges, study.merge: project.identity}

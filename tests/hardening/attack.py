@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import resource
 import signal
 import sys
@@ -105,7 +106,8 @@ def refused(outcome: Outcome, *words: str, seconds: float = 20) -> str:
     problems = _harm(outcome, seconds)
     if outcome.code != 2:
         problems.append(f"exit {outcome.code}, not 2")
-    if "error: " not in outcome.err.lower():
+    # `inspect` counts them: "2 errors: no search can start".
+    if not re.search(r"\berrors?: ", outcome.said, re.IGNORECASE):
         problems.append("no error was said")
     lines = [line for line in outcome.err.splitlines() if line.strip()]
     if len(lines) > 30 or any(len(line) > 2000 for line in lines):

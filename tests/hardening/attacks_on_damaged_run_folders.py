@@ -18,7 +18,7 @@ from attack import Attack, Outcome, first, held, refused
 from run_folders import SEARCH, attacked, contents, made, project
 
 BEFORE = (685, 243)
-QUICK = 20
+QUICK = 12
 
 SELECT = ("select", "run")
 BETWEEN = ("select", "run", "--prefer", "greeting=1,code=7")
@@ -86,16 +86,16 @@ def _keyed(
     """Attack every key of a file with some values, command after command."""
     number = 0
     example = _examples()[finished, name]
-    for path in _paths(example):
+    for path in paths(example):
         if _is_free(name, path[:-1]):
             continue
-        value = _at(example, path)
+        value = at(example, path)
         turn = seed + sum(map(len, map(str, path)))
         for other, text in [*VALUES.items()][turn % SHARE :: SHARE]:
             number += 1
             words = commands[number % len(commands)]
-            wrong = _is_wrong(value, other) and not _is_free(name, path)
-            damage = _put(path, text)
+            wrong = is_wrong(value, other) and not _is_free(name, path)
+            damage = put(path, text)
             way = f"{'.'.join(map(str, path))} is {other}"
             yield _attack(name, way, damage, words, finished, wrong=wrong)
 
@@ -279,7 +279,7 @@ def _kind_of(value: object) -> str:
     return kinds.get(type(value), "number" if value is not None else "null")
 
 
-def _is_wrong(value: object, other: str) -> bool:
+def is_wrong(value: object, other: str) -> bool:
     """Tell whether a value cannot be right where the other one was."""
     if other in {"NaN", "-Infinity", "1e999", "5000 digits", "deep lists"}:
         return True
@@ -319,32 +319,32 @@ def _examples() -> dict[str, Any]:
     return found
 
 
-def _paths(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """List the places in a file; one task and one model, the first of each list."""
     if path:
         yield path
     if isinstance(content, dict):
         for key, value in content.items():
             if key not in {"code", "code-model"}:
-                yield from _paths(value, (*path, key))
+                yield from paths(value, (*path, key))
     elif isinstance(content, list) and content:
-        yield from _paths(content[0], (*path, 0))
+        yield from paths(content[0], (*path, 0))
 
 
-def _at(content: Any, path: tuple[Any, ...]) -> Any:
+def at(content: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         content = content[key]
     return content
 
 
-def _put(path: tuple[Any, ...], text: str | None) -> Callable[[Path], None]:
+def put(path: tuple[Any, ...], text: str | None) -> Callable[[Path], None]:
     """Put a text, as it is, in a place of a file, or leave the place out."""
 
     def damage(file: Path) -> None:
         lines = file.read_text().splitlines()
         log = file.suffix == ".jsonl"
         content = json.loads(lines[LINE - 1] if log else "\n".join(lines))
-        inner = _at(content, path[:-1])
+        inner = at(content, path[:-1])
         if text is None:
             del inner[path[-1]]
         else:

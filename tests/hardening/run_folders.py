@@ -75,6 +75,24 @@ def made(*, finished: bool) -> Path:
     return folder
 
 
+@functools.cache
+def shared() -> Path:
+    """Stop a search, once, of which some lines wait and some are of a shard."""
+    folder = _copied(made(finished=False))
+    log = folder / "run" / "evaluations.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:2]))
+    for name in ("evaluations.early.jsonl", "evaluations.1-of-2.jsonl"):
+        (log.parent / name).write_text("".join(lines[2:7]))
+    return folder
+
+
+def _copied(source: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="attacked-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return shutil.copytree(source, folder, dirs_exist_ok=True)
+
+
 def _do(folder: Path, *words: str, code: int = 0) -> None:
     outcome = attacked(folder, *words)
     assert outcome.code == code, outcome.said
