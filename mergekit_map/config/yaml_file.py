@@ -95,7 +95,7 @@ def read_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
             than a configuration can be.
     """
-    text = _read_text(path)
+    text = read_text(path)
     try:
         node = compose(text)
     except ConfigError as error:
@@ -137,7 +137,12 @@ def shortened(report: str) -> str:
     return f"{report[:half]} ... {report[-half:]}"
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Read a configuration as text.
+
+    Raises:
+        ConfigError: the file is missing, unreadable, or longer than any can be.
+    """
     try:
         # Neither a pipe, which nobody may ever write to, nor a device without an end.
         if path.exists() and not path.is_file():

@@ -128,8 +128,15 @@ def _cheaply(folder: Path, outcome: Outcome, *words: str) -> str:
 def _as_said(outcome: Outcome) -> Outcome:
     """Take the problems that ``inspect`` lists for errors: it is what it is for."""
     if outcome.out.startswith("{"):
-        found = json.loads(outcome.out)["problems"]
-        said = "\n".join(f"error: {p['place']}: {p['message']}" for p in found)
+        inspected = json.loads(outcome.out)
+        found = [(p["place"], p["message"]) for p in inspected["problems"]]
+        found += [
+            (model["place"], finding["cause"])
+            for model in inspected["models"]
+            for finding in model["findings"]
+            if finding["severity"] == "error"
+        ]
+        said = "\n".join(f"error: {place}: {message}" for place, message in found)
     else:
         said = "\n".join(textwrap.wrap(" ".join(outcome.out.split()), 1000))
     return dataclasses.replace(outcome, out="", err=f"{said}\n{outcome.err}")
