@@ -14,12 +14,13 @@ from typing import Any
 
 import click
 
-from mergekit_map.commands.options import FOLDER, look_first
+from mergekit_map.commands.options import FOLDER, look_first, not_in_a_line
+from mergekit_map.config.from_options import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.leftovers import scratch_folder
 
 _METHOD = "task_arithmetic"
-_TITLE = "Written by mergekit-map from options; edit it, and name it in their place."
+_LONGEST_FILE = 1 << 20  # bytes
 _NAMES = {  # option -> parameter
     "--base": "base",
     "--model": "models",
@@ -79,8 +80,8 @@ def filled_in(given: dict[str, Any]) -> list[tuple[str, str]]:
     return [(option, name) for option, name in _NAMES.items() if given[name]]
 
 
-def text_of(given: dict[str, Any], *, measured: bool) -> str:
-    """Write the configuration that options stand for.
+def text_of(given: dict[str, Any], *, measured: bool, title: str = WRITTEN) -> str:
+    """Write the configuration that options stand for, with a title on top.
 
     Raises:
         click.UsageError: models, or with ``measured`` tasks, are missing.
@@ -104,7 +105,7 @@ def text_of(given: dict[str, Any], *, measured: bool) -> str:
     tasks = new_file.new_tasks(given["texts"], given["benchmarks"])
     method = given["method"] or _METHOD
     merge = new_file.NewMerge(given["models"], base, method, given["dtype"])
-    return new_file.new_config(merge, tasks, [_TITLE])
+    return new_file.new_config(merge, tasks, [title])
 
 
 def _config_of(
@@ -136,8 +137,8 @@ def _config_of(
 def _written(
     given: dict[str, Any], target: Path | None, *, quiet: bool
 ) -> Iterator[Path]:
-    text = text_of(given, measured=True)
     if target is None:
+        text = text_of(given, measured=True, title=PASSING)
         with scratch_folder() as folder:
             config = folder / "options.yml"
             config.write_text(text, encoding="utf-8")
@@ -145,20 +146,19 @@ def _written(
         return
     place = target.resolve() if target.name in {"", ".."} else target
     config = place.with_name(f"{place.name}.yml")
-    _write(config, text, target)
+    _write(config, text_of(given, measured=True), target)
     if not quiet:
         click.echo(f"what these options stand for is in {config}", err=True)
     yield config
 
 
 def _write(config: Path, text: str, target: Path) -> None:
-    from mergekit_map.config.new_file import is_unedited, signed
     from mergekit_map.errors import ArtifactError
     from mergekit_map.files import write_atomically
 
     text = signed(text)
     if config.exists():
-        before = config.read_text(encoding="utf-8", errors="replace")
+        before = _beginning(config)
         if before == text:
             return
         if not is_unedited(before):
@@ -172,21 +172,42 @@ def _write(config: Path, text: str, target: Path) -> None:
     write_atomically(config, text)
 
 
+def _beginning(path: Path) -> str:
+    """Read as much of a file as options could have written; nothing of a device."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(_LONGEST_FILE).decode("utf-8", errors="replace")
+
+
+def _in_a_line(
+    ctx: click.Context, param: click.Parameter, given: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
+    """Refuse what says nothing, or cannot be written down."""
+    for text in (given,) if isinstance(given, str) else given or ():
+        if not text.strip():
+            raise click.BadParameter(f"a name was expected, got {text!r}", ctx, param)
+        if problem := not_in_a_line(text):
+            raise click.BadParameter(f"{problem}; write another name", ctx, param)
+    return given
+
+
+_option = functools.partial(click.option, callback=_in_a_line)
 _OPTIONS = [
-    click.option(
+    _option(
         "--base",
         metavar="MODEL",
         help="Without CONFIG: the model that the others were fine-tuned from, a folder "
         "or an id of the Hub.",
     ),
-    click.option(
+    _option(
         "--model",
         "models",
         multiple=True,
         metavar="MODEL",
         help="Without CONFIG: a model to merge, or a LoRA adapter; once for each.",
     ),
-    click.option(
+    _option(
         "--text",
         "texts",
         multiple=True,
@@ -194,7 +215,7 @@ _OPTIONS = [
         help="Without CONFIG: measure the loss on this .txt or .jsonl file; once for "
         "each.",
     ),
-    click.option(
+    _option(
         "--task",
         "benchmarks",
         multiple=True,
@@ -202,11 +223,11 @@ _OPTIONS = [
         help=f"Without CONFIG: measure a benchmark ({', '.join(PRESETS)}), or any task "
         "of lm-eval, as TASK:METRIC or TASK:METRIC,FILTER.",
     ),
-    click.option(
+    _option(
         "--method",
         help=f"Without CONFIG: the merge method  [default: {_METHOD}]",
     ),
-    click.option(
+    _option(
         "--dtype",
         help="Without CONFIG: of the merge  [default: that of the base, or bfloat16]",
     ),

@@ -36,15 +36,8 @@ class _Path(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:
-        text = os.fsdecode(value)
-        strange = [c for c in text if unicodedata.category(c) in _UNWRITABLE]
-        if strange:
-            self.fail(
-                f"{text!r} has a character that no line of text can have "
-                f"({strange[0]!r}); rename the file or folder",
-                param,
-                ctx,
-            )
+        if problem := not_in_a_line(os.fsdecode(value)):
+            self.fail(f"{problem}; rename the file or folder", param, ctx)
         return super().convert(value, param, ctx)
 
     def shell_complete(
@@ -55,6 +48,14 @@ class _Path(click.Path):
     ) -> list[CompletionItem]:
         kind = "dir" if param.name in _FOLDERS else "file"
         return [CompletionItem(incomplete, type=kind)]
+
+
+def not_in_a_line(text: str) -> str:
+    """Say which character keeps a text out of a line of a file; nothing if none."""
+    strange = [c for c in text if unicodedata.category(c) in _UNWRITABLE]
+    if not strange:
+        return ""
+    return f"{text!r} has a character that no line of text can have ({strange[0]!r})"
 
 
 FOLDER = _Path(path_type=Path)

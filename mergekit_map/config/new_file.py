@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,11 @@ from mergekit_map.config.map_lines import map_block, scalar, task_names
 from mergekit_map.config.presets import PRESETS, hint_on
 from mergekit_map.config.task_specs import TASK_NAME
 from mergekit_map.errors import ConfigError
-from mergekit_map.files import read_json_or_nothing, sha256
+from mergekit_map.files import read_json_or_nothing
 from mergekit_map.words import printable
 
 # Without a density these methods drop nothing, and are another method by name.
 _SPARSE = {"ties", "dare_ties", "dare_linear", "della", "della_linear"}
-_SIGNATURE = re.compile(r"^# \(as written: \w+\)\n", re.M)
 _USUAL_DTYPE = "bfloat16"
 _BASE_KEY = "base_model_name_or_path"
 
@@ -73,18 +71,6 @@ def base_of_adapters(models: Iterable[str]) -> str | None:
     return base if isinstance(base, str) and base else None
 
 
-def signed(text: str) -> str:
-    """Add to the comments on top how to tell whether the text was edited."""
-    comments = re.match(r"(#.*\n)*", text)
-    end = comments.end() if comments else 0
-    return f"{text[:end]}# (as written: {sha256(text)[:8]})\n{text[end:]}"
-
-
-def is_unedited(text: str) -> bool:
-    """Tell whether a file is as ``signed`` gave it."""
-    return signed(_SIGNATURE.sub("", text, count=1)) == text
-
-
 def _text_task(given: str) -> tuple[str, str]:
     name, equals, file = given.partition("=")
     if not equals or not TASK_NAME.fullmatch(name) or Path(given).exists():
@@ -102,9 +88,9 @@ def _text_task(given: str) -> tuple[str, str]:
 def _benchmark(given: str) -> tuple[str, str]:
     if given in PRESETS:
         return given, f"{{preset: {given}}}"
-    task, colon, reading = given.rpartition(":")
+    task, _, reading = given.rpartition(":")
     metric, _, kept = reading.partition(",")
-    if not colon or not metric:
+    if not task or not metric:
         raise ConfigError(
             f"--task {given}: no benchmark is known by that name; "
             f"{hint_on(given)} Any other task of lm-eval is written as "

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from mergekit_map.config.from_options import place_in_options
 from mergekit_map.config.yaml_nodes import (
     MOST_BYTES,
     Loader,
@@ -52,6 +53,7 @@ class YamlFile:
         """Name file, line and key as far as they are known."""
         line = self.line(key)
         place = f"{self.path}:{line}" if line else str(self.path)
+        place = place_in_options(place, self.text, key, self.content)
         return f"{place}: {format_key(key)}" if key else place
 
 
@@ -62,7 +64,8 @@ def format_key(key: KeyPath) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part}" if text else part
+            word = part if part.isprintable() else repr(part)
+            text += f".{word}" if text else word
     return text
 
 
@@ -92,7 +95,7 @@ def read_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
             than a configuration can be.
     """
-    text = _read_text(path)
+    text = read_text(path)
     try:
         node = compose(text)
     except ConfigError as error:
@@ -120,20 +123,26 @@ def read_yaml(path: Path) -> YamlFile:
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
     """Report problems of a file, a line each, as one error."""
     count = f"{len(reports)} problem{'s' if len(reports) > 1 else ''}"
-    shown = [_shortened(report) for report in reports[:_MOST_SHOWN]]
+    shown = [shortened(report) for report in reports[:_MOST_SHOWN]]
     if len(reports) > _MOST_SHOWN:
         shown.append(f"and {len(reports) - _MOST_SHOWN} more")
     return ConfigError("\n".join([f"{count} in {path}:", *shown]))
 
 
-def _shortened(report: str) -> str:
+def shortened(report: str) -> str:
+    """Leave out the middle of a report that nobody would read whole."""
     if len(report) <= _LONGEST_REPORT:
         return report
     half = _LONGEST_REPORT // 2
     return f"{report[:half]} ... {report[-half:]}"
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Read a configuration as text.
+
+    Raises:
+        ConfigError: the file is missing, unreadable, or longer than any can be.
+    """
     try:
         # Neither a pipe, which nobody may ever write to, nor a device without an end.
         if path.exists() and not path.is_file():

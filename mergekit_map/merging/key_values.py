@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mergekit_map.config import at_most
 from mergekit_map.config.parsing import Problem
 from mergekit_map.config.wrong_values import shown
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
+from mergekit_map.models.references import walk_entries
 
 DTYPES = ("bfloat16", "float16", "float32", "float64")
 _MOST_PADDING = 1 << 16  # rows of an embedding
@@ -24,6 +26,7 @@ def value_problems(merge: MergeConfig) -> list[Problem]:
         *_wrong_tokenizer(merge),
         *_wrong_template(merge),
         *_empty_modules(merge),
+        *_wrong_layers(merge),
     ]
 
 
@@ -99,3 +102,22 @@ def _empty_modules(merge: MergeConfig) -> Iterator[Problem]:
         if bool(given.get("models")) == bool(given.get("slices")):
             text = "either 'models' or 'slices' was expected, that are merged into it"
             yield Problem(("modules", name), text)
+
+
+def _wrong_layers(merge: MergeConfig) -> Iterator[Problem]:
+    try:
+        ranges = [
+            ((*key, "layer_range"), entry["layer_range"])
+            for key, entry, _ in walk_entries(merge)
+            if "layer_range" in entry
+        ]
+    except (AttributeError, KeyError, TypeError):
+        return  # malformed; mergekit's own validation says where
+    for key, given in ranges:
+        whole = isinstance(given, list) and [type(end) for end in given] == [int, int]
+        if not whole or not 0 <= given[0] < given[1] <= at_most.LAYERS.most:
+            text = (
+                "two whole numbers were expected, the first layer, from 0, and the one "
+                f"behind the last, up to {at_most.LAYERS.most}, got {shown(given)}"
+            )
+            yield Problem(key, text)

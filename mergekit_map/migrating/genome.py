@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from mergekit_map.config import at_most
 from mergekit_map.config.parsing import (
     Problem,
     raise_problems,
     repeated_keys,
     validated,
 )
-from mergekit_map.config.task_specs import Float, Int
+from mergekit_map.config.task_specs import Float, Int, Named
 from mergekit_map.config.yaml_file import read_yaml
 
 _TASK_VECTORS = {"task_arithmetic", "ties", "dare_ties"}
@@ -62,14 +63,15 @@ class _Strict(BaseModel):
 class Genome(_Strict):
     """What is merged."""
 
-    models: Annotated[list[str], Field(min_length=1)]
+    models: Annotated[list[Named], Field(min_length=1)]
     merge_method: Literal["linear", "task_arithmetic", "ties", "dare_ties", "slerp"]
-    base_model: str | None = None
-    tokenizer_source: str | None = None
-    layer_granularity: Int = 0
+    base_model: Named | None = None
+    tokenizer_source: Named | None = None
+    # Below 1 all layers are one group.
+    layer_granularity: Annotated[Int, Field(ge=-1), at_most.LAYERS] = 0
     normalize: bool | None = None
     allow_negative_weights: bool = False
-    filters: list[str] | None = None
+    filters: list[Named] | None = None
     smooth: bool = False
 
     @property
@@ -87,7 +89,7 @@ class Genome(_Strict):
 class EvolveTask(_Strict):
     """One term of the weighted sum that mergekit-evolve maximises."""
 
-    name: str
+    name: Named
     weight: Float = 1.0
     metric: str = "acc,none"
 
@@ -102,8 +104,8 @@ class EvolveTask(_Strict):
 class Settings(_Strict):
     """How all tasks are measured."""
 
-    limit: Annotated[Int, Field(ge=1)] | None = None
-    num_fewshot: Annotated[Int, Field(ge=0)] | None = None
+    limit: Annotated[Int, Field(ge=1), at_most.DOCUMENTS] | None = None
+    num_fewshot: Annotated[Int, Field(ge=0), at_most.EXAMPLES] | None = None
     shuffle: bool = False
     random_init: bool = False
     apply_chat_template: bool = True

@@ -46,6 +46,16 @@ def check_left_out(model: ModelFacts) -> Iterator[Finding]:
     yield from _left_out(_tensors(model) - known)
 
 
+def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
+    """Say where a ``layer_range`` ends, ``end``, if the model has fewer layers."""
+    nested = model.settings.get("text_config.num_hidden_layers")
+    layers = model.settings.get("num_hidden_layers", nested)
+    if isinstance(layers, int) and end > layers:
+        cause = f"a layer_range of it ends at {end}, and it has {layers} layers"
+        advice = "write the one behind the last that is wanted"
+        yield Finding("layers", "error", cause, advice)
+
+
 def compare_layouts(
     mine: ModelFacts, base: ModelFacts, explained: Collection[str], *, aligned: bool
 ) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from mergekit_map.models.compatibility import compare_models
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.kinship import judge_weights
-from mergekit_map.models.layout import check_layout, check_left_out
+from mergekit_map.models.layout import check_layers, check_layout, check_left_out
 from mergekit_map.models.lora import (
     AdaptedWeights,
     Adapter,
@@ -27,7 +27,7 @@ from mergekit_map.models.lora import (
     read_adapter,
 )
 from mergekit_map.models.plausible import check_shapes
-from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.models.references import Reference, referenced_models, walk_entries
 from mergekit_map.models.sources import find_model, weights_fingerprint
 from mergekit_map.models.tokenizers import check_tokenizer
 from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
@@ -105,6 +105,7 @@ def inspect_models(
         _check_base(base, options),
         *(_compare(m, base, merge, options) for m in others),
     ]
+    models = [_check_layers(model, merge) for model in models]
     has_base = merge.get("base_model") is not None
     figures, judged = _measure(models, has_base=has_base)
     models = [_with(model, judged.get(model.reference, ())) for model in models]
@@ -170,6 +171,17 @@ def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
         trusted = options.trust_remote_code
         found += check_tokenizer(facts.files.folder, trust_code=trusted)
     return _with(base, found)
+
+
+def _check_layers(model: InspectedModel, merge: MergeConfig) -> InspectedModel:
+    ends = [
+        entry["layer_range"][1]
+        for _, entry, _ in walk_entries(merge)
+        if entry["model"] == model.reference and "layer_range" in entry
+    ]
+    if model.facts is None or not ends:
+        return model
+    return _with(model, check_layers(model.facts, max(ends)))
 
 
 def _compare(

@@ -15,6 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from mergekit_map.config.wrong_values import shown
 from mergekit_map.errors import ArtifactError, ConfigError
 from mergekit_map.results.log import (
     EVALUATION,
@@ -26,6 +27,7 @@ from mergekit_map.results.log import (
 from mergekit_map.results.log_lines import drop_torn_line, whole_lines
 from mergekit_map.results.records import in_one_sentence
 
+_MOST = 10_000  # each reads the logs of all others
 _LOG = re.compile(r"evaluations\.([1-9]\d*)-of-([1-9]\d*)\.jsonl")
 
 
@@ -60,13 +62,17 @@ def read_shard(text: str) -> Shard:
     found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
     if found is None:
         raise ConfigError(
-            "a shard is written as I/N, for example 2/8, the second of eight; got "
-            f"{text!r}"
+            "--shard is written as I/N, for example 2/8, the second of eight; got "
+            f"{shown(text)}"
+        )
+    if max(map(len, found.groups())) > len(str(_MOST)) or int(found[2]) > _MOST:
+        raise ConfigError(
+            f"--shard: at most {_MOST} shards can share a search, got {shown(text)}"
         )
     number, of = map(int, found.groups())
     if not 1 <= number <= of:
         known = f"those of {of} are 1/{of} to {of}/{of}" if of else "the first is 1/1"
-        raise ConfigError(f"there is no shard {text.strip()}: {known}")
+        raise ConfigError(f"--shard: there is no shard {text.strip()}: {known}")
     return Shard(number, of)
 
 

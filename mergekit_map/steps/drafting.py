@@ -13,7 +13,7 @@ from mergekit_map.config.parsing import Problem, parse_map_block, repeated_keys
 from mergekit_map.config.specs import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
 from mergekit_map.files import StrPath
-from mergekit_map.merging.devices import decided, left_open
+from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.models.adapter_bases import with_adapter_bases
@@ -60,9 +60,11 @@ def read_draft(
 
     Raises:
         ArtifactError: it is of somebody else's run folder, and names code.
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or the device is not there.
     """
     config, directory = Path(config), Path(directory or Path.cwd()).resolve()
+    if options is not None and options.device is not None:
+        check_device(options)
     file = read_yaml(config)
     problems = [*repeated_keys(file), *check_merge(file.merge)]
     sound = not concerns_merge(problems)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mergekit_map.config.specs import SelectSpec
+from mergekit_map.config.yaml_file import read_text
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import digest, write_atomically
 from mergekit_map.publish.plots import save_front
@@ -30,6 +31,7 @@ def write_so_far(folder: RunFolder) -> None:
 
     Raises:
         ArtifactError: there is nothing to look at yet, or a file is damaged.
+        ConfigError: the configuration is.
     """
     plan, so_far = read_underway(folder), folder.so_far
     if plan.recipe is None:
@@ -44,8 +46,8 @@ def write_so_far(folder: RunFolder) -> None:
     earlier = _earlier(so_far)
     if earlier and earlier.unfinished and earlier.unfinished.of == of:
         return
-    # Before anything is written: a line may be damaged.
-    measured = list(read_log(folder.log))
+    # Before anything is written: they may be damaged.
+    measured, config = list(read_log(folder.log)), read_text(folder.config)
     so_far.manifest.unlink(missing_ok=True)
     so_far.choosing.unlink(missing_ok=True)  # all of it is written anew
     # What merging a point so far has measured is not in the log of the search.
@@ -53,7 +55,7 @@ def write_so_far(folder: RunFolder) -> None:
     more = [line for line in whole_lines(so_far.log) if line not in known]
     write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
     (so_far.path / LOCK_NAME).touch()  # tells a run folder
-    write_atomically(so_far.config, folder.config.read_bytes())
+    write_atomically(so_far.config, config)
     _link_samples(folder.path / "samples", so_far.path / "samples")
     _write_found(folder, plan, measured, _wishes(plan, earlier), of)
 

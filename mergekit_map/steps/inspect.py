@@ -9,6 +9,7 @@ from types import MappingProxyType
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.parsing import Problem
+from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import MergeError
 from mergekit_map.files import StrPath
 from mergekit_map.merging.devices import best_device, choice_in_words
@@ -146,7 +147,9 @@ def inspect_config(
     return Inspection(
         config=str(config),
         mergeable=sound and not problems,
-        problems=[Place(draft.file.locate(p.key), p.message) for p in problems],
+        problems=[
+            Place(draft.file.locate(p.key), shortened(p.message)) for p in problems
+        ],
         models=[_model(model, draft, family.figures) for model in models],
         pairs=[
             Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from mergekit_map.cli import main
-from mergekit_map.config.new_file import is_unedited, signed
+from mergekit_map.config.from_options import is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 
 
@@ -206,6 +206,34 @@ def test_what_is_missing_is_told(words: str, options: list[str]) -> None:  # noq
 
     assert result.exit_code == 2
     assert USAGE[words] in " ".join(result.stderr.split())
+
+
+def test_what_is_wrong_in_an_option_is_said_of_the_option(options: list[str]) -> None:
+    wrong = [*options, "--dtype", "float23"]
+    said = "dtype: there is no dtype 'float23'"
+
+    alone, kept = invoke("inspect", *wrong, "--json"), invoke("search", *wrong, "s")
+    Path("s.yml").write_text(f"{Path('s.yml').read_text()}# mine\n")
+    edited = invoke("inspect", "s.yml", "--json")
+
+    places = [
+        json.loads(result.stdout)["problems"][0]["place"] for result in (alone, edited)
+    ]
+    assert places[0] == "--dtype: dtype"
+    assert f"s.yml:8 (--dtype): {said}" in kept.stderr
+    assert places[1] == "s.yml:8: dtype"
+
+
+@pytest.mark.parametrize("option", ["--base", "--model", "--text", "--task"])
+@pytest.mark.parametrize("given", ["", " ", "a\nb", "\udcff", "\x1b[31m"])
+def test_options_that_cannot_be_written_down_are_refused(
+    option: str, given: str, options: list[str]
+) -> None:
+    result = invoke("search", *options, f"{option}={given}", "s")
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
+    assert not Path("s.yml").exists()
 
 
 def test_a_wrong_option_is_told_at_once(tmp_path: Path) -> None:

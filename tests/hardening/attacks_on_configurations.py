@@ -19,7 +19,7 @@ from attack import Attack, Outcome, first, refused
 from good_configuration import asked, configuration, family, index_of_tasks
 
 BEFORE = (472, 47)
-QUICK = 0  # until options that stand for a configuration, layers and genomes hold
+QUICK = 40
 _SECONDS = 10  # of a command; a machine may be busy
 _MEGABYTES = 200
 _FILE = "merge.yml"
@@ -103,7 +103,14 @@ def _option(words: list[str], folder: Path) -> str:
     (folder / _FILE).write_text(yaml.safe_dump(configuration()))
     (folder / "plain.yml").write_text("models: [{model: a}]\nmerge_method: linear\n")
     named = [word.partition("=")[0] for word in words if word.startswith("-")]
-    return _cheaply(folder, asked(folder, *words), named[-1])
+    if named[-1] == "--task":
+        index_of_tasks()
+    # What a base is wrong for is as well said of the base.
+    said = "--base" if words[-1] == "--method=passthrough" else named[-1]
+    outcome = asked(folder, *words)
+    if "what these options stand for is in RUN.yml" in outcome.err:
+        (folder / "RUN.yml").unlink()  # to be edited
+    return _cheaply(folder, outcome, said)
 
 
 def _cheaply(folder: Path, outcome: Outcome, *words: str) -> str:
@@ -121,8 +128,15 @@ def _cheaply(folder: Path, outcome: Outcome, *words: str) -> str:
 def _as_said(outcome: Outcome) -> Outcome:
     """Take the problems that ``inspect`` lists for errors: it is what it is for."""
     if outcome.out.startswith("{"):
-        found = json.loads(outcome.out)["problems"]
-        said = "\n".join(f"error: {p['place']}: {p['message']}" for p in found)
+        inspected = json.loads(outcome.out)
+        found = [(p["place"], p["message"]) for p in inspected["problems"]]
+        found += [
+            (model["place"], finding["cause"])
+            for model in inspected["models"]
+            for finding in model["findings"]
+            if finding["severity"] == "error"
+        ]
+        said = "\n".join(f"error: {place}: {message}" for place, message in found)
     else:
         said = "\n".join(textwrap.wrap(" ".join(outcome.out.split()), 1000))
     return dataclasses.replace(outcome, out="", err=f"{said}\n{outcome.err}")
@@ -251,6 +265,13 @@ def _weights(weight: Any, *words: str) -> Whole:
     return change, list(words)
 
 
+def _as_printed(name: str) -> str:
+    if "\x1b" in name:
+        return "'\\x1b'"  # it is said alone
+    odd = not name.isprintable()
+    return name.encode("unicode_escape").decode() if odd else name
+
+
 def _search(*words: str, **keys: Any) -> Whole:
     def change(content: dict[str, Any], _: Path) -> None:
         content["map"]["search"] = keys
@@ -289,7 +310,7 @@ _WHOLES: dict[str, Whole] = {
     "a grid in 20 coefficients": _models(20, design="grid"),
     "a grid in 60 coefficients": _models(60, design="grid"),
     "d_optimal in 60 coefficients": _models(60, design="d_optimal"),
-    "70 models": _models(70),
+    "101 models": _models(101),
     "uniform, 10^7": _search(
         "evaluations", design="uniform", evaluations=10**7, refine=False
     ),
@@ -301,10 +322,10 @@ _WHOLES: dict[str, Whole] = {
     ),
     "bayesian, 10^7": _search("evaluations", strategy="bayesian", evaluations=10**7),
     "nested, 10^7": _search("evaluations", strategy="nested", evaluations=10**7),
-    "documents of 10^12": _search("documents", documents=10**12),
+    "documents of more than 10^12": _search("documents", documents=10**12 + 1),
     "many tasks": _tasks([f"t{n}" for n in range(2000)], "tasks"),
     **{
-        f"a task called {name!r:.20}": _tasks([name, "other"], name[:20])
+        f"a task called {name!r:.20}": _tasks([name, "other"], _as_printed(name)[:20])
         for name in (
             *("point", "selected", "recommended", "-x", ".x", "..", "a/b", "a b", ""),
             *("a\nb", "a\x1b[31m", "é", "a,b", "a=b", "x" * 300, "a" * 200 + ".txt"),

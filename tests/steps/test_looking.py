@@ -229,6 +229,18 @@ def test_a_damaged_plan_is_named(stopped: Any) -> None:
     assert "run/search.json cannot be used" in result.stderr
 
 
+def test_a_configuration_without_an_end_is_not_read(stopped: Any) -> None:
+    stopped(11)
+    Path("run/config.yml").unlink()
+    with Path("run/config.yml").open("wb") as file:
+        file.truncate(1 << 40)
+
+    result = click.testing.CliRunner().invoke(main, ["select", "run"])
+
+    assert result.exit_code == 2
+    assert "run/config.yml: a configuration has at most" in result.stderr
+
+
 def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -> None:
     stopped(11)
     Path("stop.txt").write_text("13")

@@ -196,12 +196,12 @@ def test_a_part_of_the_documents_is_shared_too(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("3/2", "there is no shard 3/2: those of 2 are 1/2 to 2/2"),
-        ("0/2", "there is no shard 0/2: those of 2 are 1/2 to 2/2"),
-        ("1/0", "there is no shard 1/0: the first is 1/1"),
+        ("3/2", "--shard: there is no shard 3/2: those of 2 are 1/2 to 2/2"),
+        ("0/2", "--shard: there is no shard 0/2: those of 2 are 1/2 to 2/2"),
+        ("1/0", "--shard: there is no shard 1/0: the first is 1/1"),
         (
             "2",
-            "a shard is written as I/N, for example 2/8, the second of eight; got '2'",
+            "--shard is written as I/N, for example 2/8, the second of eight; got '2'",
         ),
     ],
 )
