@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import yaml
@@ -53,10 +54,19 @@ def compose(text: str) -> yaml.Node | None:
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=Loader)
     except RecursionError:
-        raise ConfigError(_too_deep()) from None
+        raise ConfigError(_too_deep(MOST_LEVELS)) from None
     if node is not None:
-        _measured(node, {}, ())
+        check_size(node, MOST_VALUES, MOST_LEVELS)
     return node
+
+
+def check_size(node: yaml.Node, most_values: int, most_levels: int) -> None:
+    """Refuse what is too much once it is read, aliases written out.
+
+    Raises:
+        ConfigError: the values are too many or too deep, or contain themselves.
+    """
+    _Size(most_values, most_levels).measured(node, ())
 
 
 def oddities(node: yaml.Node) -> Iterator[tuple[KeyPath, yaml.Node, str]]:
@@ -82,40 +92,48 @@ def oddities(node: yaml.Node) -> Iterator[tuple[KeyPath, yaml.Node, str]]:
             yield place, node, problem
 
 
-def _measured(
-    node: yaml.Node, known: dict[int, tuple[int, int]], above: tuple[int, ...]
-) -> tuple[int, int]:
-    """Count the values in a node, itself included, and its levels."""
-    line = node.start_mark.line + 1
-    if id(node) in above:
-        raise ConfigError(f"line {line}: an anchor contains itself; write it out")
-    if len(above) >= MOST_LEVELS:
-        raise ConfigError(f"line {line}: {_too_deep()}")
-    if id(node) not in known:
-        parts: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            parts = [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            parts = node.value
-        inside = (*above, id(node))
-        found = [_measured(part, known, inside) for part in parts]
-        count = 1 + sum(number for number, _ in found)
-        known[id(node)] = count, 1 + max((level for _, level in found), default=0)
-    count, levels = known[id(node)]
-    if count > MOST_VALUES:
-        raise ConfigError(
-            f"line {line}: with its aliases written out this is more than "
-            f"{MOST_VALUES} values, which no merge has; write less"
-        )
-    if len(above) + levels > MOST_LEVELS:
-        raise ConfigError(f"line {line}: {_too_deep()}")
-    return count, levels
+@dataclass(frozen=True)
+class _Size:
+    """How much a file may hold."""
+
+    values: int
+    levels: int
+    known: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def measured(self, node: yaml.Node, above: tuple[int, ...]) -> tuple[int, int]:
+        """Count the values in a node, itself included, and its levels."""
+        line = node.start_mark.line + 1
+        if id(node) in above:
+            raise ConfigError(f"line {line}: an anchor contains itself; write it out")
+        if len(above) >= self.levels:
+            raise ConfigError(f"line {line}: {_too_deep(self.levels)}")
+        if id(node) not in self.known:
+            inside = (*above, id(node))
+            found = [self.measured(part, inside) for part in _parts(node)]
+            count = 1 + sum(number for number, _ in found)
+            levels = 1 + max((level for _, level in found), default=0)
+            self.known[id(node)] = count, levels
+        count, levels = self.known[id(node)]
+        if count > self.values:
+            raise ConfigError(
+                f"line {line}: with its aliases written out this is more than "
+                f"{self.values} values; write less"
+            )
+        if len(above) + levels > self.levels:
+            raise ConfigError(f"line {line}: {_too_deep(self.levels)}")
+        return count, levels
 
 
-def _too_deep() -> str:
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _too_deep(levels: int) -> str:
     return (
-        f"lists and mappings lie in one another more than {MOST_LEVELS} levels deep; "
-        "no configuration has as many, write it flatter"
+        f"lists and mappings lie in one another more than {levels} levels deep; "
+        "write it flatter"
     )
 
 

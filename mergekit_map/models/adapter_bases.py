@@ -65,9 +65,9 @@ def _base_of(reference: str, front: str | None, directory: Path) -> str | None:
         return None
     if front is not None and same_model(named, front):
         return front
-    folder = (directory / named).resolve()
-    if folder.is_dir():
-        return None if set("+@") & set(str(folder)) else str(folder)
+    if (directory / named).is_dir():
+        folder = str((directory / named).resolve())
+        return None if set("+@") & set(folder) else folder
     if not _REPOSITORY.fullmatch(named):
         return None
     revision = files.config.get("revision")

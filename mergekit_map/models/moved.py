@@ -89,15 +89,15 @@ def lost_models(
     given = {place: path for path, place in places.items()}
     short = short_names(given.get(path, path) for path in paths_of(merge))
     keys = {p.key for p in problems if NO_FOLDER in p.message}
-    parts = (
-        part
+    paths = (
+        given.get(part.path, part.path)
         for reference, key in referenced_models(merge).items()
         if key in keys
         for part in Reference.parse(reference).parts
+        if not part.is_folder
     )
-    return [
-        short[given.get(part.path, part.path)] for part in parts if not part.is_folder
-    ]
+    # A folder that is called as words of mergekit are cannot be given by name.
+    return [short[path] for path in paths if path in short]
 
 
 def paths_of(merge: MergeConfig) -> list[str]:

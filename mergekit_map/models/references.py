@@ -72,8 +72,9 @@ def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
     """Make local paths, which start at ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
-        folder = (directory / part.path).resolve()
-        return replace(part, path=str(folder)) if folder.is_dir() else part
+        folder = directory / part.path
+        # Asked first: a link to itself is no folder, and cannot be resolved.
+        return replace(part, path=str(folder.resolve())) if folder.is_dir() else part
 
     return map_parts(merge, absolute)
 

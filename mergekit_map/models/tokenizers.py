@@ -119,14 +119,21 @@ def check_tokenizer(folder: Path, *, trust_code: bool) -> Iterator[Finding]:
     path = folder / "tokenizer.json"
     try:
         if path.is_file():
-            tokenizers.Tokenizer.from_file(str(path))
+            tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            known = tokenizer.get_vocab_size(with_added_tokens=False) > 0
         else:
-            AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_code)
+            made = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_code)
+            # From no file at all some are made, with special tokens alone.
+            known = bool(made.get_vocab().keys() - made.get_added_vocab().keys())
     except Exception as error:  # noqa: BLE001 - of Rust, or whatever its code raises
         place = path if path.is_file() else folder
         reason = " ".join(str(error).split())[:300]
         cause = f"its tokenizer, {place}, cannot be loaded: {reason}"
         yield Finding("tokenizer", "error", cause, "save the tokenizer again")
+    else:
+        if not known:
+            cause = f"its tokenizer in {folder} knows no tokens of texts"
+            yield Finding("tokenizer", "error", cause, "save the tokenizer again")
 
 
 def _optional(path: Path) -> Settings:

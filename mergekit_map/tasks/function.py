@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import math
+import os
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -100,7 +101,7 @@ def _takes_documents(signature: inspect.Signature) -> bool:
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:
-    entry = str(directory.resolve())
+    entry, process = str(directory.resolve()), os.getpid()
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
@@ -119,6 +120,8 @@ def _import(module_name: str, directory: Path) -> ModuleType:
             "looked for in the working directory and among the installed packages",
         ) from error
     finally:
+        if os.getpid() != process:
+            os._exit(0)  # a copy that the module made; one search goes on
         if entry in sys.path:
             sys.path.remove(entry)
 

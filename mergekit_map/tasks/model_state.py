@@ -6,16 +6,15 @@ the counters of torch. A sum reads each weight once, less than any forward pass 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationConfig, PretrainedConfig
 
 from mergekit_map.tasks.bit_sums import bit_sums
+from mergekit_map.tasks.model_settings import ModelSettings, gather_settings, same
 from mergekit_map.words import listed
 
 _SHOWN = 3  # names of what was changed
@@ -74,24 +73,6 @@ class _Module:
         return cls(name, module, type(module), content, found)
 
 
-@dataclass(frozen=True, eq=False)
-class _Settings:
-    """A configuration of the model, and what it said."""
-
-    name: str
-    settings: Any
-    content: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, name: str, settings: Any) -> _Settings:
-        content = {
-            # Others of its kind are looked at by themselves.
-            key: value if _is_settings(value) else copy.deepcopy(value)
-            for key, value in vars(settings).items()
-        }
-        return cls(name, settings, content)
-
-
 class ModelState:
     """A model as it is now.
 
@@ -111,10 +92,10 @@ class ModelState:
         self._forwards = {
             kind: vars(kind).get("forward") for kind in {m.kind for m in self._modules}
         }
-        found: dict[int, _Settings] = {}
+        found: dict[int, ModelSettings] = {}
         for one in self._modules:
             for key, value in one.content.items():
-                _gather(key, value, found)
+                gather_settings(key, value, found)
         self._settings = list(found.values())
 
     def restore(self) -> Changes:
@@ -130,7 +111,7 @@ class ModelState:
         if moved:
             changes.harm.append(f"what holds {_some(moved)}")
         for setting in self._settings:
-            _restore_settings(setting, changes)
+            changes.settings += setting.restore()[:_SHOWN]
         return changes
 
     def sums(self) -> dict[str, tuple[int, ...]]:
@@ -206,7 +187,7 @@ def _restore_module(one: _Module, changes: Changes) -> None:
         del content[key]
     for key, value in one.content.items():
         if key not in content or content[key] is not value:
-            if key not in content or not _same(content[key], value):
+            if key not in content or not same(content[key], value):
                 _tell(key, place, changes)
             content[key] = value
     for key, known in one.dictionaries.items():
@@ -236,28 +217,6 @@ def _restore_dictionary(
     there.update(known)
 
 
-def _restore_settings(setting: _Settings, changes: Changes) -> None:
-    content = vars(setting.settings)
-    other = [
-        key
-        for key in {**setting.content, **content}
-        if key not in content
-        or key not in setting.content
-        or not _same(content[key], setting.content[key])
-    ]
-    if not other:
-        return
-    seen = [key for key in other if "attn" in key or not key.startswith("_")]
-    if seen:
-        names = (f"{setting.name}.{key}" for key in seen[:_SHOWN])
-        changes.settings += names
-    for key in other:
-        content.pop(key, None)
-        if key in setting.content:
-            known = setting.content[key]
-            content[key] = known if _is_settings(known) else copy.deepcopy(known)
-
-
 def _tell(key: str, place: str, changes: Changes) -> None:
     if key == "training":
         _add(changes.settings, "training mode")
@@ -265,31 +224,6 @@ def _tell(key: str, place: str, changes: Changes) -> None:
         changes.harm.append(f"forward of {place}")
     elif not key.startswith("_"):
         _add(changes.settings, f"{key} of {place}")
-
-
-def _gather(key: str, value: Any, found: dict[int, _Settings]) -> None:
-    """Find configurations, and those in them."""
-    if not _is_settings(value) or id(value) in found:
-        return
-    found[id(value)] = _Settings.of(key, value)
-    for name, part in vars(value).items():
-        _gather(name, part, found)
-
-
-def _is_settings(value: Any) -> bool:
-    return isinstance(value, PretrainedConfig | GenerationConfig)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Compare by what they are, where that can be told."""
-    if one is other:
-        return True
-    if isinstance(one, Tensor) or _is_settings(one) or type(one) is not type(other):
-        return False
-    try:
-        return bool(one == other)
-    except Exception:  # noqa: BLE001 - of any kind, compared as it may not expect
-        return False
 
 
 def _add(texts: list[str], text: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from mergekit_map.errors import InvalidTask
+from mergekit_map.config.yaml_nodes import check_size
+from mergekit_map.errors import ConfigError, InvalidTask
 from mergekit_map.files import read_whole
 
 _KEY = ("lm_eval",)
@@ -53,31 +54,13 @@ def _compose(path: Path) -> yaml.Node | None:
         text = read_whole(path, _LARGEST).decode("utf-8")
         root: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is not None:
-            _count(root, {}, 0)
+            check_size(root, _MOST_VALUES, _MOST_LEVELS)
+    except ConfigError as error:
+        raise InvalidTask(_KEY, f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         raise InvalidTask(_KEY, f"{path} is not valid YAML: {error}") from None
     _check_data(entries(root), path)
     return root
-
-
-def _count(node: yaml.Node, known: dict[int, int], level: int) -> int:
-    """Count the values in a node as they will be read.
-
-    Raises:
-        ValueError: they are too many, too deep, or contain themselves.
-    """
-    if level > _MOST_LEVELS:
-        raise ValueError(f"it is nested more than {_MOST_LEVELS} deep, or in itself")
-    if id(node) not in known:
-        parts: list[yaml.Node] = []
-        if isinstance(node, yaml.SequenceNode):
-            parts = node.value
-        elif isinstance(node, yaml.MappingNode):
-            parts = [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(_count(part, known, level + 1) for part in parts)
-    if known[id(node)] > _MOST_VALUES:
-        raise ValueError(f"its aliases stand for more than {_MOST_VALUES} values")
-    return known[id(node)]
 
 
 def _included(root: yaml.Node | None, path: Path) -> Iterator[Path]:

@@ -139,7 +139,8 @@ def _odd() -> int:
     model = transformers.LlamaForCausalLM.from_pretrained(models() / "base")
     code: dict[str, Any] = {}
     exec(_HEAD.format(odd=0), code)
-    return int(code["chosen"](code["value_of"](model)))
+    with torch.no_grad():
+        return int(code["chosen"](code["value_of"](model)))
 
 
 @functools.cache

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.models.references import Reference
+from mergekit_map.config.parsing import Problem
+from mergekit_map.models.moved import lost_models
+from mergekit_map.models.references import Reference, absolute_references
+from mergekit_map.models.sources import NO_FOLDER
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 
@@ -32,3 +35,23 @@ def test_a_folder_is_called_by_the_last_part_of_its_path(tmp_path: Path) -> None
     assert model.is_folder
     assert model.names[-1] == tmp_path.name
     assert not Reference.parse("org/no-such-folder").model.is_folder
+
+
+def test_a_folder_that_is_a_link_to_itself_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "there").mkdir()
+    merge = {"models": [{"model": "loop"}, {"model": "there"}]}
+
+    found = absolute_references(merge, tmp_path)
+
+    assert found == {"models": [{"model": "loop"}, {"model": str(tmp_path / "there")}]}
+
+
+def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:
+    merge = {"base_model": "base", "models": [{"model": "tuned"}]}
+    problems = [
+        Problem(("base_model",), NO_FOLDER),
+        Problem(("models", 0, "model"), NO_FOLDER),
+    ]
+
+    assert lost_models(merge, problems, {}) == ["tuned"]
