@@ -4,7 +4,8 @@
 
 A class is a module ``attacks_on_CLASS.py`` beside this one, with ``BEFORE`` (attacks
 tried and failed on commit 9f55b38), ``QUICK`` (how many of them the suite tries) and
-``attacks(seed)``, which yields them. With ``--keep`` what came out
+``attacks(seed)``, which yields them; a class that says so in ``drawn`` is drawn in an
+order of its own where not all are tried. With ``--keep`` what came out
 is kept in ``results/CLASS.json``, and the table in ``results/table.md``.
 """
 
@@ -75,7 +76,8 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
     attacks = list(module.attacks(seed))
     there = len(attacks)
     if most is not None and most < there:
-        attacks = random.Random(seed).sample(attacks, most)
+        draw = getattr(module, "drawn", lambda all_, rng: rng.sample(all_, most))
+        attacks = list(draw(attacks, random.Random(seed)))[:most]
     failed, began = {}, time.monotonic()
     for attack in attacks:
         if problem := attempt(attack):
