@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attack import Attack, Limits, Outcome, first
+from attack import Attack, Impossible, Limits, Outcome, first
 from small_search import (
     copied,
     disagreement,
@@ -323,6 +323,7 @@ def _read_only(case: Case, where: str, folder: Path) -> str:
 
 
 def _of_another(case: Case, folder: Path) -> str:
+    _ask_for_root()
     copied(folder, *case.needs)
     folder.chmod(0o755)
     before = _logs(folder)
@@ -575,11 +576,15 @@ def _moved(case: Case, old: str, new: str) -> Case:
 @contextmanager
 def _disk(place: Path, size: int, of: Path | None = None) -> Iterator[None]:
     """Mount a small disk, with what is in a folder."""
+    _ask_for_root()
     kept = place.with_name("of.disk")
     if of is not None:
         shutil.copytree(of, kept)
     options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
-    subprocess.run(["mount", *options, str(place)], check=True)
+    try:
+        subprocess.run(["mount", *options, str(place)], check=True, capture_output=True)
+    except subprocess.CalledProcessError as error:
+        raise Impossible(f"no small disk: {error.stderr.decode().strip()}") from None
     if of is not None:
         shutil.copytree(kept, place, dirs_exist_ok=True)
         shutil.rmtree(kept)
@@ -587,6 +592,11 @@ def _disk(place: Path, size: int, of: Path | None = None) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _ask_for_root() -> None:
+    if os.geteuid() != 0:
+        raise Impossible("small disks and other users are for root alone")
 
 
 def _leave_free(place: Path, size: int) -> None:
