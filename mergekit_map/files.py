@@ -18,6 +18,7 @@ from mergekit_map.leftovers import partial_file, partial_folder, remove_leftover
 from mergekit_map.shortage import shortage
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
+State: TypeAlias = tuple[int, int, int]  # device, inode and bytes of a file
 _BLOCK = 1 << 22  # bytes read at a time
 
 
@@ -39,22 +40,31 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise unwritable(path, error, len(data)) from None
 
 
-def append_durably(path: Path, data: bytes) -> None:
+def append_durably(path: Path, data: bytes, known: State | None = None) -> State:
     """Add to the end of a file; it is on the disk when this returns.
+
+    Gives the state that it has now, unless somebody else changed it since it was
+    ``known``. What was known and is gone is not made anew.
 
     Raises:
         ArtifactError: the disk is full, for example.
     """
+    absent = os.O_CREAT if known is None else 0
     try:
-        with path.open("ab") as file:
+        with open(path, "ab", opener=functools.partial(_open, absent)) as file:
+            opened = os.fstat(file.fileno())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        if known is not None and isinstance(error, FileNotFoundError):
+            return known
         raise unwritable(path, error, len(data)) from None
+    device, inode, size = known or (opened.st_dev, opened.st_ino, opened.st_size)
+    return device, inode, size + len(data)
 
 
-def state_of(path: Path) -> tuple[int, int, int] | None:
+def state_of(path: Path) -> State | None:
     """Tell whether a file is the same as before: which one it is, and how long."""
     try:
         found = path.stat()
@@ -143,6 +153,10 @@ def whole_folder(target: Path) -> Iterator[Path]:
         yield partial
         partial.chmod(0o755)  # until then nobody else can read it
         partial.rename(target)
+
+
+def _open(absent: int, path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_CREAT | absent, 0o666)
 
 
 @functools.cache

@@ -53,7 +53,7 @@ def stoppable(*, for_good: bool = False) -> Iterator[None]:
     what there was to do is done.
     """
     before: dict[signal.Signals, Any] = {}
-    hook = sys.unraisablehook
+    hooks = sys.unraisablehook, sys.excepthook
     try:
         with suppress(ValueError):  # of a thread that gets no signals
             for kind in (Terminated, HungUp):
@@ -63,10 +63,10 @@ def stoppable(*, for_good: bool = False) -> Iterator[None]:
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 handler = signal.default_int_handler
                 before[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
-        sys.unraisablehook = _raise_later
+        sys.unraisablehook, sys.excepthook = _raise_later, _without_stops
         yield
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook, sys.excepthook = hooks
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if for_good else handler)
 
@@ -101,6 +101,12 @@ def _raiser(kind: type[Terminated]) -> Any:
         raise kind
 
     return handle
+
+
+def _without_stops(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Show an error; none of a stop, as compiled code does that cannot raise it."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _raise_later(unraisable: Any) -> None:

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import append_durably
+from mergekit_map.files import State, append_durably
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log_lines import whole_lines
 from mergekit_map.results.records import Line, Number, in_one_sentence
@@ -195,29 +195,39 @@ def by_merge(
     return found
 
 
-def append_line(path: Path, evaluation: Evaluation) -> None:
+def append_line(
+    path: Path, evaluation: Evaluation, known: State | None = None
+) -> State:
     """Add a line to a log; it is on the disk when this returns.
+
+    Gives the state of the log, as ``append_durably`` does.
 
     Raises:
         ArtifactError: the disk is full, for example.
     """
-    append_durably(path, (encode(evaluation) + "\n").encode())
+    return append_durably(path, (encode(evaluation) + "\n").encode(), known)
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:
     """Read the finished lines of a log; none where there is no log yet.
 
+    A measurement that stands there again, letter by letter, was copied and is one.
+
     Raises:
         ArtifactError: a line is not of the form that this version writes.
     """
+    known: set[bytes] = set()
     for number, line in enumerate(whole_lines(path), start=1):
         try:
-            yield EVALUATION.validate_json(line)
+            evaluation = EVALUATION.validate_json(line)
         except ValidationError as error:
             raise ArtifactError(
                 f"{path}:{number}: not an evaluation: {in_one_sentence(error)}; "
                 "restore the file, or remove this line"
             ) from None
+        if line not in known or evaluation.failed:
+            known.add(line)
+            yield evaluation
 
 
 def encode(evaluation: Evaluation) -> str:

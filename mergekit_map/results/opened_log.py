@@ -9,14 +9,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import state_of, unwritable, write_atomically
-from mergekit_map.results.log import (
-    LOCK_NAME,
-    Evaluation,
-    append_line,
-    encode,
-    read_log,
-)
+from mergekit_map.files import unwritable
+from mergekit_map.results.growing_log import GrowingLog
+from mergekit_map.results.log import LOCK_NAME, Evaluation, read_log
 from mergekit_map.results.log_lines import drop_torn_line
 
 
@@ -27,10 +22,9 @@ class EvaluationLog:
         self, path: Path, evaluations: list[Evaluation], *, in_memory: bool = False
     ):
         self.path = path
-        self._in_memory = in_memory
         self._evaluations = evaluations
+        self._file = None if in_memory else GrowingLog(path, evaluations)
         self._tell: Callable[[Evaluation], None] | None = None
-        self._seen = None if in_memory else state_of(path)
 
     def tell(self, listener: Callable[[Evaluation], None]) -> None:
         """Let somebody hear of every measurement, once it is on the disk."""
@@ -42,35 +36,19 @@ class EvaluationLog:
     def append(self, evaluation: Evaluation) -> None:
         """Add a measurement; it is on the disk when this returns."""
         self._evaluations.append(evaluation)
-        if not self._in_memory:
-            self.check()
-            append_line(self.path, evaluation)
-            self._seen = state_of(self.path)
+        if self._file is not None:
+            self._file.append(evaluation)
         if self._tell is not None:
             self._tell(evaluation)
 
     def check(self) -> None:
         """Refuse a log that somebody else changed while it is open.
 
-        Where it is gone, it is written anew first.
-
         Raises:
             ArtifactError: it is not as it was left.
         """
-        now = None if self._in_memory else state_of(self.path)
-        if now == self._seen:
-            return
-        if now is None:
-            text = "".join(encode(e) + "\n" for e in self._evaluations)
-            write_atomically(self.path, text)
-            raise ArtifactError(
-                f"{self.path} was removed while it was written, so the search stops; "
-                "it is there again, with all that was measured: search again to go on"
-            )
-        raise ArtifactError(
-            f"{self.path} was changed by somebody else while it was written, so the "
-            "search stops; restore it, or search again to go on from what it says now"
-        )
+        if self._file is not None:
+            self._file.check()
 
 
 @contextmanager

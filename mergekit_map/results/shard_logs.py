@@ -17,13 +17,8 @@ from pydantic import ValidationError
 
 from mergekit_map.config.wrong_values import shown
 from mergekit_map.errors import ArtifactError, ConfigError
-from mergekit_map.results.log import (
-    EVALUATION,
-    LOCK_NAME,
-    Evaluation,
-    Key,
-    append_line,
-)
+from mergekit_map.results.growing_log import GrowingLog
+from mergekit_map.results.log import EVALUATION, LOCK_NAME, Evaluation, Key
 from mergekit_map.results.log_lines import drop_torn_line, whole_lines
 from mergekit_map.results.records import in_one_sentence
 
@@ -123,6 +118,8 @@ class ShardLogs:
         self._counted: dict[Shard, int] = {}  # and lines
         self._found: dict[Key, dict[Shard, list[Evaluation]]] = {}
         self._look()
+        of_own = (e for of_key in self._found.values() for e in of_key.get(own, []))
+        self._file = GrowingLog(run / own.log_name, of_own)
         # What failed here is tried again.
         for of_key in self._found.values():
             mine = of_key.get(own, [])
@@ -130,8 +127,16 @@ class ShardLogs:
 
     def keep(self, evaluation: Evaluation) -> None:
         """Add a measurement of this shard; it is on the disk when this returns."""
-        append_line(self._run / self._own.log_name, evaluation)
+        self._file.append(evaluation)
         self._look()
+
+    def check(self) -> None:
+        """Refuse a log of this shard that somebody else changed.
+
+        Raises:
+            ArtifactError: it is not as it was left.
+        """
+        self._file.check()
 
     def find(
         self, key: Key, merge: str, definition: str, *, take: bool = False

@@ -200,6 +200,7 @@ def _write_results(
     write_record(folder.surrogates, surrogates)
     save_front(front, folder)
     keep_places(folder, project.places, project.directory)
+    log.check()
     write_record(folder.manifest, _manifest(project, project.study()))
     forget_so_far(folder)
 

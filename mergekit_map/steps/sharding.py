@@ -113,6 +113,7 @@ def _share(
             measured_front(project, run, told, study, log, evaluate)
         except NoCompany as alone:
             missing = alone.missing
+        evaluate.shared.logs.check()
         known = evaluate.shared.logs.count()
     return ShardDone(run, shard, known.get(shard, 0) - before, known, missing)
 

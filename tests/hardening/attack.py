@@ -34,6 +34,10 @@ class Attack:
     attempt: Callable[[Path], str]
 
 
+class Impossible(Exception):
+    """What an attack needs is not to be had here; with the words that say it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a command ended."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import pwd
 import shutil
@@ -21,13 +22,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attack import Attack, Limits, Outcome, first
+from attack import Attack, Impossible, Limits, Outcome, first
 from small_search import (
     copied,
     disagreement,
     left_over,
     lines,
     lost_or_doubled,
+    place,
     run_in,
 )
 
@@ -60,12 +62,14 @@ class Case:
 
 
 SEARCH = Case(("search", "config.yml", "new"), run="new")
+SHARD = Case(("search", "config.yml", "new", "--shard", "1/1"), run=None)
 SEARCH_DISK = Case(("search", "disk.yml", "new"), run="new")
 SELECT = Case(("select", "run", "--index", "1"), ("run",))
 REPORT = Case(("report", "run"), ("run",))
 MERGE = Case(("merge", "run", "out"), ("run",))
 CACHE = Case(("cache",), run=None)
 INSPECT = Case(("inspect", "config.yml"), run=None)
+LOGS = {SEARCH: "evaluations.jsonl", SHARD: "evaluations.1-of-1.jsonl"}
 
 
 def attacks(seed: int) -> Iterator[Attack]:
@@ -220,19 +224,25 @@ def _of_crowds() -> Iterator[Attack]:
 
 
 def _of_logs() -> Iterator[Attack]:
-    for count in (1, 5, 11):
-        for name, change in {
-            "removed": lambda log: log.unlink(),
-            "emptied": lambda log: log.write_text(""),
-            "halved": lambda log: os.truncate(log, log.stat().st_size // 2),
-            "copied over itself": lambda log: log.write_bytes(log.read_bytes() * 2),
-        }.items():
-            title = f"the log is {name} after {count} lines"
-            yield Attack(title, functools.partial(_log_changed, count, change))
-    yield Attack(
-        "the run folder is removed while it searches",
-        functools.partial(_log_changed, 3, lambda log: shutil.rmtree(log.parent)),
-    )
+    changes: dict[str, Callable[[Path], Any]] = {
+        "removed": lambda log: log.unlink(),
+        "emptied": lambda log: log.write_text(""),
+        "halved": lambda log: os.truncate(log, log.stat().st_size // 2),
+        "copied over itself": lambda log: log.write_bytes(log.read_bytes() * 2),
+    }
+    for when, change_when in {"after": _after_line, "while": _while_line}.items():
+        for count in (1, 5, 11, 29):
+            for name, change in changes.items():
+                title = f"the log is {name} {when} line {count} is written"
+                meet = functools.partial(_log_changed, SEARCH, change_when, count)
+                yield Attack(title, functools.partial(meet, change))
+        title = f"the run folder is removed {when} line 3 is written"
+        meet = functools.partial(_log_changed, SEARCH, change_when, 3)
+        yield Attack(title, functools.partial(meet, _without_its_folder))
+    for name, change in changes.items():
+        title = f"the log of a shard is {name} while line 5 is written"
+        meet = functools.partial(_log_changed, SHARD, _while_line, 5)
+        yield Attack(title, functools.partial(meet, change))
 
 
 def _full(case: Case, where: str, free: int, folder: Path) -> str:
@@ -313,6 +323,7 @@ def _read_only(case: Case, where: str, folder: Path) -> str:
 
 
 def _of_another(case: Case, folder: Path) -> str:
+    _ask_for_root()
     copied(folder, *case.needs)
     folder.chmod(0o755)
     before = _logs(folder)
@@ -443,34 +454,82 @@ def run_in_two(
     return run_in(here, words, Limits(seconds=400, others=others, before=before))
 
 
-def _log_changed(count: int, change: Callable[[Path], Any], folder: Path) -> str:
+def _log_changed(
+    case: Case,
+    change_when: Callable[[Path, int, Callable[[], object]], None],
+    count: int,
+    change: Callable[[Path], Any],
+    folder: Path,
+) -> str:
     copied(folder)
-    log = folder / "new" / "evaluations.jsonl"
+    log = folder / "new" / LOGS[case]
 
-    def watch() -> None:
-        owner = os.getpid()
-        if os.fork() == 0:
-            while os.getppid() == owner:
-                with contextlib.suppress(OSError):
-                    if log.read_bytes().count(b"\n") >= count:
-                        os.kill(owner, signal.SIGSTOP)
-                        shutil.copyfile(log, folder / "log.before")
-                        change(log)
-                        os.kill(owner, signal.SIGCONT)
-                        break
-                time.sleep(0.002)
-            os._exit(0)
+    def now() -> None:
+        shutil.copyfile(log, folder / "log.before")
+        change(log)
 
-    done = run_in(folder, SEARCH.words, Limits(seconds=300, before=watch))
-    problem = _failed_well(done, ())
+    limits = Limits(seconds=300, before=lambda: change_when(log, count, now))
+    done = run_in(folder, case.words, limits)
+    if not (folder / "log.before").exists():
+        return f"there were no {count} lines: {done.said[-300:]}"
+    problem = _failed_well(done, (LOGS[case],))
     if problem or done.code == 0:
         return problem or "it ends as if nothing had happened"
-    again = run_in(folder, SEARCH.words)
-    gone = "removed" in done.said and "there again" in done.said
-    had = lines(folder / "log.before") if gone else []
-    if again.code:
-        return "" if "line" in again.said or ":" in again.said else again.said[-300:]
-    return first(lost_or_doubled(had, log), disagreement(folder / "new"))
+    had = lines(folder / "log.before") if "there again" in done.said else []
+    lost = lost_or_doubled(had, log) if had else ""
+    again = [
+        run_in(folder, words) for words in dict.fromkeys((case.words, SEARCH.words))
+    ]
+    if failed := next((one for one in again if one.code), None):
+        # What is no line any more is refused; the user repairs it.
+        return "" if f"{log.name}:" in failed.said else failed.said[-300:]
+    # What was answered item by item is gone with the folder, and is not in the front.
+    other = "" if change is _without_its_folder else _other_front(folder / "new")
+    return first(lost, disagreement(folder / "new"), other)
+
+
+def _after_line(log: Path, count: int, change: Callable[[], object]) -> None:
+    """Let another process change a log that has so many lines, at any moment."""
+    owner = os.getpid()
+    if os.fork():
+        return
+    while os.getppid() == owner:
+        with contextlib.suppress(OSError):
+            if log.read_bytes().count(b"\n") >= count:
+                os.kill(owner, signal.SIGSTOP)
+                change()
+                os.kill(owner, signal.SIGCONT)
+                break
+        time.sleep(0.002)
+    os._exit(0)
+
+
+def _while_line(log: Path, count: int, change: Callable[[], object]) -> None:
+    """Change a log when a line of it is written, and who writes it has it open."""
+    sync, left = os.fsync, [count]
+
+    def sync_and_change(number: int) -> None:
+        sync(number)
+        if log.exists() and os.path.samestat(os.fstat(number), log.stat()):
+            left[0] -= 1
+            if left[0] == 0:
+                change()
+
+    os.fsync = sync_and_change
+
+
+def _without_its_folder(log: Path) -> None:
+    shutil.rmtree(log.parent)
+
+
+def _other_front(run: Path) -> str:
+    """Say whether a front is not that of a search that nobody disturbed."""
+    fronts = [json.loads((at / "front.json").read_text()) for at in (run, _finished())]
+    return "" if fronts[0] == fronts[1] else "the front is another one"
+
+
+def _finished() -> Path:
+    return place() / "run"
 
 
 def _failed_well(outcome: Outcome, words: Sequence[str]) -> str:
@@ -517,11 +576,15 @@ def _moved(case: Case, old: str, new: str) -> Case:
 @contextmanager
 def _disk(place: Path, size: int, of: Path | None = None) -> Iterator[None]:
     """Mount a small disk, with what is in a folder."""
+    _ask_for_root()
     kept = place.with_name("of.disk")
     if of is not None:
         shutil.copytree(of, kept)
     options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
-    subprocess.run(["mount", *options, str(place)], check=True)
+    try:
+        subprocess.run(["mount", *options, str(place)], check=True, capture_output=True)
+    except subprocess.CalledProcessError as error:
+        raise Impossible(f"no small disk: {error.stderr.decode().strip()}") from None
     if of is not None:
         shutil.copytree(kept, place, dirs_exist_ok=True)
         shutil.rmtree(kept)
@@ -529,6 +592,11 @@ def _disk(place: Path, size: int, of: Path | None = None) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _ask_for_root() -> None:
+    if os.geteuid() != 0:
+        raise Impossible("small disks and other users are for root alone")
 
 
 def _leave_free(place: Path, size: int) -> None:

@@ -16,7 +16,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from attack import Attack, Limits, Outcome, first
@@ -124,6 +126,22 @@ def attacks(seed: int) -> Iterator[Attack]:
             yield Attack(title, functools.partial(_stopped_at_import, words, count))
     yield Attack("the scratch of a killed search to disk goes", _scratch_goes)
     yield Attack("the scratch of a living search stays", _living_scratch_stays)
+
+
+def drawn(attacks: Sequence[Attack], rng: Random) -> Iterator[Attack]:
+    """Draw five kills for every three others, and kills of all commands in turn."""
+    mixed = rng.sample(attacks, len(attacks))
+    kills = [attack for attack in mixed if "kill -9" in attack.name]
+    others = iter([attack for attack in mixed if attack not in kills])
+    by_case = [
+        [attack for attack in kills if attack.name.startswith(f"{name}:")]
+        for name in CASES
+    ]
+    in_turn = (one for row in zip_longest(*by_case) for one in row if one is not None)
+    for number, attack in enumerate(in_turn, start=1):
+        yield attack
+        yield from islice(others, 3 if number % 5 == 0 else 0)
+    yield from others
 
 
 def _killed(case: Case, at: float, folder: Path) -> str:

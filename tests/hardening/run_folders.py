@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attack import Outcome, command
@@ -110,15 +111,16 @@ def _quickly(folder: Path) -> Iterator[None]:
 @contextmanager
 def _stopping_after(lines: int) -> Iterator[None]:
     """Interrupt a search when its log has so many lines."""
-    from mergekit_map.results import log, opened_log
+    from mergekit_map.results import growing_log, log
 
     append, left = log.append_line, iter(range(lines))
 
-    def append_or_stop(path: Path, evaluation: log.Evaluation) -> None:
-        append(path, evaluation)
+    def append_or_stop(path: Path, *given: Any) -> Any:
+        state = append(path, *given)
         if next(left, None) is None:
             raise KeyboardInterrupt
+        return state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened_log, "append_line", append_or_stop)
+        patch.setattr(growing_log, "append_line", append_or_stop)
         yield

@@ -126,7 +126,9 @@ def disagreement(run: Path) -> str:
 
 def left_over(folder: Path, *, finished: bool = True) -> str:
     """Say what lies about that belongs to nobody."""
-    strange = {*folder.glob("tmp/*"), *folder.rglob("*.partial")}
+    # Python itself asks by a file of four letters whether a folder can be written.
+    scratch = {p for p in folder.glob("tmp/*") if p.is_dir() or p.stat().st_size > 4}
+    strange = {*scratch, *folder.rglob("*.partial")}
     strange |= {*folder.rglob(".partial-*"), *folder.glob("*/.choosing")}
     strange |= {*folder.glob("home/tmp*")}
     if finished:

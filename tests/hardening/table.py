@@ -4,7 +4,8 @@
 
 A class is a module ``attacks_on_CLASS.py`` beside this one, with ``BEFORE`` (attacks
 tried and failed on commit 9f55b38), ``QUICK`` (how many of them the suite tries) and
-``attacks(seed)``, which yields them. With ``--keep`` what came out
+``attacks(seed)``, which yields them; a class that says so in ``drawn`` is drawn in an
+order of its own where not all are tried. With ``--keep`` what came out
 is kept in ``results/CLASS.json``, and the table in ``results/table.md``.
 """
 
@@ -19,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from attack import Attack, warm
+from attack import Attack, Impossible, warm
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -75,12 +77,14 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
     attacks = list(module.attacks(seed))
     there = len(attacks)
     if most is not None and most < there:
-        attacks = random.Random(seed).sample(attacks, most)
-    failed, began = {}, time.monotonic()
-    for attack in attacks:
-        if problem := attempt(attack):
-            failed[attack.name] = problem
-            print(f"  {attack.name}\n    {problem}", file=sys.stderr, flush=True)
+        draw = getattr(module, "drawn", lambda all_, rng: rng.sample(all_, most))
+        attacks = list(draw(attacks, random.Random(seed)))[:most]
+    began = time.monotonic()
+    failed, impossible = failures(attacks)
+    for why in sorted(set(impossible.values())):
+        print(
+            f"  {len(impossible)} of {len(attacks)} not tried: {why}", file=sys.stderr
+        )
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=HERE,
@@ -93,11 +97,26 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "seed": seed,
         "seconds": round(time.monotonic() - began),
-        "tried": len(attacks),
+        "tried": len(attacks) - len(impossible),
         "there": there,
         "before": list(module.BEFORE),
         "failed": failed,
     }
+
+
+def failures(attacks: Iterable[Attack]) -> tuple[dict[str, str], dict[str, str]]:
+    """Try attacks; gives those that failed, and those that are not possible here."""
+    failed, impossible = {}, {}
+    for attack in attacks:
+        try:
+            problem = attempt(attack)
+        except Impossible as why:
+            impossible[attack.name] = str(why)
+            continue
+        if problem:
+            failed[attack.name] = problem
+            print(f"  {attack.name}\n    {problem}", file=sys.stderr, flush=True)
+    return failed, impossible
 
 
 def attempt(attack: Attack) -> str:

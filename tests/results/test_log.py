@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.log import Evaluation, read_log
+from mergekit_map.results.log import Evaluation, append_line, read_log
 from mergekit_map.results.opened_log import open_log
 
 
@@ -163,3 +163,49 @@ def test_a_log_that_is_taken_away_is_written_anew_and_stops_its_search(
             log.append(evaluation(0.3))
 
     assert len(list(read_log(path))) == 3
+
+
+@pytest.mark.parametrize("change", ["removed", "emptied", "doubled"])
+def test_a_log_that_is_changed_while_a_line_is_written_is_noticed(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sync = tmp_path / "evaluations.jsonl", os.fsync
+    written = [evaluation(0.1), evaluation(0.2)]
+
+    def sync_and_change(file: int) -> None:
+        sync(file)
+        if change == "removed":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes() * 2 if change == "doubled" else b"")
+
+    with open_log(path) as log:
+        log.append(written[0])
+        monkeypatch.setattr(os, "fsync", sync_and_change)
+        log.append(written[1])
+        monkeypatch.undo()
+        with pytest.raises(ArtifactError, match="while it was written"):
+            log.check()
+
+    left = {"removed": written, "emptied": [], "doubled": written}
+    assert list(read_log(path)) == left[change]
+
+
+def test_a_log_that_is_gone_when_it_is_opened_is_not_begun_anew(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    known = append_line(path, evaluation(0.1))
+    path.unlink()
+    assert append_line(path, evaluation(0.2), known) == known
+    assert not path.exists()
+
+
+def test_a_line_that_was_copied_is_one_measurement_and_failures_are_two(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "evaluations.jsonl"
+    for item in (evaluation(0.1), evaluation(0.2, math.nan, error="no")):
+        for _ in range(2):
+            append_line(path, item)
+    assert [e.failed for e in read_log(path)] == [False, True, True]
