@@ -116,6 +116,10 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except SystemExit as end:  # rich ends so where nobody reads it
+            if isinstance(end.__context__, BrokenPipeError):
+                ctx.exit(_UNREAD)
+            raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE and _unread():
                 ctx.exit(_UNREAD)
