@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from attack import Attack, Impossible, warm
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+_ROUTE = re.compile(r"/(?:[\w.+-]+/)+")  # to a file of this machine
 
 
 def main() -> None:
@@ -100,7 +102,7 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
         "tried": len(attacks) - len(impossible),
         "there": there,
         "before": list(module.BEFORE),
-        "failed": failed,
+        "failed": {name: _ROUTE.sub("", problem) for name, problem in failed.items()},
     }
 
 
@@ -135,9 +137,9 @@ def table() -> str:
     ]
     for path in sorted(RESULTS.glob("*.json")):
         found = json.loads(path.read_text())
-        before, failing = found["before"], found["before"][1]
+        before, failing = found["before"] if any(found["before"]) else ("-", "-")
         rows.append(
-            f"| {path.stem.replace('_', ' ')} | {before[0]} | {failing} | "
+            f"| {path.stem.replace('_', ' ')} | {before} | {failing} | "
             f"{found.get('there', '')} | {found['tried']} | {len(found['failed'])} | "
             f"{found['commit']}, {found['date']} |"
         )
