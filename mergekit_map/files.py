@@ -31,7 +31,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _tidy_once(path.parent)
+        _tidy_once(path.parent.absolute())
         with partial_file(path) as partial:
             partial.write_bytes(data)
             partial.chmod(0o666 & ~_umask())  # until then it is its owner's alone
@@ -146,7 +146,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _tidy_once(target.parent)
+            _tidy_once(target.parent.absolute())
             partial = stack.enter_context(partial_folder(target))
         except OSError as error:
             raise unwritable(target, error) from None

@@ -46,7 +46,6 @@ _OTHERS = (
         "error of a task",
         "comment of a recipe",
     ),
-    *("task of the ending", "coefficient of the border"),
     *("verdict",),
 )
 REPORT = (*_NAMES, *_OTHERS, "name of the folder")
@@ -126,11 +125,11 @@ def _change_front(front: Any, text: Text, named: Mapping[str, str]) -> None:
         **dict.fromkeys(("error", "hope"), 0.1),
         **dict.fromkeys(("evaluations", "allowed", "quiet"), 7),
         "trusted": True,
-        "task": text("task of the ending"),
+        "task": text("first task"),
     }
     front["border"] = [
         {
-            "coefficient": text("coefficient of the border"),
+            "coefficient": text("first coefficient"),
             "end": 1.0,
             "points": 1,
             "beyond": 1.2,

@@ -109,7 +109,7 @@ def disagreement(run: Path) -> str:
         return f"{run.name} is not finished"
     front = json.loads((run / "front.json").read_text())
     chosen = front["selected"]
-    rows = list(csv.DictReader((run / "front.csv").open(newline="")))
+    rows = list(csv.DictReader((run / "front.csv").read_text().splitlines()))
     points = [row for row in rows if row["point"].isdigit()]
     marked = [row["point"] for row in points if row["selected"] == "1"]
     if len(points) != len(front["points"]) or marked != [str(chosen)]:

@@ -76,7 +76,7 @@ def with_elections_fixed(
 def test_in_a_box_without_an_election_that_turns_the_elected_signs_are_fixed(
     method: str, distant: dict[str, Path]
 ) -> None:
-    box = (0.3, 0.3 + 1e-6)
+    box = (0.3, 0.3 + 2e-6)
     with opened(config(method, distant, "xyz"), box) as (merge, space):
         coefficients = dict(zip("xyz", (0.3, 0.3 + 4e-7, 0.3 + 1e-6), strict=True))
         expected = with_elections_fixed(merge, coefficients)
