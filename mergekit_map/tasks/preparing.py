@@ -72,20 +72,7 @@ def prepare_tasks(
     if model.device.type == "cpu":
         keep_freed_memory()
 
-    @functools.cache  # shared by all lm-eval tasks
-    def harness_model(max_length: int | None, *, in_batches: bool = False) -> Any:
-        if backend is None:
-            lm: Any = make_harness_model(model, tokenizer, batch_size, max_length)
-        elif max_length is not None:  # which is the backend's own matter
-            return harness_model(None)
-        else:
-            lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
-        if in_batches:
-            lm.generate_until = answers_in_batches(lm)
-        if generations is not None:
-            place = f"{max_length}, in batches" if in_batches else str(max_length)
-            lm.generate_until = generations.remembered(lm.generate_until, place)
-        return lm
+    harness_model = _harness_models(model, tokenizer, batch_size, backend, generations)
 
     @functools.cache
     def scores() -> Likelihoods:
@@ -114,6 +101,33 @@ def prepare_tasks(
             _Checked(task, model, measure, guard), measure.size
         )
     return measures
+
+
+def _harness_models(
+    model: PreTrainedModel,
+    tokenizer: Any,
+    batch_size: BatchSize,
+    backend: BackendSpec | None,
+    generations: Generations | None,
+) -> Callable[..., Any]:
+    """Give what makes lm-eval's view of a model for a longest input, once for each."""
+
+    @functools.cache
+    def harness_model(max_length: int | None, *, in_batches: bool = False) -> Any:
+        if backend is None:
+            lm: Any = make_harness_model(model, tokenizer, batch_size, max_length)
+        elif max_length is not None:  # which is the backend's own matter
+            return harness_model(None)
+        else:
+            lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
+        if in_batches:
+            lm.generate_until = answers_in_batches(lm)
+        if generations is not None:
+            place = f"{max_length}, in batches" if in_batches else str(max_length)
+            lm.generate_until = generations.remembered(lm.generate_until, place)
+        return lm
+
+    return harness_model
 
 
 def prepare_generating(
