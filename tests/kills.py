@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 FOUND = ("front.json", "front.csv", "surrogates.json")
+_ENDED_WITHIN = 120  # seconds; processes of Ray look for their driver now and then
 
 
 def command(config: str, run: Path, workers: str | None) -> list[str]:
@@ -73,7 +74,7 @@ def kill_some(driver: subprocess.Popen[bytes], rng: random.Random) -> str:
     how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
     os.kill(driver.pid, how)
     driver.wait()
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + _ENDED_WITHIN
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < ends, "a worker lives on without its driver"
         time.sleep(0.05)
