@@ -412,6 +412,8 @@ def draw(found: list[dict[str, Any]]) -> None:
         axes.plot(size, [o[key] / o["merges"] for o in found], marker=mark, label=label)
     axes.set(xscale="log", yscale="log", xlabel="parameters, millions")
     axes.set(ylabel="seconds of one core, a merge")
+    axes.set_xticks(size, [f"{one:.0f}" for one in size])
+    axes.set_xticks([], minor=True)
     axes.legend(frameon=False)
     figure.savefig(PICTURE)
 

@@ -147,4 +147,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "opponents": opponents,
     "scale-parameters": lambda: scale("parameters"),
     "scale-tasks": lambda: scale("tasks"),
+    "scale-models": lambda: scale("models"),
+    "scale-workers": lambda: scale("workers"),
+    "scale-side": lambda: scale("side by side"),
 }
