@@ -34,15 +34,14 @@ def test_a_tokenizer_that_does_not_fit_on_the_disk_is_an_error_and_no_traceback(
     }
     space, _ = build_space(merge, SearchSpec())
     assert space is not None
-    out = tmp_path / "out"
+    out, config = tmp_path / "out", space.config({"a": 0.3, "b": 0.7})
 
     with (
         caplog.at_level(logging.ERROR),
         files_of_at_most(MB),
         pytest.raises(MergeError, match=r"cannot be written: .*out/tokenizer.json wou"),
     ):
-        options = MergeOptions(quiet=True)
-        write_checkpoint(space.config({"a": 0.3, "b": 0.7}), out, options)
+        write_checkpoint(config, out, MergeOptions(quiet=True))
 
     assert (out / "model.safetensors").stat().st_size < MB
     assert not caplog.records
