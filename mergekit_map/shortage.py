@@ -103,7 +103,8 @@ def _number(error: BaseException) -> int | None:
 
 
 def _path(error: BaseException) -> Path | None:
-    name = getattr(error, "filename", None)
+    # Of two, as of a copy, the second is the one that is written.
+    name = getattr(error, "filename2", None) or getattr(error, "filename", None)
     return Path(os.fsdecode(name)) if isinstance(name, str | bytes) else None
 
 

@@ -13,12 +13,13 @@ from mergekit_map.commands.options import FOLDER, starting
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.workers import workers_option
-from mergekit_map.files import refuse_existing
+from mergekit_map.files import refuse_existing, write_atomically
 
 if TYPE_CHECKING:
     from mergekit_map.commands.workers import Staff
 
 _N_SHOWN = 6  # points of the front, beside those that were measured
+_BEGUN = {"demo.yml", "run"}
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -26,7 +27,8 @@ _N_SHOWN = 6  # points of the front, beside those that were measured
 @click.option(
     "--out",
     type=FOLDER,
-    help="Where results go  [default: mergekit-map-demo, numbered if it exists]",
+    help="Where results go; a demo that was stopped there goes on  [default: "
+    "mergekit-map-demo, numbered if that is done]",
 )
 @workers_option
 @merging("preparing the demo")
@@ -51,16 +53,20 @@ def demo(merge_options: MergeOptions, out: Path | None, workers: Staff | None) -
         # The models are too small to gain from more, and threads that wait for one
         # another on a busy machine take many times longer.
         torch.set_num_threads(1)
-    folder = out or _unused(Path("mergekit-map-demo"))
-    refuse_existing(folder)
+    folder = out or _free(Path("mergekit-map-demo"))
+    if not _is_begun(folder):
+        refuse_existing(folder)
     with TerminalReporter() as reporter:
         family = train_family(family_folder(), reporter.stage)
-    folder.mkdir(parents=True)
-    config = folder / "demo.yml"
-    config.write_text(demo_config(family), encoding="utf-8")
-    run_folder = folder / "run"
+    config, run_folder = folder / "demo.yml", folder / "run"
+    write_atomically(config, demo_config(family))
     search_and_show(
-        config, run_folder, merge_options, n_points=_N_SHOWN, workers=workers
+        config,
+        run_folder,
+        merge_options,
+        again=["demo", "--out", str(folder)],
+        n_points=_N_SHOWN,
+        workers=workers,
     )
     selection = select_point(run_folder)
     click.echo(
@@ -71,8 +77,16 @@ def demo(merge_options: MergeOptions, out: Path | None, workers: Staff | None) -
     )
 
 
-def _unused(folder: Path) -> Path:
-    if not folder.exists():
-        return folder
+def _free(folder: Path) -> Path:
+    """Number a folder until there is none, or a demo that was stopped."""
     numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(2))
-    return next(path for path in numbered if not path.exists())
+    places = itertools.chain([folder], numbered)
+    return next(path for path in places if not path.exists() or _is_begun(path))
+
+
+def _is_begun(folder: Path) -> bool:
+    """Tell whether there is nothing but what a demo makes before its merge."""
+    if not folder.is_dir():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    return {name for name in names if not name.endswith(".partial")} <= _BEGUN

@@ -52,7 +52,8 @@ def show_gains(front: Front, console: Console) -> None:
     from mergekit_map.results.promise_words import confirmed_in_words
     from mergekit_map.results.reason_words import missed_as_measured
 
-    found, worse = gains(front), worse_than_base(front)
+    found = gains(front)
+    worse = worse_than_base(front, found)
     for sentence in (*worse, *missed_as_measured(front)):
         console.print(Text(sentence, style="bold red"))
     if found.rivals:
@@ -60,7 +61,7 @@ def show_gains(front: Front, console: Console) -> None:
         console.print(gain_table(front, found, console.width))
         console.print(Text(_legend(found), style="dim"))
         console.print()
-    others = gains_in_words(front)[len(worse) :]
+    others = gains_in_words(front, found)[len(worse) :]
     for sentence in (*others, *confirmed_in_words(front)):
         console.print(Text(sentence, style="bold"))
 

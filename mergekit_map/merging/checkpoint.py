@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
 from mergekit_map.merging.devices import shared_out
+from mergekit_map.shortage import shortage
 
 # What mergekit raises on models and settings that it cannot merge, and transformers on
 # files that it cannot load.
@@ -53,10 +55,11 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
     The card is not mergekit's: that one asks the Hub about relative paths.
 
     Raises:
-        MergeError: mergekit refuses the models or the configuration.
+        MergeError: mergekit refuses the models or the configuration, or the folder
+            cannot be written.
     """
     options = options.model_copy(update={"write_model_card": False})
-    with _explained():
+    with _explained(folder):
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
@@ -71,10 +74,11 @@ def write_staged_checkpoint(
     those that do not are written there.
 
     Raises:
-        MergeError: mergekit refuses the models or the configuration.
+        MergeError: mergekit refuses the models or the configuration, or the folder
+            cannot be written.
     """
     options = options.model_copy(update={"write_model_card": False})
-    with _explained():
+    with _explained(folder):
         for config in yaml.safe_load_all(recipe):
             merge_adapters(config, options)
         configs, dependencies = load_config(recipe, str(stages))
@@ -88,11 +92,17 @@ def write_staged_checkpoint(
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(folder: Path) -> Iterator[None]:
     """Turn mergekit's refusals into ours, and let go of what it keeps."""
     try:
-        yield
-    except REFUSALS as error:
+        with _raising_shortages():
+            yield
+    except Exception as error:  # tokenizers raise no kind of their own
+        # While what was written is there, so that what is said to be free is.
+        if short := shortage(error, folder.parent):
+            raise MergeError(f"this merge cannot be written: {short}") from error
+        if not isinstance(error, REFUSALS):
+            raise
         raise MergeError(
             f"mergekit cannot carry out this merge: {error}; try the same models with "
             "mergekit-yaml"
@@ -101,6 +111,28 @@ def _explained() -> Iterator[None]:
         # mergekit keeps the files of every model open, and would not see new ones.
         LoaderCache().loaders.clear()
         release_memory()  # its tasks refer to one another, and to the last tensors
+
+
+@contextmanager
+def _raising_shortages() -> Iterator[None]:
+    """Raise what this machine lacks, where mergekit logs it and goes on without."""
+    lacking: list[BaseException] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or not shortage(error):
+            return True
+        lacking.append(error)
+        return False
+
+    logger = logging.getLogger(run_merge.__module__)
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+    if lacking:
+        raise lacking[0]
 
 
 def load_checkpoint(

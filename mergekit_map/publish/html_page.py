@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
-import json
 from collections.abc import Iterable, Mapping
 from string import Template
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+from mergekit_map.files import json_line
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
@@ -33,7 +34,7 @@ def build_page(
         plotly=plotly,
         script=script,
         # JSON that ends no element and opens no comment, whatever is in it.
-        content=json.dumps(drawn, allow_nan=False).replace("<", "\\u003c"),
+        content=json_line(drawn).replace("<", "\\u003c"),
     )
 
 

@@ -29,6 +29,10 @@ from mergekit_map.errors import ArtifactError, HubError
 from mergekit_map.publish.artefact import PublicFile
 from mergekit_map.publish.licences import Licence, read_licence
 
+_MOST_BYTES = 1 << 20  # of a small file
+_SHOWN = 300  # characters of what the Hub says
+# What comes of an answer of another form than the Hub's.
+_ODD = (LookupError, TypeError, AttributeError)
 _AGAIN = "; push again to go on, what was uploaded whole is not uploaded again"
 
 _REASONS = {
@@ -85,7 +89,7 @@ def find_target(api: HfApi, repo: str) -> Target:
             info = api.model_info(repo_id)
         except RepositoryNotFoundError:
             return Target(repo_id, url, None)
-    names = frozenset(sibling.rfilename for sibling in info.siblings or ())
+        names = frozenset(str(file.rfilename) for file in info.siblings or ())
     return Target(repo_id, url, bool(info.private), names, info.sha)
 
 
@@ -96,9 +100,14 @@ def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
     url = f"{target.url}/resolve/{target.commit or 'main'}/{path}"
     with told(api, target.repo_id):
         headers = {"authorization": f"Bearer {api.token}"}
-        answer = get_session().get(url, headers=headers)
-        hf_raise_for_status(answer)
-        return bytes(answer.content)
+        with get_session().stream("GET", url, headers=headers) as answer:
+            hf_raise_for_status(answer)
+            content = b""
+            for part in answer.iter_bytes():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise ValueError(f"{path} is larger than {_MOST_BYTES:,} bytes")
+        return content
 
 
 def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
@@ -124,14 +133,17 @@ def check_card(api: HfApi, card: str) -> list[str]:
         if answer.status_code != 400:
             hf_raise_for_status(answer)
         found = answer.json()
-    errors = [str(error.get("message")) for error in found.get("errors", ())]
+        errors, warned = (
+            [str(one.get("message")) for one in found.get(kind, ())]
+            for kind in ("errors", "warnings")
+        )
     if errors or answer.status_code == 400:
         raise ArtifactError(
             "the Hub refuses the metadata of the model card, so nothing was uploaded: "
             f"{'; '.join(errors) or 'it does not say why'}; repair README.md, or give "
             "another --license"
         )
-    return [str(warning.get("message")) for warning in found.get("warnings", ())]
+    return warned
 
 
 def upload(
@@ -168,7 +180,7 @@ def told(api: HfApi, what: str) -> Iterator[None]:
     """Say in our words what the Hub refuses, and what to do; OSErrors of files stay."""
     try:
         yield
-    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+    except (HTTPError, OSError, RuntimeError, ValueError, *_ODD) as error:
         cause = _cause(error)
         if isinstance(cause, OSError) and cause.filename is not None:
             raise cause from None
@@ -188,10 +200,15 @@ def _cause(error: BaseException) -> BaseException:
 def _explain(error: BaseException, what: str, endpoint: str) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE forbids to reach the Hub; unset it and push again"
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0][:_SHOWN]
+    if isinstance(error, _ODD):
+        odd = f"{type(error).__name__}: {first_line}"
+        return (
+            f"{what}: what answers at {endpoint} is no Hub ({odd}); look at HF_ENDPOINT"
+        )
     if not isinstance(error, HfHubHTTPError):
         return f"{what}: the Hub at {endpoint} cannot be used: {first_line}{_AGAIN}"
     status = error.response.status_code
-    said = error.server_message or first_line
+    said = (error.server_message or first_line)[:_SHOWN]
     reason, advice = _REASONS.get(status, ("the Hub fails", _AGAIN))
     return f"{what}: {reason} (HTTP {status}: {said}){advice}"

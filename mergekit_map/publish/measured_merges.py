@@ -43,22 +43,22 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
 
     Before them the single models of nested MAP that are no merges of the last pair.
     """
-    front, merges = run.front, list(by_merge(run.evaluations).values())
-    places = [next(iter(merge.values())).coefficients for merge in merges]
+    front, merges = run.front, by_merge(run.evaluations)
+    places = [next(iter(merge.values())).coefficients for merge in merges.values()]
     X = run.locate(places)
     found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
     nothing = dict.fromkeys(front.tasks, UNKNOWN)
     anchors, points = _places(front.anchors), _places(front.points)
     predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
-    rows = zip(merges, places, X, predicted, strict=True)
-    for merge, coefficients, row, foreseen in rows:
-        known = bool(np.isfinite(row).all())
-        anchor = anchors.get(merge_key(coefficients))
+    located = np.isfinite(X).all(axis=1).tolist()
+    rows = zip(merges.items(), places, X.tolist(), located, predicted, strict=True)
+    for (key, merge), coefficients, row, known, foreseen in rows:
+        anchor = anchors.get(key)
         evaluations = [merge.get(task) for task in front.tasks]
         found.append(
             MeasuredMerge(
                 label=None if anchor is None else front.anchors[anchor].label,
-                point=points.get(merge_key(coefficients)),
+                point=points.get(key),
                 roles=tuple(dict.fromkeys(e.role for e in merge.values())),
                 coefficients=tuple(coefficients[name] for name in front.coefficients),
                 measured=_readings(evaluations, whole=True),
@@ -72,7 +72,7 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
                     for e in evaluations
                 ),
                 seconds=sum(e.seconds for e in merge.values()),
-                at=row.tolist() if known else None,
+                at=row if known else None,
                 predicted=tuple(foreseen[task] for task in front.tasks),
                 foretold=tuple((e and e.foretold) or UNKNOWN for e in evaluations),
             )

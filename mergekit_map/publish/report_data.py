@@ -41,6 +41,18 @@ def report_content(
         ArtifactError: a recipe is missing.
     """
     front = run.front
+    # Of which there may be tens of thousands: plain as they are made.
+    many = {
+        "points": [
+            {
+                **_readings(front, point),
+                "recipe": run.folder.read_recipe(index),
+                "recommended": index in front.recommended,
+            }
+            for index, point in enumerate(front.points)
+        ],
+        "merges": [_merge(merge) for merge in merges],
+    }
     content: dict[str, object] = {
         "name": _name(run.folder.named),
         "run": shlex.quote(str(run.folder.named)),
@@ -51,14 +63,6 @@ def report_content(
         ],
         "order": front.order,
         "tasks": [_task(name, about) for name, about in front.tasks.items()],
-        "points": [
-            {
-                **_readings(front, point),
-                "recipe": run.folder.read_recipe(index),
-                "recommended": index in front.recommended,
-            }
-            for index, point in enumerate(front.points)
-        ],
         "anchors": _anchors(front),
         "selected": front.selected,
         "reason": front.reason,
@@ -70,11 +74,9 @@ def report_content(
         **points_content(run),
         "tested": _tested(front),
         "surfaces": _surfaces(surfaces),
-        "merges": [_merge(merge) for merge in merges],
         "history": history_content(front, merges),
     }
-    exact: Mapping[str, object] = plain(content)
-    return exact
+    return {**plain(content), **many}
 
 
 def _name(path: Path) -> str:
@@ -139,12 +141,12 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
     }
 
 
-def _pairs(readings: Iterable[Reading]) -> list[tuple[float | None, ...] | None]:
+def _pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
     """List values with their standard errors, and with documents where not on all."""
     return [
         None
         if r.value is None
-        else (r.value, r.stderr, *([] if r.documents is None else [r.documents]))
+        else [r.value, r.stderr, *([] if r.documents is None else [r.documents])]
         for r in readings
     ]
 
@@ -212,4 +214,9 @@ def _merge(merge: MeasuredMerge) -> dict[str, object]:
         "predicted": merge.predicted,
         "foretold": merge.foretold,
     }
-    return {**vars(merge), **{kind: _pairs(r) for kind, r in readings.items()}}
+    content = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in vars(merge).items()
+        if key not in readings
+    }
+    return content | {kind: _pairs(r) for kind, r in readings.items()}

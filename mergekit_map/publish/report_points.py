@@ -31,7 +31,7 @@ def points_content(run: FinishedSearch) -> dict[str, object]:
         {
             "ahead": [_amounts(front, of, rival) for rival in rivals],
             "kept": [_short(of.kept[task]) for task in front.tasks],
-            "gained": _places(sentences, gains_in_words(chosen)),
+            "gained": _places(sentences, gains_in_words(chosen, of)),
             "verdicts": _places(sentences, verdicts),
         }
         for (chosen, of), verdicts in zip(found, verdicts_of_points(front), strict=True)

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from mergekit_map.results.front import Front, Merge, Readings
-from mergekit_map.results.log import Evaluation, evaluation_key, measured_of, read_log
+from mergekit_map.results.log import (
+    Evaluation,
+    Key,
+    evaluation_key,
+    measured_of,
+    merge_key,
+    read_log,
+)
 from mergekit_map.results.merge_order import pairs
 from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
 from mergekit_map.results.surrogates import Surrogates, locate, read_surrogates
@@ -84,13 +91,22 @@ def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
     """List the latest of each, but no part of the documents in the place of all."""
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
-    asked = [e for e in found if e.task in front.tasks]
-    latest = {e.key: e for e in asked} | {e.key: e for e in asked if e.whole}
+    latest: dict[Key, Evaluation] = {}
+    for evaluation in found:
+        if evaluation.task in front.tasks:
+            before = latest.setdefault(key := evaluation.key, evaluation)
+            if evaluation.whole or not before.whole:
+                latest[key] = evaluation
     return tuple(latest.values())
 
 
 def _with_new_measurements(front: Front, evaluations: Iterable[Evaluation]) -> Front:
-    seen = {e.key: e.reading for e in evaluations if e.whole and not e.failed}
+    points_of = {merge_key(point.coefficients) for point in front.points}
+    seen = {
+        e.key: e.reading
+        for e in evaluations
+        if e.whole and not e.failed and merge_key(e.coefficients) in points_of
+    }
 
     def measured(point: Merge) -> Readings:
         return {

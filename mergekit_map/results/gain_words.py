@@ -24,14 +24,17 @@ _SOUP: dict[Verdict, str] = {
 }
 
 
-def gains_in_words(front: Front) -> list[str]:
-    """Say what is gained, and first of all on which tasks the base is better."""
-    return [*worse_than_base(front), *_gained(front)]
+def gains_in_words(front: Front, found: Gains | None = None) -> list[str]:
+    """Say what is gained, and first of all on which tasks the base is better.
+
+    What is gained need not be found anew where it is known.
+    """
+    found = found or gains(front)
+    return [*worse_than_base(front, found), *_gained(front, found)]
 
 
-def worse_than_base(front: Front) -> list[str]:
+def worse_than_base(front: Front, found: Gains) -> list[str]:
     """Say on which tasks the base is better than the chosen merge, if on any."""
-    found = gains(front)
     base = found.rival(BASE)
     sentences = []
     for task, gained in base.tasks.items() if base is not None else ():
@@ -46,8 +49,7 @@ def worse_than_base(front: Front) -> list[str]:
     return sentences
 
 
-def _gained(front: Front) -> list[str]:
-    found = gains(front)
+def _gained(front: Front, found: Gains) -> list[str]:
     sentences = _kept_in_words(found)
     against = [
         f"{words} {listed(tasks)}"

@@ -6,33 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tiny_demo import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mergekit_map.demo.building import FamilySizes
 from mergekit_map.demo.configuration import demo_config
-from mergekit_map.demo.corpus import CorpusSizes
 from mergekit_map.demo.family import Family, family_folder, train_family
-from mergekit_map.demo.training import ModelSizes, Schedule
 from mergekit_map.errors import ArtifactError
-
-FEW_STEPS = Schedule(steps=3, learning_rate=1e-3, matrix_learning_rate=0.01, batch=2)
-TINY = FamilySizes(
-    corpus=CorpusSizes(
-        code_characters=600_000,
-        math_pages=10,
-        held_out_math_pages=3,
-        largest_operand=15,
-    ),
-    model=ModelSizes(
-        vocabulary=400, hidden=32, intermediate=64, layers=2, heads=2, positions=32
-    ),
-    base=FEW_STEPS,
-    code=FEW_STEPS,
-    math=FEW_STEPS,
-    tokenizer_documents=10,
-    questions=12,
-    held_out_characters=4_000,
-)
 
 
 class Stages:
@@ -187,6 +166,6 @@ def test_another_recipe_has_another_folder(
     assert family_folder(TINY).parent == tmp_path / "cache" / "mergekit-map"
 
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
-    longer = dataclasses.replace(TINY, base=dataclasses.replace(FEW_STEPS, steps=4))
+    longer = dataclasses.replace(TINY, base=dataclasses.replace(TINY.base, steps=4))
     assert family_folder(TINY).parent == tmp_path / "home"
     assert len({family_folder(sizes) for sizes in (None, TINY, longer)}) == 3

@@ -22,15 +22,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attack import Attack, Impossible, Limits, Outcome, first
+from attack import Attack, Impossible, Limits, Outcome, first, held
+from hub_server import TOKEN
+from odd_hubs import ANSWERS, ASKED
 from small_search import (
+    DEMO,
+    PUSH,
     copied,
     disagreement,
+    hub_of,
     left_over,
     lines,
     lost_or_doubled,
     place,
     run_in,
+    wrongly_pushed,
 )
 
 BEFORE = (245, 26)
@@ -69,6 +75,8 @@ REPORT = Case(("report", "run"), ("run",))
 MERGE = Case(("merge", "run", "out"), ("run",))
 CACHE = Case(("cache",), run=None)
 INSPECT = Case(("inspect", "config.yml"), run=None)
+UPLOAD = Case(PUSH, ("run", "merged"), run=None)
+ALL_OF_IT = Case(DEMO, run="demo/run")
 LOGS = {SEARCH: "evaluations.jsonl", SHARD: "evaluations.1-of-1.jsonl"}
 
 
@@ -84,6 +92,8 @@ def attacks(seed: int) -> Iterator[Attack]:
     yield from _of_clocks()
     yield from _of_crowds()
     yield from _of_logs()
+    yield from _of_hubs()
+    yield from _of_demos()
 
 
 def _of_full_disks() -> Iterator[Attack]:
@@ -104,7 +114,7 @@ def _of_full_disks() -> Iterator[Attack]:
 
 def _of_limits() -> Iterator[Attack]:
     cases = {"search": SEARCH, "merge": MERGE, "select": SELECT, "report": REPORT}
-    for name, case in {**cases, "inspect": INSPECT}.items():
+    for name, case in {**cases, "inspect": INSPECT, "push": UPLOAD}.items():
         for size in (1, 8, 30, 60, 140):
             limits = Limits(file_size=size * KB, seconds=300)
             title = f"{name}: no file over {size} kB"
@@ -125,6 +135,7 @@ def _of_rights() -> Iterator[Attack]:
         "report": REPORT,
         "merge": MERGE,
         "search": Case(("search", "config.yml", "run"), ("run",)),
+        "push": UPLOAD,
     }.items():
         title = f"{name}: the run folder can only be read"
         yield Attack(title, functools.partial(_read_only, case, "run"))
@@ -140,7 +151,8 @@ def _of_rights() -> Iterator[Attack]:
     ):  # fmt: skip
         title = f"{name}: {where} can only be read"
         yield Attack(title, functools.partial(_read_only, case, where))
-    for name, case in {"select": SELECT, "report": REPORT, "cache": CACHE}.items():
+    readers = {"select": SELECT, "report": REPORT, "cache": CACHE, "push": UPLOAD}
+    for name, case in readers.items():
         title = f"{name}: of another user"
         yield Attack(title, functools.partial(_of_another, case))
 
@@ -176,7 +188,7 @@ def _of_homes() -> Iterator[Attack]:
 
 
 def _of_streams() -> Iterator[Attack]:
-    cases = {"select": SELECT, "report": REPORT, "search": SEARCH}
+    cases = {"select": SELECT, "report": REPORT, "search": SEARCH, "push": UPLOAD}
     for name, case in cases.items():
         for closed in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
             title = f"{name}: closed are {closed}"
@@ -245,6 +257,52 @@ def _of_logs() -> Iterator[Attack]:
         yield Attack(title, functools.partial(meet, change))
 
 
+def _of_hubs() -> Iterator[Attack]:
+    """Push to Hubs that answer nonsense, and over networks that are not there."""
+    for question, asked in ASKED.items():
+        for name, answer in ANSWERS.items():
+            title = f"push: asked for {question}, the Hub answers {name}"
+            meet = functools.partial(_odd_hub, asked, answer)
+            yield Attack(title, meet)
+    for count in range(12):
+        title = f"push: the network is gone after {count} requests"
+        yield Attack(title, functools.partial(_gone_after, count))
+    for kind, change in {
+        "is replaced": lambda file: file.write_bytes(b"other" * 1000),
+        "is emptied": lambda file: file.write_bytes(b""),
+        "is gone": lambda file: file.unlink(),
+        "grows": lambda file: file.write_bytes(file.read_bytes() + b"\0" * 100),
+    }.items():
+        for count in (3, 5, 6, 7):
+            title = f"push: a file of weights {kind} at request {count}"
+            yield Attack(title, functools.partial(_changed_at, count, change))
+    for name, url in {
+        "has no name": "http://no.such.host.invalid",
+        "listens to nobody": "http://127.0.0.1:9",
+        "is no address": "ftp:/x y",
+    }.items():
+        title = f"push: the Hub {name}"
+        yield Attack(title, functools.partial(_no_hub, url))
+
+
+def _of_demos() -> Iterator[Attack]:
+    boxed = Case(("demo", "--out", "box/demo"), run="box/demo/run")
+    for size in (4, 300, 900, 2000):
+        for where, case in {"home": ALL_OF_IT, "box": boxed}.items():
+            title = f"{size} kB are free for {where} of a demo"
+            yield Attack(title, functools.partial(_full, case, where, size * KB))
+    for size in (100, 400):
+        limits = Limits(file_size=size * KB, seconds=300)
+        title = f"demo: no file over {size} kB"
+        yield Attack(title, functools.partial(_limited, ALL_OF_IT, limits, "larger"))
+    for count in (6, 12, 20):
+        limits = Limits(files=count, seconds=300)
+        title = f"demo: {count} open files"
+        yield Attack(title, functools.partial(_limited, ALL_OF_IT, limits, "too many"))
+    title = "demo: home can only be read"
+    yield Attack(title, functools.partial(_read_only, ALL_OF_IT, "home"))
+
+
 def _full(case: Case, where: str, free: int, folder: Path) -> str:
     """Let a folder be a small disk."""
     copied(folder, *case.needs)
@@ -263,6 +321,71 @@ def _full(case: Case, where: str, free: int, folder: Path) -> str:
             shutil.rmtree(kept)
         _leave_free(place, free)
         return _met(case, folder, Limits(seconds=300), ("full", str(where)), place)
+
+
+def _odd_hub(asked: tuple[str, str], answer: Any, folder: Path) -> str:
+    """Let a Hub answer nonsense to one question, and then as it should."""
+    copied(folder, *UPLOAD.needs)
+    hub = hub_of(folder)
+    hub.odd[asked] = answer
+    done = run_in(folder, PUSH, Limits(seconds=90))
+    hub.odd.clear()
+    return first(
+        held(done, seconds=60),
+        "it says the token" if TOKEN in done.said else "",
+        f"the token goes to {hub.tokens}" if hub.tokens > {"127.0.0.1"} else "",
+        wrongly_pushed(folder) if done.code == 0 else "",
+        _goes_on(UPLOAD, folder, {}),
+    )
+
+
+def _gone_after(count: int, folder: Path) -> str:
+    """Let a network go down after so many requests, and come back."""
+    copied(folder, *UPLOAD.needs)
+    hub = hub_of(folder)
+
+    def hang_up() -> None:
+        if len(hub.requests) > count:
+            raise ConnectionResetError
+
+    hub.heard = hang_up
+    done = run_in(folder, PUSH, Limits(seconds=90))
+    hub.heard = lambda: None
+    return first(held(done, seconds=60), _goes_on(UPLOAD, folder, {}))
+
+
+def _changed_at(count: int, change: Callable[[Path], Any], folder: Path) -> str:
+    """Change what is uploaded meanwhile; what was looked through goes, or nothing."""
+    copied(folder, *UPLOAD.needs)
+    hub, weights = hub_of(folder), folder / "merged" / "model.safetensors"
+    whole = weights.read_bytes()
+
+    def change_it() -> None:
+        if len(hub.requests) == count:
+            change(weights)
+
+    hub.heard = change_it
+    done = run_in(folder, PUSH, Limits(seconds=90))
+    hub.heard = lambda: None
+    weights.write_bytes(whole)
+    return first(
+        held(done, seconds=60),
+        wrongly_pushed(folder) if done.code == 0 else "",
+        _goes_on(UPLOAD, folder, {}),
+    )
+
+
+def _no_hub(url: str, folder: Path) -> str:
+    copied(folder, *UPLOAD.needs)
+
+    def elsewhere() -> None:
+        import huggingface_hub
+
+        huggingface_hub.constants.ENDPOINT = url
+
+    limits = Limits(seconds=90, before=elsewhere)
+    done = run_in(folder, PUSH, limits)
+    return first(held(done, seconds=60), _goes_on(UPLOAD, folder, {}))
 
 
 def _nearly_full(case: Case, where: str, free: int, folder: Path) -> str:
@@ -560,6 +683,7 @@ def _goes_on(case: Case, folder: Path, before: dict[str, Any]) -> str:
         *(lost_or_doubled(before.get(n, []), folder / n) for n in logs),
         disagreement(folder / case.run) if case.run else "",
         left_over(folder),
+        wrongly_pushed(folder) if case.words == PUSH else "",
     )
 
 

@@ -8,6 +8,7 @@ or say a line that runs something when it is typed.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from attack import Attack, Outcome, first, held
-from hub_server import Hub, go_online, serve
+from hub_server import TOKEN, Hub, go_online, serve
 from run_folders import SEARCH, attacked, contents, project
 
 BEFORE = (69, 33)
@@ -121,9 +122,66 @@ LINKED = (
 )
 
 
+SECRET = f"hf_{'A' * 34}"
+# Texts that go along as they are, and what a stranger may have left in them.
+ADDED = {
+    "compare/tables.md": "| a |\n{}\n",
+    "compare/tables.json": '{{"a": "{}"}}\n',
+    "compare/notes": "{}\n",
+    "nested/pair-1.yml": "merge_method: linear # {}\n",
+    "report.html": "<html>{}</html>\n",
+    "front.csv": "point,{}\n",
+    "more.png": "\x89PNG {}\n",
+}
+LEFT = {
+    "a token": SECRET,
+    "the token of this login": TOKEN,
+    "a path of the folder": "{outside}/canary.txt",
+    "a path in a link": "file://{outside}/canary.txt",
+    "a home": "/home/somebody/models/secret",
+}
+# Files of names that nobody gives.
+NAMES = {
+    "a line break": "a\nb",
+    "an escape": "a\x1b[2Jb",
+    "a dash": "-rf",
+    "no UTF-8": os.fsdecode(b"a\xff\xfe"),
+    "255 bytes": "a" * 255,
+    "a path up": "..\\..\\a",
+    "a turn of direction": "a\u202egnp.b",
+    "the card": "README.md",
+    "git": ".git",
+    "a token": SECRET,
+    "markup of rich": "[link=file:///etc/passwd]a[",
+    "per cents": "%2e%2e%2fa?b#c",
+}
+MODELS = {
+    "the root": "/",
+    "nothing": "",
+    "a dot": ".",
+    "a path up": "../..",
+    "a pattern": "(((a|b)*)*)*[",
+    "a long path": "/a" * 2000,
+    "a folder of here": "{outside}",
+    "a home": "~",
+    "an escape": "\x1b[2J",
+    "an adapter of an adapter": "a+b+c+/etc+d",
+    "a revision of a path": "/etc@main",
+}
+SIZES = {  # of one file
+    "front.png": 1 << 40,
+    "compare/big": 1 << 40,
+    "report.html": 1 << 40,
+    "surrogates.json": 1 << 40,
+    "recipes/000.yml": 1 << 40,
+    "recipe.yml": 1 << 40,
+}
+
+
 def attacks(seed: int) -> Iterator[Attack]:
     """List them all; they are the same for every seed."""
     del seed
+    yield from _published()
     turn = 0
     for name, keys in TEXT_KEYS.items():
         for key in keys:
@@ -144,6 +202,26 @@ def attacks(seed: int) -> Iterator[Attack]:
             yield _attack(title, change, words, refused=True)
 
 
+def _published() -> Iterator[Attack]:
+    """Let what goes along to the Hub hold what nobody looked for."""
+    for name, text in ADDED.items():
+        for kind, left in LEFT.items():
+            change = partial(_add, name, text.format(left))
+            yield _attack(f"{name} holds {kind}, push", change, PUSH, kept=left)
+    for kind, name in NAMES.items():
+        for place in ("compare", "recipes"):
+            change = partial(_add, f"{place}/{name}", "x\n")
+            yield _attack(f"a file in {place} is called {kind}, push", change, PUSH)
+    for kind, model in MODELS.items():
+        for name in ("manifest.json", "nested/pair-1/manifest.json"):
+            title = f"{name}: a model is {kind}, push"
+            yield _attack(title, partial(_model, name, model), PUSH)
+    for name, size in SIZES.items():
+        change = partial(_grow, name, size)
+        yield _attack(f"{name} is a terabyte of zeros, push", change, PUSH)
+    yield _attack("3,000 files in compare, push", _many, PUSH)
+
+
 def _said(words: Words) -> str:
     return " ".join(words)
 
@@ -159,6 +237,7 @@ def _attack(
     words: Words,
     *,
     refused: bool = False,
+    kept: str = "",  # what may not go to the Hub
 ) -> Attack:
     def attempt(folder: Path) -> str:
         here, outside = project(folder / "here"), folder / "outside"
@@ -168,12 +247,15 @@ def _attack(
         with serve() as hub, pytest.MonkeyPatch.context() as patch:
             go_online(patch, hub) if words == PUSH else None
             outcome = attacked(here, *words)
-            uploaded = _uploaded(hub)
+            uploaded, hosts = _uploaded(hub), hub.tokens
+        secret = kept.replace("{outside}", str(outside)).encode()
         return first(
             held(outcome),
             "it was not refused" if refused and outcome.code != 2 else "",
             _escaped(folder, outcome, before, uploaded),
             _typed(here, outcome),
+            "what was left in it went along" if kept and secret in uploaded else "",
+            f"the token was shown to {hosts}" if hosts > {"127.0.0.1"} else "",
         )
 
     return Attack(title, attempt)
@@ -198,6 +280,32 @@ def _put(name: str, key: tuple[Any, ...], text: str, run: Path, outside: Path) -
         inner = inner[part]
     inner[key[-1]] = text.replace("{outside}", str(outside))
     path.write_text(json.dumps(content))
+
+
+def _add(name: str, text: str, run: Path, outside: Path) -> None:
+    path = run / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace("{outside}", str(outside)))
+
+
+def _model(name: str, model: str, run: Path, outside: Path) -> None:
+    path = run / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.loads((run / "manifest.json").read_text())
+    models = content["identity"]["models"]
+    models[model.replace("{outside}", str(outside))] = "0" * 16
+    path.write_text(json.dumps(content))
+
+
+def _grow(name: str, size: int, run: Path, _: Path) -> None:
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).touch()
+    os.truncate(run / name, size)
+
+
+def _many(run: Path, _: Path) -> None:
+    for number in range(3000):
+        _add(f"compare/{number}.md", f"{number}\n", run, run)
 
 
 def _code(task: str, content: dict[str, Any], run: Path, _: Path) -> None:

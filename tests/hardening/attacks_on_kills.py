@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,20 +24,25 @@ from typing import Any
 
 from attack import Attack, Limits, Outcome, first
 from small_search import (
+    DEMO,
+    PUSH,
     copied,
     disagreement,
     left_over,
     lines,
     lost_or_doubled,
-    place,
     run_in,
+    wrongly_pushed,
 )
 
 BEFORE = (78, 6)
 QUICK = 4
 
-# What changes a folder: a command is killed right before or after one of these.
-CALLS = ("rename", "replace", "unlink", "remove", "link", "rmdir", "fsync", "mkdir")
+# What changes a folder, or the Hub: a command is killed right before or after one.
+CALLS = {
+    os: ("rename", "replace", "unlink", "remove", "link", "rmdir", "fsync", "mkdir"),
+    socket.socket: ("connect", "send", "sendall", "recv"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ CASES = {
     "search --workers 2": Case(
         ("search", "config.yml", "new", "--workers", "2"), run="new", kills=3, stops=2
     ),
+    "push": Case(PUSH, ("run", "merged"), run=None, kills=20, stops=6),
+    "demo": Case(DEMO, run="demo/run", kills=14, stops=6, out="demo/merged"),
 }
 
 
@@ -257,8 +265,7 @@ def _goes_on(case: Case, folder: Path) -> str:
     """Say whether the next command does not end as if nothing had happened."""
     before, whole = _lines(folder), _is_whole(case, folder)
     done = run_in(folder, case.next or case.words)
-    exists = f"{case.out} exists already" if case.out else "new.yml exists already"
-    if done.code == 2 and exists in done.err and whole:
+    if done.code == 2 and "exists already" in done.err and whole:
         # What was made is there; so that something comes next:
         done = run_in(folder, ["report", case.run] if case.run else ["cache"])
     if done.code:
@@ -270,15 +277,18 @@ def _goes_on(case: Case, folder: Path) -> str:
         left_over(folder, finished=finished),
         "" if case.next else _differs(case, folder),
         "" if not case.out or _is_whole(case, folder) else f"{case.out} is not whole",
+        wrongly_pushed(folder) if case.words == PUSH else "",
     )
 
 
 def _is_whole(case: Case, folder: Path) -> bool:
     if case.out is None:
         return True
-    wanted = {path.name for path in (place() / "merged").iterdir()}
-    made = folder / case.out
-    return made.is_dir() and wanted == {path.name for path in made.iterdir()}
+    return _names(folder / case.out) == _undisturbed(case)[3]
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def _differs(case: Case, folder: Path) -> str:
@@ -299,7 +309,7 @@ def _content(run: Path, name: str) -> Any:
 
 
 def _lines(folder: Path) -> dict[str, list[Any]]:
-    logs = folder.glob("*/evaluations*.jsonl")
+    logs = folder.rglob("evaluations*.jsonl")
     return {str(p.relative_to(folder)): lines(p) for p in logs if "early" not in p.name}
 
 
@@ -317,7 +327,7 @@ def _seconds(case: Case) -> float:
 
 
 @functools.cache
-def _undisturbed(case: Case) -> tuple[int, float, dict[str, Any]]:
+def _undisturbed(case: Case) -> tuple[int, float, dict[str, Any], set[str]]:
     """Count what a command does to files, take its time, and keep what it makes."""
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
         folder = copied(Path(name), *case.needs)
@@ -328,7 +338,8 @@ def _undisturbed(case: Case) -> tuple[int, float, dict[str, Any]]:
         if case.run is not None:
             for file in ("front.json", "evaluations.jsonl", "surrogates.json"):
                 made[file] = _content(folder / case.run, file)
-        return len(count.read_text()), done.seconds, made
+        names = _names(folder / case.out) if case.out else set()
+        return len(count.read_text()), done.seconds, made, names
 
 
 def _limits(before: Callable[[], None]) -> Limits:
@@ -382,5 +393,6 @@ def _at_each_call(heard: Callable[[], object]) -> None:
 
         return before
 
-    for name in CALLS:
-        setattr(os, name, wrapped(getattr(os, name)))
+    for owner, names in CALLS.items():
+        for name in names:
+            setattr(owner, name, wrapped(getattr(owner, name)))

@@ -10,21 +10,28 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import huggingface_hub
 import torch
 import transformers
 import yaml
 from attack import Limits, Outcome, command
+from hub_server import TOKEN, Hub, serve
 from quick_fronts import blank_pictures, fronts_of_few_points
+from tiny_demo import TINY
 from tiny_tokenizer import make_tokenizer
 
 EVALUATIONS = 12
 TASKS = ("one", "two")
+REPO = "me/merged"
+PUSH = ("push", "merged", REPO, "--run", "run", "--license", "mit", "--yes")
+DEMO = ("demo", "--out", "demo")
 _KEPT = ExitStack()  # of a process that is forked, for as long as it lives
+_HUBS: dict[Path, tuple[Hub, ExitStack]] = {}
 
 
 @functools.cache
@@ -60,7 +67,10 @@ def copied(folder: Path, *names: str) -> Path:
 def run_in(
     folder: Path, words: Sequence[str | Path], limits: Limits | None = None
 ) -> Outcome:
-    """Run a command with home, scratch and cache in a folder, and quick fronts."""
+    """Run a command with home, scratch and cache in a folder, and quick fronts.
+
+    What is pushed goes to the Hub of that folder; a demo trains models of no use.
+    """
     limits = limits or Limits(seconds=300)
     tmp = folder / "tmp"
     tmp.mkdir(exist_ok=True)
@@ -68,16 +78,66 @@ def run_in(
         "MERGEKIT_MAP_HOME": str(folder / "home"),
         "TMPDIR": str(tmp),
         "HF_HUB_OFFLINE": "1",
+        "HF_TOKEN": TOKEN,
         **limits.others,
     }
+    online = hub_of(folder).url if words[0] == "push" else ""
 
     def before() -> None:
         tempfile.tempdir = None
+        if online:
+            _go_online(online)
+        if words[0] == "demo":
+            _train_little()
         _KEPT.enter_context(fronts_of_few_points())
         _KEPT.enter_context(blank_pictures())
         limits.before()
 
     return command(words, folder, replace(limits, others=others, before=before))
+
+
+def hub_of(folder: Path) -> Hub:
+    """Give the Hub that a folder is pushed to: an empty one for each folder."""
+    if folder not in _HUBS:
+        if len(_HUBS) > 2:
+            _HUBS.pop(next(iter(_HUBS)))[1].close()
+        stack = ExitStack()
+        _HUBS[folder] = stack.enter_context(serve()), stack
+    return _HUBS[folder][0]
+
+
+def wrongly_pushed(folder: Path) -> str:
+    """Say whether a repository has not, once, what an undisturbed push makes."""
+    repository = hub_of(folder).repositories.get(REPO)
+    if repository is None:
+        return "there is no repository"
+    wanted, found = _pushed_undisturbed(), repository.files
+    strange = {p for p in {*wanted, *found} if wanted.get(p) != found.get(p)}
+    if strange:
+        return f"the repository has other files than it should: {sorted(strange)}"
+    commits = len(repository.commits)
+    return "" if commits == 1 else f"{commits} commits"
+
+
+@functools.cache
+def _pushed_undisturbed() -> Mapping[str, bytes]:
+    with tempfile.TemporaryDirectory(prefix="attack-") as name:
+        folder = copied(Path(name), "run", "merged")
+        done = run_in(folder, PUSH)
+        assert done.code == 0, done.said
+        return dict(hub_of(folder).repositories[REPO].files)
+
+
+def _go_online(url: str) -> None:
+    huggingface_hub.constants.HF_HUB_OFFLINE = False
+    huggingface_hub.constants.HF_HUB_DISABLE_XET = True
+    huggingface_hub.constants.ENDPOINT = url
+
+
+def _train_little() -> None:
+    from mergekit_map.demo import family
+
+    family.FamilySizes = lambda: TINY
 
 
 def lines(log: Path) -> list[dict[str, object]]:
@@ -132,7 +192,7 @@ def left_over(folder: Path, *, finished: bool = True) -> str:
     strange |= {*folder.rglob(".partial-*"), *folder.glob("*/.choosing")}
     strange |= {*folder.glob("home/tmp*")}
     if finished:
-        strange |= {*folder.glob("*/search.json"), *folder.glob("*/so-far")}
+        strange |= {*folder.rglob("search.json"), *folder.rglob("so-far")}
     return f"left: {sorted(str(p.relative_to(folder)) for p in strange)}" * bool(
         strange
     )

@@ -1,0 +1,58 @@
+"""What stops mergekit from writing a checkpoint is said, also where it goes on."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mergekit.options import MergeOptions
+
+from mergekit_map.config.specs import SearchSpec
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.space import build_space
+
+MB = 1 << 20
+
+
+def test_a_tokenizer_that_does_not_fit_on_the_disk_is_an_error_and_no_traceback(
+    family: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = shutil.copytree(family["base"], tmp_path / "base")
+    tokenizer = base / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + " " * 2 * MB)
+    merge = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(base),
+        "models": [{"model": str(family[name])} for name in ("a", "b")],
+        "dtype": "float32",
+    }
+    space, _ = build_space(merge, SearchSpec())
+    assert space is not None
+    out, config = tmp_path / "out", space.config({"a": 0.3, "b": 0.7})
+
+    with (
+        caplog.at_level(logging.ERROR),
+        files_of_at_most(MB),
+        pytest.raises(MergeError, match=r"cannot be written: .*out/tokenizer.json wou"),
+    ):
+        write_checkpoint(config, out, MergeOptions(quiet=True))
+
+    assert (out / "model.safetensors").stat().st_size < MB
+    assert not caplog.records
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let no file be larger, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
