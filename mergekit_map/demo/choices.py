@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +29,7 @@ class Question:
 
 @dataclass(frozen=True)
 class _Broken:
-    """A line of code broken at a space: what leads to the break, and what follows."""
+    """A line broken at a space: what leads to the break, and what follows."""
 
     file: int
     prompt: str
@@ -43,14 +42,28 @@ def code_questions(
     surprise: Callable[[str], float],
     count: int,
 ) -> list[Question]:
-    """Ask how a line goes on: as it does, or as one of three in other files.
+    """Ask how a line of code goes on, as ``line_questions`` does."""
+    return line_questions(rng, documents, surprise, count, _is_code)
+
+
+def line_questions(
+    rng: np.random.Generator,
+    documents: Sequence[str],
+    surprise: Callable[[str], float],
+    count: int,
+    fits: Callable[[str], bool],
+) -> list[Question]:
+    """Ask how a line that ``fits`` goes on: as it does, or as one in another file.
 
     All four endings are about equally likely by their tokens' frequencies
     (``surprise``, in any unit), so that only the prompt tells them apart. Fewer than
     ``count`` questions come back where the documents do not hold more.
     """
-    parts = itertools.starmap(_broken_lines, enumerate(documents))
-    lines = list(itertools.chain.from_iterable(parts))
+    lines = [
+        line
+        for file, text in enumerate(documents)
+        for line in _broken_lines(file, text, fits)
+    ]
     surprises = np.array([surprise(line.ending) for line in lines])
     files = np.array([line.file for line in lines])
     questions: list[Question] = []
@@ -84,11 +97,13 @@ def math_questions(
     return questions
 
 
-def _broken_lines(file: int, text: str) -> list[_Broken]:
+def _broken_lines(
+    file: int, text: str, fits: Callable[[str], bool]
+) -> list[_Broken]:
     found = []
     start = 0  # of the line, in the text
     for line in text.split("\n"):
-        if _is_code(line):
+        if fits(line):
             indent = len(line) - len(line.lstrip())
             after = indent + round(_BREAK_AFTER * (len(line) - indent))
             at = line.find(" ", after)

@@ -26,7 +26,8 @@ class Muon:
             by_shape.setdefault(matrix.shape, []).append(matrix)
         self._groups = list(by_shape.values())
         self._momenta = [
-            torch.zeros(len(group), *group[0].shape) for group in self._groups
+            torch.zeros(len(group), *group[0].shape, device=group[0].device)
+            for group in self._groups
         ]
 
     @torch.no_grad()

@@ -124,18 +124,21 @@ def train_model(
     """Train ``model`` in place on windows drawn from the streams.
 
     ``streams`` maps a domain to its tokens and the share of windows drawn from it.
+    Weights that require no gradient stay as they are.
     """
-    parameters = list(model.parameters())
-    matrices = [w for w in model.model.layers.parameters() if w.ndim == 2]
+    parameters = [weight for weight in model.parameters() if weight.requires_grad]
+    layers = {id(weight) for weight in model.model.layers.parameters()}
+    matrices = [w for w in parameters if id(w) in layers and w.ndim == 2]
     inner = {id(weight) for weight in matrices}
     others = [weight for weight in parameters if id(weight) not in inner]
     muon = Muon(matrices)
-    adam = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.01)
+    groups = [{"params": others}]  # none at all in an adapter
+    adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
     length = model.config.max_position_embeddings
     last_report = time.monotonic()
     model.train()
     for step in range(schedule.steps):
-        batch = _draw_windows(rng, streams, schedule.batch, length)
+        batch = _draw_windows(rng, streams, schedule.batch, length).to(model.device)
         loss = _next_token_loss(model, batch)
         model.zero_grad()
         torch.autograd.backward(loss)

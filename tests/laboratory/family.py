@@ -1,7 +1,7 @@
 """A family of the laboratory: a base model, its fine-tunes, and their tasks.
 
-``build.py`` makes one as a folder with ``family.json``; here it is read, and turned into
-the content of a configuration of mergekit-map.
+``build.py`` makes one as a folder with ``family.json``; here it is read, and turned
+into the content of a configuration of mergekit-map.
 """
 
 from __future__ import annotations
@@ -83,7 +83,11 @@ def load(folder: Path) -> Family:
             f"{folder} holds no finished family ({MANIFEST} is missing); make it with "
             "tests/laboratory/build.py"
         )
-    facts = json.loads(path.read_text(encoding="utf-8"))
+    return read(folder, json.loads(path.read_text(encoding="utf-8")))
+
+
+def read(folder: Path, facts: Mapping[str, Any]) -> Family:
+    """Give the family that the manifest ``facts`` of a folder describes."""
     return Family(
         folder,
         name=facts["family"],

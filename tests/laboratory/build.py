@@ -1,0 +1,75 @@
+"""Train a family of models, from text that any Debian or Python installation has.
+
+    python tests/laboratory/build.py FAMILY FOLDER [--size SIZE] [--manpages DIR ...]
+
+FAMILY is one of
+
+- ``languages``: eight fine-tunes on manual pages in eight languages (Debian's packages
+  manpages-de, -fr, -ru, -es, -pl, -tr, -it and -uk; DIR, by default /usr/share/man, has
+  a folder per language; where there are few pages, the message catalogues in
+  share/locale beside it are read too);
+- ``mixed``: German, arithmetic, Python, C, logic and English;
+- ``lora``: the base of ``mixed``, and the same six as LoRA adapters of it.
+
+The base has learnt all domains, and each fine-tune leans towards one. Each is measured
+by the loss on held-out text, by multiple choice, and those of arithmetic and logic by
+answers they generate. Sizes: demo (0.3 M parameters), 5m, 20m, 100m, and for a GPU 300m
+and 1b.
+
+FOLDER/FAMILY-SIZE gets the models and, last, ``family.json``, which says what they do.
+A model that is finished is not trained again; same machine, same seed, same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import transformers
+from family import Family, load
+from sizes import SIZES
+from text_family import PLANS, build_text_family
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("family", choices=tuple(PLANS))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--size", choices=tuple(SIZES), default="demo")
+    parser.add_argument("--manpages", type=Path, nargs="+", metavar="DIR")
+    arguments = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    folder = build_text_family(
+        arguments.family,
+        arguments.folder.expanduser().resolve(),
+        arguments.size,
+        SIZES[arguments.size],
+        arguments.manpages or [Path("/usr/share/man")],
+    )
+    show(load(folder))
+
+
+def show(family: Family) -> None:
+    """Print what the models of a family do."""
+    facts: Mapping[str, Mapping[str, object]] = family.facts
+    click.echo(f"{family.name}-{family.size}: {family.parameters:,} parameters")
+    names = [model.name for model in family.models]
+    click.echo(f"{'losses':>10}" + "".join(f"{name[:8]:>9}" for name in names))
+    for name, losses in family.facts["losses"].items():
+        ratio = facts["norm_ratios"].get(name)
+        shown = "" if ratio is None else f"   ratio {ratio:.1%}"
+        click.echo(f"{name:>10}" + "".join(f"{x:9.3f}" for x in losses) + shown)
+    for tasks in family.facts["own"].values():
+        for task, (base, tuned) in tasks.items():
+            click.echo(f"{task:>22} base {base:.3f} tuned {tuned:.3f}")
+    total = sum(family.facts["seconds"].values())
+    click.echo(f"trained for {total / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()

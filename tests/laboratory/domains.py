@@ -1,0 +1,190 @@
+"""The texts that the families learn, from what any Debian or Python carries.
+
+A language is its manual pages, and what the message catalogues of programs add where
+those are few. C is the headers that PyTorch and Python ship.
+"""
+
+from __future__ import annotations
+
+import gettext
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from logic import split_expressions, write_facts
+from manual_pages import draw_pages
+
+from mergekit_map.demo.choices import Question, math_questions
+from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
+
+LANGUAGES = {
+    "english": "",
+    "german": "de",
+    "french": "fr",
+    "russian": "ru",
+    "spanish": "es",
+    "polish": "pl",
+    "turkish": "tr",
+    "italian": "it",
+    "ukrainian": "uk",
+}
+_SEED = 0
+_HELD_OUT_SHARE = 0.15
+_FEWEST_CHARACTERS = 100_000  # of a language
+_PAGES, _PAGE_LINES = 2_500, 40  # of arithmetic and of logic
+_HELD_OUT_PAGES = 60
+_CATALOGUE_CHARACTERS = 4_000  # of messages that make a document
+_MESSAGE_CHARACTERS = (40, 400)
+_HEADER_CHARACTERS = (1_000, 60_000)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where text is to be found, and how much of it is wanted."""
+
+    manpages: tuple[Path, ...]  # folders such as share/man
+    characters: int  # of each domain, about
+    largest_operand: int
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Text to train on and text held out; what is asked, if it is no line of text."""
+
+    name: str
+    text: Split
+    questions: tuple[Question, ...] = ()
+
+
+def read_domain(name: str, sources: Sources) -> Domain:
+    """Read and divide one domain; the same on every call on one machine."""
+    return _READERS[name](sources)
+
+
+def generator(purpose: str) -> np.random.Generator:
+    """Give each part its own draws, so that changing one leaves the others alone."""
+    return np.random.default_rng([_SEED, *purpose.encode()])
+
+
+def _language(name: str, sources: Sources) -> Domain:
+    rng, code = generator(name), LANGUAGES[name]
+    folders = [folder / code for folder in sources.manpages]
+    documents = draw_pages(rng, folders, sources.characters)
+    missing = sources.characters - sum(map(len, documents))
+    if name == "english":
+        documents += _python_corpus(sources).english.train
+    elif missing > 0:
+        locales = [folder.parent / "locale" for folder in sources.manpages]
+        documents += _messages(rng, locales, code, missing)
+    found = sum(map(len, documents))
+    if found < _FEWEST_CHARACTERS:
+        searched = ", ".join(map(str, folders))
+        raise SystemExit(
+            f"{name} must have {_FEWEST_CHARACTERS:,} characters of manual pages or "
+            f"message catalogues, but {searched} and the share/locale beside it hold "
+            f"{found:,}; install Debian's manpages-{code}, or unpack it with dpkg-deb "
+            "-x and name its share/man with --manpages"
+        )
+    return Domain(name, _divided(rng, documents))
+
+
+def _messages(
+    rng: np.random.Generator, locales: Sequence[Path], code: str, characters: int
+) -> list[str]:
+    """Draw translated messages of programs, so many to a document."""
+    shortest, longest = _MESSAGE_CHARACTERS
+    messages: set[str] = set()
+    for locale in locales:
+        for path in sorted(locale.glob(f"{code}/LC_MESSAGES/*.mo")):
+            translated = _catalogue(path).values()
+            messages.update(m for m in translated if shortest <= len(m) <= longest)
+    ordered = sorted(messages)
+    documents = [""]
+    for index in rng.permutation(len(ordered)):
+        if len(documents[-1]) > _CATALOGUE_CHARACTERS:
+            if len(documents) * _CATALOGUE_CHARACTERS > characters:
+                break
+            documents.append("")
+        documents[-1] += ordered[index].strip() + "\n"
+    return documents
+
+
+def _catalogue(path: Path) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            found = gettext.GNUTranslations(file)
+    except (OSError, UnicodeDecodeError):  # damaged, or in another encoding
+        return {}
+    return {key: text for key, text in found._catalog.items() if isinstance(text, str)}
+
+
+@cache
+def _python_corpus(sources: Sources) -> Corpus:
+    sizes = CorpusSizes(
+        code_characters=sources.characters,
+        math_pages=_PAGES,
+        held_out_math_pages=_HELD_OUT_PAGES,
+        largest_operand=sources.largest_operand,
+    )
+    return read_corpus(generator("python"), sizes)
+
+
+def _python(sources: Sources) -> Domain:
+    return Domain("python", _python_corpus(sources).code)
+
+
+def _arithmetic(sources: Sources) -> Domain:
+    corpus = _python_corpus(sources)
+    problems = corpus.held_out_problems
+    questions = math_questions(generator("problems"), problems, len(problems))
+    return Domain("arithmetic", corpus.math, tuple(questions))
+
+
+def _logic(_: Sources) -> Domain:
+    rng = generator("logic")
+    train, held_out = split_expressions(rng)
+    text = Split(
+        tuple(write_facts(rng, train, _PAGES, _PAGE_LINES)),
+        tuple(write_facts(rng, held_out, _HELD_OUT_PAGES, _PAGE_LINES)),
+    )
+    return Domain("logic", text, tuple(one.question for one in held_out))
+
+
+def _c(sources: Sources) -> Domain:
+    rng = generator("c")
+    roots = (Path(torch.__file__).parent, Path(sysconfig.get_paths()["include"]))
+    files = [path for root in roots for path in sorted(root.rglob("*.h"))]
+    shortest, longest = _HEADER_CHARACTERS
+    documents: dict[str, None] = {}
+    found = 0
+    for index in rng.permutation(len(files)):
+        text = files[index].read_text(encoding="utf-8", errors="ignore")
+        if shortest <= len(text) <= longest and text not in documents:
+            documents[text] = None
+            found += len(text)
+        if found >= sources.characters:
+            break
+    return Domain("c", _divided(rng, list(documents)))
+
+
+def _divided(rng: np.random.Generator, documents: Sequence[str]) -> Split:
+    """Hold out whole documents."""
+    held_out = max(1, round(_HELD_OUT_SHARE * len(documents)))
+    order = rng.permutation(len(documents))
+    return Split(
+        tuple(documents[index] for index in order[held_out:]),
+        tuple(documents[index] for index in order[:held_out]),
+    )
+
+
+_READERS: dict[str, Callable[[Sources], Domain]] = {
+    **{name: partial(_language, name) for name in LANGUAGES},
+    "python": _python,
+    "arithmetic": _arithmetic,
+    "logic": _logic,
+    "c": _c,
+}
