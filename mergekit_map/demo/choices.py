@@ -97,9 +97,7 @@ def math_questions(
     return questions
 
 
-def _broken_lines(
-    file: int, text: str, fits: Callable[[str], bool]
-) -> list[_Broken]:
+def _broken_lines(file: int, text: str, fits: Callable[[str], bool]) -> list[_Broken]:
     found = []
     start = 0  # of the line, in the text
     for line in text.split("\n"):
