@@ -32,8 +32,8 @@ from mergekit_map.stopping import stopped_by
     default="random,moead",
     show_default=True,
     help="Searches on the real metrics: random (always there: the direct search), "
-    "sobol, grid, moead, nsga2, nsga3; and with the extra bench cma_es, qlognehvi, "
-    "optuna.",
+    "sobol, grid, moead, nsga2, nsga3, sms_emoa; and with the extra bench cma_es, "
+    "qlognehvi, optuna.",
 )
 @click.option(
     "--budget",
@@ -74,7 +74,7 @@ def compare(
 
     Each opponent evaluates as many merges as --budget says, or as can be measured on as
     many documents as the search took, on all documents each; the front of each RUN adds
-    up to 100, and the baselines about 20 and one per preference and model. How many it
+    up to 100, and the baselines about 50 and one per preference and model. How many it
     will be is said first. All goes into the log of the RUN: stopped, the same command
     goes on where it was; finished, it measures nothing again. No search fits any of it.
 

@@ -1,8 +1,9 @@
 """AdaMerging: coefficients that make the merge sure of itself (Yang et al., ICLR 2024).
 
-One coefficient per model (the paper's task-wise variant), no labels: Adam goes down the
-mean entropy of what the merge predicts. Every step is a line of the log, with its
-derivatives, so that a descent which was stopped goes on where it was.
+No labels: Adam goes down the mean entropy of what the merge predicts, from 0.3 each, on
+a batch of 16 items of every task per step. A coefficient is one of a model, or of a
+layer of a model. Every step is a line of the log, with its derivatives, so that a
+descent which was stopped goes on where it was.
 
 The entropy is that of the distribution over the next token, in nats, at every position
 that the loss of the same text would score, averaged over a text and then over the
@@ -11,7 +12,6 @@ texts. The paper takes that of image classes.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,16 +32,13 @@ from mergekit_map.tasks.perplexity import PerplexityText
 from mergekit_map.tasks.prepared_task import with_derivatives
 
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
-# AdaMerging takes some hundred steps of 1e-3 on batches; these are on the same text
-# each time, and as few can cross the box.
-_RATE = 0.03
+_RATE = 1e-3  # theirs, too, with 500 steps
+_REACH = 0.5  # that is as far as they can come; fewer steps are longer
 _DECAYS = (0.9, 0.999)
 _TINY = 1e-8
 
 _BLOCK = 256
-# Of each text and step. The original takes a batch of 16 images per task and step; a
-# position of text is an item here, and neighbours say much the same.
-_MAX_TOKENS = 4096
+_BATCH = 16  # blocks of each text and step, where it has more
 _ROWS = 4  # passed through the model at a time
 
 
@@ -57,6 +54,7 @@ def minimise_entropy(
     Coefficients stay in [0, 1], as in the authors' program.
     """
     (task,) = study.tasks
+    rate = max(_RATE, _REACH / steps)
     c = np.full(len(study.bounds), START)
     mean, square = np.zeros_like(c), np.zeros_like(c)
     for step in range(1, steps + 1):
@@ -67,7 +65,7 @@ def minimise_entropy(
         square = _DECAYS[1] * square + (1 - _DECAYS[1]) * slope**2
         unbiased = mean / (1 - _DECAYS[0] ** step)
         scale = np.sqrt(square / (1 - _DECAYS[1] ** step)) + _TINY
-        c = np.clip(c - _RATE * unbiased / scale, 0.0, 1.0)
+        c = np.clip(c - rate * unbiased / scale, 0.0, 1.0)
     return study.named(c)
 
 
@@ -89,7 +87,12 @@ def entropy_fingerprint(texts: Mapping[str, PerplexityText]) -> str:
     """Name all that decides the value, except the model."""
     # The number is the version of this module's definition of the value.
     parts = [text.fingerprint for text in texts.values()]
-    return fingerprint("next-token entropy", 1, _BLOCK, _MAX_TOKENS, parts)
+    return fingerprint("next-token entropy", 2, _BLOCK, _BATCH, parts)
+
+
+def drawn_by(coefficients: Mapping[str, float]) -> np.random.Generator:
+    """Make what draws the batch of a step, the same whenever that is taken again."""
+    return np.random.default_rng(np.array([*coefficients.values()]).view(np.uint64))
 
 
 def prepare_entropy(
@@ -97,20 +100,36 @@ def prepare_entropy(
     model: PreTrainedModel,
     tokenizer: Any,
     differentiate: Differentiate,
+    draws: Callable[[], np.random.Generator],
 ) -> Measure:
-    """Tokenise once; each measurement has a derivative by each coefficient."""
+    """Tokenise once; each measurement has a derivative by each coefficient.
+
+    ``draws`` gives the generator of a measurement, which draws its batch.
+    """
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     blocks = [
         make_blocks(
             text.documents,
             tokenizer,
             length=min(_BLOCK, longest or _BLOCK),
-            max_tokens=min(_MAX_TOKENS, text.max_tokens),
+            max_tokens=text.max_tokens,
         )
         for text in texts.values()
     ]
-    run = functools.partial(_measure, model, blocks, differentiate)
+
+    def run() -> Measurement:
+        rng = draws()
+        batch = [_drawn(text, rng) for text in blocks]
+        return _measure(model, batch, differentiate)
+
     return with_derivatives(run, sum(len(text.inputs) for text in blocks))
+
+
+def _drawn(text: Blocks, rng: np.random.Generator) -> Blocks:
+    if len(text.inputs) <= _BATCH:
+        return text
+    rows = np.sort(rng.choice(len(text.inputs), _BATCH, replace=False))
+    return text.some(rows.tolist())
 
 
 def _measure(

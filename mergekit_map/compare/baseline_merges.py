@@ -3,22 +3,26 @@
 Table 4 of the paper names them and gives no parameters. Here they have those that their
 own papers use where nothing is tuned: TIES keeps the largest fifth of each task vector;
 DARE and DELLA keep half; where signs are elected, what agrees is averaged
-(``normalize``), every model with weight 1. All have the base, models, dtype and
-tokenizer of the merge that is searched. Its layers and filters, if it has any, are left
-out: a baseline takes whole models.
+(``normalize``), every model with weight 1. The tuned ones take the best that a scan
+finds on the tasks themselves: of the scale of the merged task vector (``lambda``), and
+of the densities below. All have the base, models, dtype and tokenizer of the merge that
+is searched. Its layers and filters, if it has any, are left out: a baseline takes whole
+models.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.space import Coefficient, MergeSpace, build_space, put
 from mergekit_map.models.references import referenced_models
+from mergekit_map.models.sources import find_model
 
 Config: TypeAlias = dict[str, Any]  # of mergekit
 
@@ -36,7 +40,13 @@ class Names(NamedTuple):
     dare: str = "DARE-TA"
     adamerging: str = "AdaMerging"
     adamerging_trimmed: str = "AdaMerging++"
+    adamerging_layers: str = "AdaMerging, per layer"
+    adamerging_trimmed_layers: str = "AdaMerging++, per layer"
     della: str = "DELLA"
+    ties_tuned: str = "TIES, tuned"
+    dare_ties_tuned: str = "DARE-TIES, tuned"
+    dare_tuned: str = "DARE-TA, tuned"
+    della_tuned: str = "DELLA, tuned"
     slerp: str = "SLERP"  # ours
 
 
@@ -44,6 +54,16 @@ NAMES = Names()
 
 _TRIMMED = {"density": 0.2}  # of the TIES paper
 _DROPPED = {"density": 0.5}
+# Densities that are tried, the usual one first. DARE's paper drops from a tenth to nine
+# tenths; DELLA's rates spread around the density, which leaves no room at the ends.
+DROPPED = (0.5, 0.1, 0.3, 0.7, 0.9)
+TUNED = {
+    NAMES.ties_tuned: ("ties", (0.2, 0.1, 0.3)),
+    NAMES.dare_ties_tuned: ("dare_ties", DROPPED),
+    NAMES.della_tuned: ("della", (0.5, 0.3, 0.7)),
+}
+
+_LAYER = re.compile(r".*?\.\d+\.")  # what the tensors of a layer begin with
 
 # Keys of a configuration that say how it merges; all others are kept.
 _REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "parameters"}
@@ -84,9 +104,18 @@ def fixed_merges(space: MergeSpace) -> dict[str, MergeSpace]:
     return found
 
 
-def dare_arithmetic(space: MergeSpace, weight: float) -> MergeSpace:
+def elected(space: MergeSpace, method: str, density: float, scale: float) -> MergeSpace:
+    """Give a method that elects signs, the mean of what agrees times ``scale``."""
+    each = {"weight": 1.0, "density": density}
+    config = _with_vectors(space, method, each)
+    return _fixed({**config, "parameters": {"normalize": True, "lambda": scale}})
+
+
+def dare_arithmetic(
+    space: MergeSpace, weight: float, density: float = DROPPED[0]
+) -> MergeSpace:
     """Give DARE with task arithmetic, every model with the same weight."""
-    each = {"weight": weight, **_DROPPED}
+    each = {"weight": weight, "density": density}
     return _fixed(_with_vectors(space, "dare_linear", each))
 
 
@@ -98,6 +127,33 @@ def task_arithmetic(space: MergeSpace) -> MergeSpace:
 def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
     """Give TIES without its mean, with a coefficient per model: AdaMerging++."""
     return _searched(_with_vectors(space, "ties", _TRIMMED))
+
+
+def per_layer(space: MergeSpace) -> MergeSpace:
+    """Give every model a coefficient in each layer, in place of one.
+
+    A tensor outside of the layers has one of its own.
+
+    Raises:
+        MergeError: the base model has no weights that can be read.
+    """
+    headers = find_model(str(space.template["base_model"])).headers()
+    parts = dict.fromkeys(
+        found[0] if (found := _LAYER.match(name)) else name for name in headers
+    )
+    # mergekit takes the first whose filter is a part of the name.
+    parts = dict.fromkeys(sorted(parts, key=len, reverse=True))
+    template = copy.deepcopy(dict(space.template))
+    coefficients = []
+    for whole in space.coefficients:
+        [place] = whole.places
+        put(template, place, [{"filter": part, "value": 0.0} for part in parts])
+        coefficients += [
+            Coefficient(f"{whole.name} {part}", whole.model, ((*place, i, "value"),))
+            for i, part in enumerate(parts)
+        ]
+    bounds = np.tile([0.0, 1.0], (len(coefficients), 1))
+    return MergeSpace(template, tuple(coefficients), bounds)
 
 
 def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:

@@ -31,9 +31,18 @@ class Budget:
     """
 
     def __init__(
-        self, evaluate: Evaluate, bounds: FloatArray, n_tasks: int, n_evaluations: int
+        self,
+        evaluate: Evaluate,
+        bounds: FloatArray,
+        n_tasks: int,
+        n_evaluations: int,
+        starts: FloatArray | None = None,
     ) -> None:
-        """Take bounds (d, 2); ValueError without a task or an evaluation."""
+        """Take bounds (d, 2); ValueError without a task or an evaluation.
+
+        ``starts`` (k, d) are merges that an opponent is to evaluate first, at its own
+        charge, and to search on from.
+        """
         if n_tasks < 1 or n_evaluations < 1:
             raise ValueError(
                 f"need a task and an evaluation, got {n_tasks} and {n_evaluations}"
@@ -42,6 +51,9 @@ class Budget:
         self.left = n_evaluations
         self.bounds = bounds
         self._evaluate = evaluate
+        lower, upper = bounds.T
+        given = np.empty((0, self.d)) if starts is None else starts
+        self.starts = np.clip((given - lower) / (upper - lower), 0.0, 1.0)  # unit box
         self._U = np.empty((0, self.d))
         self.X = np.empty((0, self.d))  # what was evaluated, in the box, and
         self.Y = np.empty((0, self.m))  # what that gave

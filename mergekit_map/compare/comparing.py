@@ -17,14 +17,11 @@ import numpy as np
 from mergekit.options import MergeOptions
 
 from mergekit_map.compare.baseline_merges import fine_tuned_models
-from mergekit_map.compare.baselines import (
-    Bench,
-    Terms,
-    count_baselines,
-    measure_baselines,
-)
+from mergekit_map.compare.baselines import count_baselines, measure_baselines
+from mergekit_map.compare.bench import Bench, Terms
 from mergekit_map.compare.contest import (
     OURS,
+    OURS_PAID,
     ComparisonSpec,
     Contest,
     check_contest,
@@ -218,6 +215,7 @@ def _compare(
         methods = measure_baselines(bench, project, terms, reporter.notice)
     for name, rival in contest.rivals.items():
         methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
+    methods[OURS_PAID] = best_rows(contest.own.Y, terms.preferences, terms.scale)
     methods[OURS] = _as_predicted(search, contest, terms)
     return ComparedRun(
         name=search.name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ from mergekit_map.compare.scores import (
     mean_and_std,
     score_front,
 )
+from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import ConfigError, EvaluationError, nearest
 from mergekit_map.files import StrPath
 from mergekit_map.results.log import (
@@ -47,6 +48,7 @@ Points: TypeAlias = Sequence[Mapping[str, float]]
 MeasureMerges: TypeAlias = Callable[[Role, Points], FloatArray]
 
 OURS = "MAP"
+OURS_PAID = "MAP, as paid"  # only what the search itself evaluated
 DIRECT = "random"  # the opponent that is the paper's direct search
 
 
@@ -64,6 +66,8 @@ class ComparisonSpec:
     # Tried for task arithmetic.
     scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))
     steps: int = 30  # of AdaMerging
+    # Tried for methods that elect signs: the range of TIES' own program.
+    scales: tuple[float, ...] = (0.8, 1.2, 1.6, 2.0, 2.5)
     # Where models lie that lie elsewhere now, by name.
     model_paths: Mapping[str, StrPath] = field(default_factory=dict)
 
@@ -176,14 +180,38 @@ def front_scores(contest: Contest, spec: ComparisonSpec) -> dict[str, FrontScore
     fronts = {name: front_of(rival.Y) for name, rival in contest.rivals.items()}
     yardsticks = contest.reference, fronts[DIRECT]
     own = contest.own
-    scores = {OURS: score_front(ours, *yardsticks, len(own.X), own.documents)}
+    spent = len(own.X), own.documents
+    scores = {OURS: score_front(ours, *yardsticks, *spent, _charged(contest))}
+    paid = _paid_front(own)
+    if paid is not None:
+        scores[OURS_PAID] = score_front(paid, *yardsticks, *spent, len(own.X))
     for name, front in fronts.items():
-        rng = _generator(spec, name)
-        rates = [win_rate(ours, front, rng, DRAWS) for _ in range(REPEATS)]
         rival = contest.rivals[name]
         spent = len(rival.X), rival.documents
-        scores[name] = score_front(front, *yardsticks, *spent, mean_and_std(rates))
+        score = score_front(front, *yardsticks, *spent, len(rival.X))
+        won = _win_rate(ours, front, _generator(spec, name))
+        won_paid = None
+        if paid is not None:
+            won_paid = _win_rate(paid, front, _generator(spec, name))
+        scores[name] = replace(score, win_rate=won, win_rate_paid=won_paid)
     return scores
+
+
+def _win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) -> Spread:
+    return mean_and_std([win_rate(ours, theirs, rng, DRAWS) for _ in range(REPEATS)])
+
+
+def _paid_front(own: Searched) -> FloatArray | None:
+    """Find the front of what the search evaluated; None of measurements in part."""
+    return None if np.isnan(own.Y).any(axis=1).all() else front_of(own.Y)
+
+
+def _charged(contest: Contest) -> int:
+    """Count the merges of the search, and those of its front on top."""
+    own = set(map(tuple, contest.own.Y.tolist()))
+    return len(contest.own.X) + sum(
+        tuple(row) not in own for row in contest.points.tolist()
+    )
 
 
 def r_squared_scores(

@@ -2,7 +2,8 @@
 
 Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
 real metrics at exactly its budget of points and returns nothing: what it asked for is
-its result, and the first n points are what it has after n.
+its result, and the first n points are what it has after n. Where it is given points to
+start from, these come first, and count.
 
 A point may repeat, and counts again. A failed evaluation is told as worse than all that
 was seen (``budget.py``). The same generator gives the same points.
@@ -26,6 +27,11 @@ import numpy as np
 from pymoo.algorithms.moo.moead import MOEAD
 from pymoo.algorithms.moo.nsga2 import NSGA2, RankAndCrowding, binary_tournament
 from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
+from pymoo.algorithms.moo.sms import (
+    SMSEMOA,
+    LeastHypervolumeContributionSurvival,
+    cv_and_dom_tournament,
+)
 from pymoo.core.problem import Problem
 from pymoo.core.termination import NoTermination
 from pymoo.operators.crossover.sbx import SBX
@@ -51,11 +57,14 @@ NEIGHBOURHOOD = 0.2
 
 
 def _random(evaluations: Budget, rng: np.random.Generator) -> None:
+    evaluations.spend(evaluations.starts)
     evaluations.spend(rng.random((evaluations.left, evaluations.d)))
 
 
 def _sobol(evaluations: Budget, rng: np.random.Generator) -> None:
-    evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
+    evaluations.spend(evaluations.starts)
+    if evaluations.left:
+        evaluations.spend(sobol_points(evaluations.d, evaluations.left, rng))
 
 
 def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
@@ -64,6 +73,7 @@ def _grid(evaluations: Budget, rng: np.random.Generator) -> None:
     Where not even 2 levels fit (8 coefficients, 200 points) all points are uniform.
     """
     d = evaluations.d
+    evaluations.spend(evaluations.starts)
     levels = next(n for n in itertools.count(1) if (n + 1) ** d > evaluations.left)
     if levels > 1:
         axes = [np.linspace(0.0, 1.0, levels)] * d
@@ -82,7 +92,7 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
         directions,
         n_neighbors=max(MIN_POPULATION, round(NEIGHBOURHOOD * len(directions))),
         # Passed explicitly: pymoo's defaults are instances shared by all runs.
-        sampling=FloatRandomSampling(),
+        sampling=_sampling(evaluations, len(directions), rng),
         crossover=SBX(prob=1.0, eta=20),
         mutation=PM(eta=20),
     )
@@ -90,9 +100,10 @@ def _moead(evaluations: Budget, rng: np.random.Generator) -> None:
 
 
 def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
+    size = _population_size(evaluations)
     algorithm = NSGA2(
-        pop_size=_population_size(evaluations),
-        sampling=FloatRandomSampling(),
+        pop_size=size,
+        sampling=_sampling(evaluations, size, rng),
         selection=TournamentSelection(func_comp=binary_tournament),
         crossover=SBX(eta=15, prob=0.9),
         mutation=PM(eta=20),
@@ -102,12 +113,28 @@ def _nsga2(evaluations: Budget, rng: np.random.Generator) -> None:
 
 
 def _nsga3(evaluations: Budget, rng: np.random.Generator) -> None:
+    directions = _directions(evaluations.m, _population_size(evaluations))
     algorithm = NSGA3(
-        _directions(evaluations.m, _population_size(evaluations)),
-        sampling=FloatRandomSampling(),
+        directions,
+        sampling=_sampling(evaluations, len(directions), rng),
         selection=TournamentSelection(func_comp=comp_by_cv_then_random),
         crossover=SBX(eta=30, prob=1.0),
         mutation=PM(eta=20),
+    )
+    _run(algorithm, evaluations, rng)
+
+
+def _sms_emoa(evaluations: Budget, rng: np.random.Generator) -> None:
+    """SMS-EMOA, a child at a time: whoever adds least hypervolume goes."""
+    size = _population_size(evaluations)
+    algorithm = SMSEMOA(
+        pop_size=size,
+        n_offsprings=1,
+        sampling=_sampling(evaluations, size, rng),
+        selection=TournamentSelection(func_comp=cv_and_dom_tournament),
+        crossover=SBX(),
+        mutation=PM(),
+        survival=LeastHypervolumeContributionSurvival(),
     )
     _run(algorithm, evaluations, rng)
 
@@ -146,7 +173,19 @@ def _run(
 
 
 def _population_size(evaluations: Budget) -> int:
-    return max(MIN_POPULATION, round(math.sqrt(2 * evaluations.left)))
+    natural = round(math.sqrt(2 * evaluations.left))
+    return max(MIN_POPULATION, len(evaluations.starts), natural)
+
+
+def _sampling(
+    evaluations: Budget, size: int, rng: np.random.Generator
+) -> FloatRandomSampling | FloatArray:
+    """Begin with what is to start from, and uniform points."""
+    starts = evaluations.starts
+    if len(starts) == 0:
+        return FloatRandomSampling()
+    missing = max(0, size - len(starts))
+    return np.vstack([starts, rng.random((missing, evaluations.d))])[:size]
 
 
 @functools.cache
@@ -168,6 +207,7 @@ OPPONENTS: dict[str, Opponent] = {
     "moead": _moead,
     "nsga2": _nsga2,
     "nsga3": _nsga3,
+    "sms_emoa": _sms_emoa,
     "cma_es": cma_es,
     "qlognehvi": qlognehvi,
     "optuna": optuna_tpe,

@@ -53,13 +53,17 @@ def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:
     Like there it starts at the weights 1 / d with a standard deviation of 1/6 of the
     box and cma's own population size (10 for 8 coefficients). Unlike there it stays in
     the box, and starts again at a random point when it has converged. Its front is what
-    the way to the best sum leaves behind.
+    the way to the best sum leaves behind. Given points to start from, it starts at the
+    best of them.
     """
     import cma
 
     d = evaluations.d
     lower, upper = evaluations.bounds.T
     start = np.clip((1 / d - lower) / (upper - lower), 0.0, 1.0)
+    if len(evaluations.starts):
+        Y = evaluations.spend(evaluations.starts)
+        start = evaluations.starts[int(Y.sum(axis=1).argmax())]
     # cma needs two dimensions; beside a single coefficient the second has no effect.
     start = np.resize(start, max(d, 2))
     options = {
@@ -83,7 +87,8 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
     """Optuna's multi-objective TPE with its defaults, one point at a time.
 
     The first 10 points are random and evaluated together, so that a failure among them
-    has something to be worse than.
+    has something to be worse than. Points to start from come before these and count
+    among the 10.
     """
     import optuna
 
@@ -94,11 +99,13 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
             directions=["maximize"] * evaluations.m,
             sampler=optuna.samplers.TPESampler(seed=draw_seed(rng)),
         )
-        at_once = STARTUP_TRIALS
+        names = [f"x{index}" for index in range(evaluations.d)]
+        for point in evaluations.starts.tolist():
+            study.enqueue_trial(dict(zip(names, point, strict=True)))
+        at_once = max(STARTUP_TRIALS, len(evaluations.starts))
         while evaluations.left:
             trials = [study.ask() for _ in range(at_once)]
             at_once = 1
-            names = [f"x{index}" for index in range(evaluations.d)]
             asked = [[t.suggest_float(n, 0.0, 1.0) for n in names] for t in trials]
             Y = evaluations.spend(np.array(asked))
             for trial, row in zip(trials, Y, strict=False):  # the budget may have ended
@@ -110,13 +117,18 @@ def optuna_tpe(evaluations: Budget, rng: np.random.Generator) -> None:
 def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
     """BoTorch's qLogNEHVI, four points at a time after 2(d + 1) Sobol points.
 
+    Points to start from take the place of as many of these.
+
     One Gaussian process per task, refitted for every batch. Hypervolumes of box
     decompositions cost time exponential in the tasks: exact ones up to 3, approximate
     ones up to 5, beyond that qLogNParEGO, a random scalarisation per point, instead.
     The reference point is inferred from the front that the models predict: that of the
     points evaluated begins in the middle and the search would never leave it.
     """
-    evaluations.spend(sobol_points(evaluations.d, 2 * (evaluations.d + 1), rng))
+    evaluations.spend(evaluations.starts)
+    missing = 2 * (evaluations.d + 1) - len(evaluations.starts)
+    if missing > 0:
+        evaluations.spend(sobol_points(evaluations.d, missing, rng))
     while evaluations.left:
         seed = draw_seed(rng)
         with _quiet_torch(seed):

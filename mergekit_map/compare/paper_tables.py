@@ -17,6 +17,7 @@ _LABELS = {
     "moead": "MOEA/D",
     "nsga2": "NSGA-II",
     "nsga3": "NSGA-III",
+    "sms_emoa": "SMS-EMOA",
     "cma_es": "CMA-ES",
     "qlognehvi": "qLogNEHVI",
     "optuna": "Optuna",
@@ -40,6 +41,8 @@ def win_rate_table(comparison: Comparison) -> Table:
             run.fronts[OURS].evaluations,
             direct.win_rate,
             _spread(run.r2) if run.r2.tasks else None,
+            direct.win_rate_paid,
+            run.fronts[OURS].charged,
         ]
         for run in comparison.runs
         for direct in [run.fronts[DIRECT]]
@@ -54,7 +57,9 @@ def win_rate_table(comparison: Comparison) -> Table:
             f"measured; 50 % is a tie, ± over {comparison.repeats} draws. R²: the "
             "surrogates on the merges of the direct search, which they were not fitted "
             "to; ± over the tasks. Merges: how many each evaluated, and per axis of "
-            "the box. Measured points of MAP's front assess it and do not count."
+            "the box. Measured points of MAP's front assess it and do not count here; "
+            "with them MAP has paid for as many merges as the last column says. As "
+            "paid: the win rate of the front of what the search itself evaluated."
         ),
         columns=[
             *map(Column, ("search", "models", "tasks", "merges, direct search")),
@@ -62,6 +67,8 @@ def win_rate_table(comparison: Comparison) -> Table:
             Column("merges, MAP"),
             Column("win rate", digits=1, percent=True),
             Column("R²"),
+            Column("win rate, as paid", digits=1, percent=True),
+            Column("merges, MAP and its front"),
         ],
         rows=rows,
     )
@@ -91,12 +98,15 @@ def methods_table(comparison: Comparison) -> Table:
             f"Mean ± standard deviation over {comparison.preferences} random "
             f"preferences that add up to 1. {unit} MAP gives each preference the point "
             "of its front with the best predicted sum, and what counts is what was "
-            "measured there. Searches give each the best merge that they measured. "
+            "measured there: one merge more for each preference that has another. As "
+            "paid: the best merge that the search itself measured. Searches give each "
+            "the best merge that they measured. "
             "Single task models: every task by the fine-tuned model that is best at "
             "it, which no one checkpoint is. The best single model is chosen for each "
             "preference. Baselines have the parameters of `mergekit_map.compare."
             "baseline_merges`; task arithmetic the scalar of 0.1 to 1 with the best "
-            "equally weighted sum, as measured, and DARE-TA the same. With the "
+            "equally weighted sum, as measured, and DARE-TA the same; the tuned ones "
+            "have the scale and density with the best such sum. With the "
             "preference as weights, a model has the sum of the shares of the tasks it "
             "is best at."
         ),
@@ -126,13 +136,17 @@ def fronts_table(comparison: Comparison) -> Table:
             "reference and to the front of the direct search, random. MAP wins: its "
             "win rate over the method. Documents: how many each measured, of all tasks "
             "and merges; MAP's are those of the search from its start to its end, and "
-            "an opponent measures all of them on each merge."
+            "an opponent measures all of them on each merge. MAP, as paid: the merges "
+            "that the search itself evaluated. Merges paid: those that had to be "
+            "measured for all that the row shows, MAP's points of the front among them."
         ),
         columns=[
             *map(Column, ("search", "method", "merges", "documents", "points")),
             *map(Column, ("HV", "GD", "IGD")),
             *map(Column, ("GD to direct", "IGD to direct")),
             Column("MAP wins", digits=1, percent=True),
+            Column("MAP wins, as paid", digits=1, percent=True),
+            Column("merges paid"),
         ],
         rows=[
             [run.name, method, *vars(scores).values()]  # in the order of the columns

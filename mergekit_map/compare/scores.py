@@ -39,6 +39,9 @@ class FrontScores:
     gd_direct: float
     igd_direct: float
     win_rate: Spread | None = None  # of our front over this one
+    # Of the front of the merges that our search itself evaluated, over this one.
+    win_rate_paid: Spread | None = None
+    charged: int = 0  # merges that had to be measured for all that is shown
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def score_front(
     direct: FloatArray,
     evaluations: int,
     documents: int,
-    win_rate: Spread | None = None,
+    charged: int,
 ) -> FrontScores:
     """Measure a front against a reference, and against that of the direct search."""
     scale = by_ideal_and_nadir(reference)
@@ -155,7 +158,7 @@ def score_front(
         igd=generational_distance(whole, scaled),
         gd_direct=generational_distance(scaled, other),
         igd_direct=generational_distance(other, scaled),
-        win_rate=win_rate,
+        charged=charged,
     )
 
 

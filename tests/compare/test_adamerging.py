@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from fakes import Recorder, ignore
 from stopping import stopped_and_resumed
 
@@ -44,13 +45,15 @@ def study() -> Study:
     )
 
 
-def descend(study: Study, path: Path, evaluate: Evaluator) -> dict[str, float]:
+def descend(
+    study: Study, path: Path, evaluate: Evaluator, steps: int = STEPS
+) -> dict[str, float]:
     with open_log(path / "evaluations.jsonl") as log:
 
         def measure_one(merge: Mapping[str, float]) -> None:
             measure(study, [("baseline", merge)], evaluate, log, ignore)
 
-        return minimise_entropy(study, log, measure_one, STEPS)
+        return minimise_entropy(study, log, measure_one, steps)
 
 
 def test_goes_down_as_far_as_the_box_lets_it(study: Study, tmp_path: Path) -> None:
@@ -64,14 +67,31 @@ def test_goes_down_as_far_as_the_box_lets_it(study: Study, tmp_path: Path) -> No
     assert end["b"] == 0
 
 
+@pytest.mark.parametrize(("steps", "rate"), [(30, 0.5 / 30), (500, 1e-3)])
 def test_the_first_step_of_adam_is_its_rate_whatever_the_slope(
-    study: Study, tmp_path: Path
+    study: Study, tmp_path: Path, steps: int, rate: float
 ) -> None:
     asked = Recorder(bowl)
 
-    descend(study, tmp_path, asked)
+    descend(study, tmp_path, asked, steps)
 
-    assert asked.calls[1][0] == pytest.approx((START + 0.03, START - 0.03))
+    assert len(asked.calls) == steps
+    assert asked.calls[1][0] == pytest.approx((START + rate, START - rate))
+
+
+def test_it_goes_where_torch_goes(study: Study, tmp_path: Path) -> None:
+    asked = Recorder(bowl)
+
+    descend(study, tmp_path, asked, steps=500)
+
+    c = torch.full((2,), START, dtype=torch.float64, requires_grad=True)
+    lowest = torch.tensor([*LOWEST.values()], dtype=torch.float64)
+    adam = torch.optim.Adam([c], lr=1e-3)
+    for (place, _), _ in zip(asked.calls, range(290), strict=False):  # in the box
+        assert place == pytest.approx(c.tolist(), abs=1e-9)
+        adam.zero_grad()
+        ((c - lowest) ** 2).sum().backward()
+        adam.step()
 
 
 def test_a_descent_that_was_stopped_takes_the_same_way(

@@ -13,10 +13,13 @@ from safetensors.numpy import load_file
 
 from mergekit_map.compare.baseline_merges import (
     NAMES,
+    TUNED,
     dare_arithmetic,
+    elected,
     fine_tuned_models,
     fixed_merges,
     has_base,
+    per_layer,
     single_model,
     task_arithmetic,
     trimmed_task_vectors,
@@ -153,6 +156,59 @@ def test_trimmed_task_vectors_are_added_and_not_averaged(
     densities = [m["parameters"] for m in space.template["models"]]
     assert densities == [{"density": 0.2}] * 2
     assert space.names == ("a", "b")
+
+
+def test_every_layer_of_every_model_has_a_coefficient(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    space = per_layer(task_arithmetic(searched(family)))
+    rng = np.random.default_rng(0)
+    weights = {name: float(rng.random()) for name in space.names}
+
+    config = stock_config(space, weights)
+    assert check_merge(config) == []
+    write_checkpoint(config, tmp_path / "merged", OPTIONS)
+
+    layers = ["model.layers.0.", "model.layers.1."]
+    outside = ["lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"]
+    models = [str(family[n]) for n in "ab"]
+    assert set(space.names) == {f"{n} {p}" for n in "ab" for p in layers + outside}
+    assert (space.bounds == [0.0, 1.0]).all()
+    merge = load_file(tmp_path / "merged" / "model.safetensors")
+    base, *tuned = (
+        load_file(Path(model) / "model.safetensors")
+        for model in (family["base"], *models)
+    )
+    for name, tensor in merge.items():
+        [part] = [p for p in layers + outside if name.startswith(p)]
+        vectors = [weights[f"{n} {part}"] for n in "ab"]
+        expected = base[name] + sum(
+            w * (t[name] - base[name]) for w, t in zip(vectors, tuned, strict=True)
+        )
+        np.testing.assert_allclose(tensor, expected, atol=1e-6)
+
+
+def test_tuned_merges_are_scaled(family: dict[str, Path], tmp_path: Path) -> None:
+    space, base = searched(family), matrix(family["base"])
+
+    usual = merged(elected(space, "ties", 0.2, 1.0), tmp_path / "1") - base
+    scaled = merged(elected(space, "ties", 0.2, 2.5), tmp_path / "2.5") - base
+
+    same = merged(fixed_merges(space)[NAMES.ties], tmp_path / "plain") - base
+    np.testing.assert_array_equal(usual, same)
+    np.testing.assert_allclose(scaled, 2.5 * usual, atol=1e-6)
+    assert np.mean(scaled == 0) == pytest.approx(0.8**2, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("method", "density"),
+    [(method, d) for method, densities in TUNED.values() for d in densities],
+)
+def test_mergekit_takes_every_density_that_is_tried(
+    family: dict[str, Path], tmp_path: Path, method: str, density: float
+) -> None:
+    vector = merged(elected(searched(family), method, density, 1.0), tmp_path)
+    assert np.isfinite(vector).all()
 
 
 def test_every_baseline_has_the_tokenizer_of_the_merge(

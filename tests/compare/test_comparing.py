@@ -22,8 +22,10 @@ from quick_fronts import fronts_of_few_points
 
 from mergekit_map.cli import main
 from mergekit_map.compare import contest
+from mergekit_map.compare.adapting import DESCENTS, why_not_adapt
 from mergekit_map.compare.baseline_merges import NAMES
-from mergekit_map.compare.baselines import Bench, Terms, count_baselines, why_not_adapt
+from mergekit_map.compare.baselines import count_baselines
+from mergekit_map.compare.bench import Bench, Terms
 from mergekit_map.compare.comparing import _as_predicted
 from mergekit_map.compare.contest import ComparisonSpec
 from mergekit_map.compare.scores import as_they_are
@@ -34,6 +36,8 @@ PREFERENCES = 3
 POINTS = 6  # of the front that are measured
 SCALARS = (0.3, 0.6)
 STEPS = 4  # of AdaMerging
+SCALES = (1.5,)
+TUNED = 2 + 4 + 2 + 4  # more densities, of TIES, DARE-TIES, DELLA and DARE
 KEPT = ("tasks", "reference")
 TABLES = ("fronts", "methods", "win_rate")
 
@@ -55,7 +59,9 @@ def compared(
     folder = tmp_path_factory.mktemp("compared")
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
-        few = partial(ComparisonSpec, points=POINTS, scalars=SCALARS, steps=STEPS)
+        few = partial(
+            ComparisonSpec, points=POINTS, scalars=SCALARS, steps=STEPS, scales=SCALES
+        )
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
         invoke("search", str(write_config(folder, family)), str(run))
         front = json.loads((run / "front.json").read_text())
@@ -151,12 +157,13 @@ def test_nothing_is_measured_twice(compared: Compared) -> None:
 
     assert len(set(keys)) == len(keys)
     assert roles == {"front", "opponent", "baseline"}
-    assert len(steps) == 2 * STEPS
+    assert len(steps) == DESCENTS * STEPS
     # The front, two opponents, and baselines: two models; soup, SLERP and three that
-    # elect signs; scalars and preferences; DARE; and AdaMerging twice.
-    count = POINTS + 2 * BUDGET + 2 + 5 + len(SCALARS) + PREFERENCES + 1 + 2
+    # elect signs; scalars and preferences; DARE; what is tuned; and AdaMerging.
+    count = POINTS + 2 * BUDGET + 2 + 5 + len(SCALARS) + PREFERENCES + 1
+    count += TUNED + 3 * len(SCALES) + DESCENTS
     assert f"{count} merges to measure" in compared.output
-    assert f"and {2 * STEPS} steps of AdaMerging" in compared.output
+    assert f"and {DESCENTS * STEPS} steps of AdaMerging" in compared.output
 
 
 def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
@@ -171,11 +178,13 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
     assert 0 <= float(win["win rate"]) <= 1
     assert float(win["R²"]) <= 1
     fronts = {row["method"]: row for row in rows(folder, "fronts")}
-    assert list(fronts) == ["MAP", "random", "moead"]
+    assert list(fronts) == ["MAP", "MAP, as paid", "random", "moead"]
+    assert int(fronts["MAP"]["merges paid"]) > int(win["merges, MAP"])
+    assert fronts["MAP, as paid"]["merges paid"] == win["merges, MAP"]
     assert float(fronts["MAP"]["HV"]) > 0
     methods = rows(folder, "methods")
     labels = [row["method"] for row in methods]
-    assert labels == [*NAMES, "Direct search", "MOEA/D", "MAP"]
+    assert labels == [*NAMES, "Direct search", "MOEA/D", "MAP, as paid", "MAP"]
     assert all(math.isfinite(float(row["2 models"])) for row in methods)
     for name in TABLES:
         heading = (folder / f"{name}.md").read_text().splitlines()[0]
@@ -325,8 +334,8 @@ def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("names", "method", "fixed", "weighted"),
     [
-        ("ab", "ties", 2 + 5, 20 + 1 + 2),  # with SLERP; DARE; and AdaMerging twice
-        ("abc", "ties", 3 + 4, 20 + 1 + 2),
+        ("ab", "ties", 2 + 5, 20 + 1 + DESCENTS),  # with SLERP; DARE
+        ("abc", "ties", 3 + 4, 20 + 1 + DESCENTS),
         ("abc", "linear", 3 + 1, 0),  # without a base
     ],
 )
@@ -347,8 +356,9 @@ def test_counts_the_baselines_that_the_models_allow(
 
     merges, _ = count_baselines(load_project(config), ComparisonSpec(preferences=20))
 
-    scalars = len(ComparisonSpec().scalars) if weighted else 0
-    assert merges == fixed + weighted + scalars
+    spec = ComparisonSpec()
+    tried = len(spec.scalars) + 3 * len(spec.scales) + TUNED if weighted else 0
+    assert merges == fixed + weighted + tried
 
 
 def test_adamerging_needs_text_for_every_task(

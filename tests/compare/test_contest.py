@@ -17,6 +17,7 @@ from stopping import stopped_and_resumed
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.contest import (
     OURS,
+    OURS_PAID,
     ComparisonSpec,
     Contest,
     MeasureMerges,
@@ -134,6 +135,24 @@ def test_the_true_front_and_exact_surrogates(study: Study, tmp_path: Path) -> No
     assert scores[OURS].documents == 2 * 10 * 10
     assert scores["nsga2"].documents == 2 * 10 * 12
     assert scores[OURS].points == 60
+
+
+def test_what_is_shown_of_our_front_is_charged(study: Study, tmp_path: Path) -> None:
+    contest = contested(study, tmp_path, bowls)
+
+    scores = front_scores(contest, SPEC)
+
+    # The anchors are 4 of the 10 merges; the two single models are on the front.
+    shown = {tuple(y) for y in contest.points.tolist()}
+    free = shown & {tuple(y) for y in contest.own.Y.tolist()}
+    assert scores[OURS].charged == 10 + 60 - len(free)
+    assert scores["nsga2"].charged == scores["nsga2"].evaluations == 12
+    paid = scores[OURS_PAID]
+    assert paid.charged == paid.evaluations == 10
+    assert paid.points <= 10
+    assert paid.hypervolume < scores[OURS].hypervolume
+    rival = scores["random"]
+    assert rival.win_rate_paid.mean != rival.win_rate.mean
 
 
 def test_opponents_are_told_what_was_measured_larger_is_better(

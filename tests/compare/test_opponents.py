@@ -104,6 +104,21 @@ def test_an_opponent_survives_when_everything_fails(name: str) -> None:
     assert len(run(name, failing=1).points) == BUDGET
 
 
+@pytest.mark.parametrize("name", OPPONENTS)
+@pytest.mark.parametrize("count", [1, 12])
+def test_an_opponent_begins_where_it_is_told_to(name: str, count: int) -> None:
+    recorder = Recorder()
+    starts = np.random.default_rng(1).uniform(*BOX.T, size=(count, 3))
+    budget = BUDGET if name in CHEAP else count + 12
+
+    opponent(name)(Budget(recorder, BOX, 2, budget, starts), np.random.default_rng(0))
+
+    assert len(recorder.points) == budget
+    if name == "moead":  # asks for its population in an order of its own
+        return
+    np.testing.assert_allclose(recorder.points[:count], starts, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", CHEAP)
 def test_an_opponent_searches_a_single_coefficient(name: str) -> None:
     asked: list[Array] = []

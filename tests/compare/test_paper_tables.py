@@ -36,6 +36,8 @@ def scores(merges: int, win_rate: Spread | None = None) -> FrontScores:
         gd_direct=0.014,
         igd_direct=0.028,
         win_rate=win_rate,
+        win_rate_paid=win_rate and replace(win_rate, mean=win_rate.mean - 0.01),
+        charged=merges + (0 if win_rate else 100),
     )
 
 
@@ -92,10 +94,11 @@ def lines(table: Table) -> list[str]:
 def test_tables_2_and_3_have_a_row_per_search(comparison: Comparison) -> None:
     assert lines(win_rate_table(comparison)) == [
         "| search | models | tasks | merges, direct search | per axis | merges, MAP "
-        "| win rate | R² |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| two | 2 | 2 | 200 | 14.14 | 30 | 49.8 ± 0.3 % | 0.953 ± 0.018 |",
-        "| four | 4 | 2 | 256 | 4.00 | 60 | 50.7 ± 2.4 % | - |",
+        "| win rate | R² | win rate, as paid | merges, MAP and its front |",
+        f"| --- |{' ---: |' * 9}",
+        "| two | 2 | 2 | 200 | 14.14 | 30 | 49.8 ± 0.3 % | 0.953 ± 0.018 "
+        "| 48.8 ± 0.3 % | 130 |",
+        "| four | 4 | 2 | 256 | 4.00 | 60 | 50.7 ± 2.4 % | - | 49.7 ± 2.4 % | 160 |",
     ]
 
 
@@ -135,7 +138,8 @@ def test_fronts_have_a_row_per_search_and_method(comparison: Comparison) -> None
 
     assert len(found) == 2 + 2 + 3
     assert found[2:4] == [
-        "| two | MAP | 30 | 3000 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 | - |",
+        "| two | MAP | 30 | 3000 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 "
+        "| - | - | 130 |",
         "| two | random | 200 | 20000 | 16 | 0.980 | 0.023 | 0.035 | 0.014 | 0.028 "
-        "| 49.8 ± 0.3 % |",
+        "| 49.8 ± 0.3 % | 48.8 ± 0.3 % | 200 |",
     ]

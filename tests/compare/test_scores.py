@@ -77,8 +77,10 @@ def test_distances_go_from_the_front_to_the_direct_search_and_back() -> None:
     front = np.array([[1.0, 5.0]])
     direct = np.array([[1.0, 0.0], [1.0, -15.0]])
 
-    scores = score_front(front, reference, direct, evaluations=7, documents=70)
+    spent = {"evaluations": 7, "documents": 70, "charged": 8}
+    scores = score_front(front, reference, direct, **spent)
 
+    assert vars(scores).items() >= spent.items()
     # One point, 0.5 from the nearest; two points, 0.5 and 2 from the only one.
     assert scores.gd_direct == pytest.approx(0.5)
     assert scores.igd_direct == pytest.approx(math.hypot(0.5, 2) / 2)

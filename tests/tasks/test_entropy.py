@@ -7,14 +7,21 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from mergekit_map.compare.adamerging import entropy_fingerprint, prepare_entropy
+from mergekit_map.compare import adamerging
+from mergekit_map.compare.adamerging import (
+    drawn_by,
+    entropy_fingerprint,
+    prepare_entropy,
+)
 from mergekit_map.config.task_specs import PerplexityTask
 from mergekit_map.measurement import Measurement
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity
@@ -40,7 +47,8 @@ def text(folder: Path, name: str, documents: list[str]) -> PerplexityText:
 
 def entropy(model: LlamaForCausalLM, tokenizer: Any, *texts: Any) -> Measurement:
     named = {t.name: t for t in texts}
-    return prepare_entropy(named, model, tokenizer, lambda: by_scale(model))()
+    draws = partial(np.random.default_rng, 0)
+    return prepare_entropy(named, model, tokenizer, lambda: by_scale(model), draws)()
 
 
 @pytest.fixture
@@ -102,6 +110,35 @@ def test_texts_count_alike_however_long_they_are(
 
     assert abs(alone[0] - alone[1]) > 0.01
     assert both == pytest.approx(sum(alone) / 2)
+
+
+def test_a_step_has_sixteen_blocks_of_a_longer_text(
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    folder: Path,
+    documents: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adamerging, "_BLOCK", 4)
+    long = text(folder, "long", documents * 20)
+    read: list[torch.Tensor] = []
+
+    def nothing(model: LlamaForCausalLM, inputs: torch.Tensor, _: Any) -> torch.Tensor:
+        read.append(inputs)
+        return model.lm_head.weight.sum() * 0
+
+    monkeypatch.setattr(adamerging, "_entropy", nothing)
+
+    def step(coefficient: float) -> torch.Tensor:
+        read.clear()
+        draws = partial(drawn_by, {"c": coefficient})
+        prepare_entropy({"l": long}, model, tokenizer, lambda: by_scale(model), draws)()
+        return torch.cat(read)
+
+    first, other, again = step(0.3), step(0.31), step(0.3)
+    assert len(first) == len(other) == 16
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 def test_another_text_has_another_fingerprint(
