@@ -177,6 +177,7 @@ def gaussian_process(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
     return {
         "measured": X.tolist(),
         "front": front.tolist(),
+        "predicted": predict(front).tolist(),
         "selected": select_by_preference(predict(front), np.ones(len(processes))),
         **scores(truth, truth.metric.sign * predict(unseen), np.column_stack(stderr)),
     }

@@ -74,6 +74,20 @@ FAMILIES = {
         ("german", "french", "spanish", "italian", "polish", "code", "arithmetic"),
         2500,
     ),
+    "n5": Family("gentle", ("german", "french", "polish", "code", "arithmetic"), 1200),
+    "n6": Family(
+        "gentle",
+        ("german", "french", "spanish", "polish", "code", "arithmetic"),
+        1600,
+    ),
+    "n8": Family(
+        "gentle",
+        (
+            *("german", "french", "spanish", "italian", "polish", "russian"),
+            *("code", "arithmetic"),
+        ),
+        2200,
+    ),
     "acc3": Family("gentle", ("german", "french", "code"), 1200, choices=True),
     "n3_wide": Family("strong", ("german", "code", "arithmetic"), 1200, upper=1.5),
     "n3_shape": Family("mixed", ("french", "code", "math"), 1200),
