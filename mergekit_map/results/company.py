@@ -145,8 +145,9 @@ class Company:
             count = f"{time.time_ns()}.{self._count}"
             mine = self._file_of(self._shard)
             beside = mine.with_name(f"{mine.name}.new")
-            beside.write_text(f"{count} {self._phase} {state}\n", encoding="utf-8")
-            beside.replace(mine)
+            with contextlib.suppress(OSError):  # what a full disk stops is said by logs
+                beside.write_text(f"{count} {self._phase} {state}\n", encoding="utf-8")
+                beside.replace(mine)
 
     def _read(self, shard: Shard) -> _Sign | None:
         try:

@@ -34,6 +34,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULT, PICTURE = HERE / "results" / "scale.md", ROOT / "docs" / "scale.png"
 LEFT = "a checkpoint per candidate"
+# As this program measures: in bfloat16 answers tie, as half_precision.py shows.
+SOFTMAX = {"softmax_dtype": "float32"}
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,7 @@ def rival(
             in_batches = partial(
                 lm_eval.simple_evaluate,
                 model="hf",
-                model_args={"pretrained": str(out), "dtype": "bfloat16"},
+                model_args={"pretrained": str(out), "dtype": "bfloat16"} | SOFTMAX,
                 tasks=names,
                 task_manager=manager,
                 device="cpu",

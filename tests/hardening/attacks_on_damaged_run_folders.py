@@ -54,6 +54,8 @@ SPARE = {
     "places.json": (MERGE, SEARCH),
     "report.html": (REPORT,),
 }
+# Locks, signs of life, and what is kept besides.
+OF_NO_DATA = re.compile(r"\.lock|\.alive$|^home/")
 TO_DO = re.compile(
     r"restore|search again|remove|finish the|search: |name |put |copy|look at|check|"
     r"write|say|merge again|is required|remov|quote|did you mean|give"
@@ -139,7 +141,7 @@ def judged(
     if outcome.code == 2:
         after = contents(folder)
         changed = {p for p in before | after if before.get(p) != after.get(p)}
-        changed = {p for p in changed if ".lock" not in p and not p.startswith("home/")}
+        changed = {p for p in changed if not OF_NO_DATA.search(p)}
         to_do = "config.yml" in name or TO_DO.search(outcome.err)
         return first(
             problem,

@@ -37,6 +37,11 @@ from run_folders import SEARCH, attacked, contents, made, shared
 BEFORE = (0, 0)  # not tried as a class of its own
 QUICK = 5
 
+ALIVE = "evaluations.1-of-2.jsonl.alive"
+# Of a search whose shard 1 of 2 left a log: the other one, one of three, and itself.
+SHARD = (*SEARCH, "--shard", "2/2")
+LAST = (*SEARCH, "--shard", "3/3")
+FIRST = (*SEARCH, "--shard", "1/2")
 _FINISHED = (SELECT, BETWEEN, REPORT, MERGE)
 # The folder that is made, its files, the commands, and whether these are made anew.
 PARTS: dict[str, tuple[Callable[[], Path], dict[str, tuple[Words, ...]], bool]] = {
@@ -52,7 +57,12 @@ PARTS: dict[str, tuple[Callable[[], Path], dict[str, tuple[Words, ...]], bool]] 
     ),
     "shared": (
         shared,
-        {"evaluations.early.jsonl": (SEARCH,), "evaluations.1-of-2.jsonl": (SEARCH,)},
+        {
+            "evaluations.early.jsonl": (SEARCH, SHARD),
+            "evaluations.1-of-2.jsonl": (SHARD, SEARCH, LAST, FIRST),
+            "search.json": (SHARD,),
+            ALIVE: (SHARD,),
+        },
         False,
     ),
 }
@@ -65,7 +75,8 @@ def attacks(seed: int) -> Iterator[Attack]:
             ways = {**BYTES, **PLACES}
             for number, (way, damage) in enumerate(ways.items()):
                 words = commands[number % len(commands)]
-                fine = spare or way in NOT_WRONG | TORN
+                torn = TORN if name.endswith(".jsonl") else {"not there"}
+                fine = spare or name == ALIVE or way in NOT_WRONG | torn
                 yield _attack(state, make, name, way, damage, words, wrong=not fine)
             for number, (way, damage, wrong) in enumerate(_keyed(make, name, seed)):
                 words = commands[number % len(commands)]
@@ -78,6 +89,8 @@ def _keyed(
 ) -> Iterator[tuple[str, Callable[[Path], None], bool]]:
     """Put some values into every key of a file; of a log, in its third line."""
     text = (make() / "run" / name).read_text()
+    if name == ALIVE:  # no JSON
+        return
     log = name.endswith(".jsonl")
     example: Any = json.loads(text.splitlines()[LINE - 1] if log else text)
     for path in paths(example):

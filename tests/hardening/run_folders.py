@@ -85,6 +85,7 @@ def shared() -> Path:
     log.write_text("".join(lines[:2]))
     for name in ("evaluations.early.jsonl", "evaluations.1-of-2.jsonl"):
         (log.parent / name).write_text("".join(lines[2:7]))
+    (log.parent / "evaluations.1-of-2.jsonl.alive").write_text("1.1 1 measuring\n")
     return folder
 
 
@@ -103,6 +104,7 @@ def _do(folder: Path, *words: str, code: int = 0) -> None:
 def _quickly(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("MERGEKIT_MAP_HOME", str(folder / "home"))
+        patch.setattr("mergekit_map.results.company._SILENCE", 0.5)
         for quick in (fronts_of_few_points, blank_pictures, configurations_read_once):
             stack.enter_context(quick())
         yield
