@@ -119,7 +119,9 @@ def _catalogue(path: Path) -> dict[str, str]:
             found = gettext.GNUTranslations(file)
     except (OSError, UnicodeDecodeError):  # damaged, or in another encoding
         return {}
-    return {key: text for key, text in found._catalog.items() if isinstance(text, str)}
+    # What has no key is about the catalogue; plural forms are no text of their own.
+    messages = found._catalog.items()
+    return {key: text for key, text in messages if key and isinstance(text, str)}
 
 
 @cache

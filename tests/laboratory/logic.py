@@ -14,9 +14,10 @@ _OPERATIONS = {
     "and": lambda left, right: left and right,
     "or": lambda left, right: left or right,
 }
-_OPERANDS = {"true": True, "false": False, "not true": False, "not false": True}
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_OPERANDS = {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}
 _WORDS = {True: "true", False: "false"}
-_HELD_OUT_SHARE = 0.25
+_HELD_OUT_SHARE = 0.2
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 from domains import LANGUAGES, Domain, generator
+from sizes import Size
 from transformers import PreTrainedTokenizerFast
 
 from mergekit_map.demo.choices import Question, code_questions, line_questions
@@ -35,9 +36,7 @@ def write_tasks(
     domain: Domain,
     tokenizer: PreTrainedTokenizerFast,
     stream: TokenArray,
-    *,
-    questions: int,
-    max_tokens: int,
+    size: Size,
 ) -> Iterator[dict[str, Any]]:
     """Write the tasks of a domain, and describe each as ``family.json`` does.
 
@@ -46,9 +45,13 @@ def write_tasks(
     name = domain.name
     passages = interleaved_passages(domain.text.held_out, _HELD_OUT_CHARACTERS)
     write_documents(folder / f"{name}.jsonl", passages)
-    block = {"perplexity": {"file": f"{name}.jsonl"}, "max_tokens": max_tokens}
-    yield _task(name, "loss", {**block, "block": tokenizer.model_max_length})
-    asked = _questions(domain, tokenizer, stream, questions)
+    block = {
+        "perplexity": {"file": f"{name}.jsonl"},
+        "max_tokens": size.measured_tokens,
+        "block": size.model.positions,
+    }
+    yield _task(name, "loss", block)
+    asked = _questions(domain, tokenizer, stream, size.questions)
     data = folder / f"{name}_choice.jsonl"
     write_questions(data, asked)
     write_choice_task(data.with_suffix(".yaml"), data)

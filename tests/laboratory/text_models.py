@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import click
 import torch
 from domains import generator
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
 from mergekit_map.demo.training import (
     Schedule,
@@ -71,20 +71,23 @@ def adapted(model: PeftModel) -> LlamaForCausalLM:
 
 
 def save(
-    folder: Path,
-    model: LlamaForCausalLM | PeftModel,
-    tokenizer: PreTrainedTokenizerFast,
+    folder: Path, model: LlamaForCausalLM | PeftModel, tokenizer: Sequence[Path]
 ) -> None:
-    """Save a finished model; the folder is there as a whole or not at all."""
+    """Save a finished model, and the files of its tokenizer.
+
+    The folder is there as a whole or not at all.
+    """
     unfinished = folder.with_name(folder.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     if isinstance(model, PeftModel):
         # By default it would be the path of this machine.
         model.peft_config["default"].base_model_name_or_path = "base"
-    model.save_pretrained(unfinished)
-    if isinstance(model, PeftModel):
+        model.save_pretrained(unfinished, save_embedding_layers=False)
         _order_settings(unfinished / "adapter_config.json")
-    tokenizer.save_pretrained(unfinished)
+    else:
+        model.save_pretrained(unfinished)
+    for path in tokenizer:
+        shutil.copy(path, unfinished)
     unfinished.replace(folder)
 
 
