@@ -21,7 +21,7 @@ from mergekit_map.compare.tables import Cell, Column, Table
 
 # The smallest designs that determine a quadratic, up to the paper's numbers.
 MERGES = {2: (8, 12, 16, 20, 30), 3: (12, 20, 30, 40, 50)}
-_SEEDS = range(3)
+SEEDS = range(3)
 _COLOURS = {
     "algorithm 1": PREDICTED,
     "default": MEASURED,
@@ -59,7 +59,7 @@ def figure6(runs: Runs) -> Result:
     legend_above(figure, panels[0])
     said = "; ".join(_last(rows, n) for n in sizes)
     direct = ", ".join(f"{runs.direct(n)} for N = {n}" for n in sizes)
-    caption = _CAPTION.format(direct=direct, seeds=len(_SEEDS), points=POINTS)
+    caption = _CAPTION.format(direct=direct, seeds=len(SEEDS), points=POINTS)
     return Result(
         title="Figure 6: GD and IGD against the number of merges",
         headline=f"At the end, default search: {said} (the paper has curves only).",
@@ -92,15 +92,15 @@ def _rows(runs: Runs, n: int) -> list[list[Cell]]:
     truth = true_front(direct)
     rows: list[list[Cell]] = []
     for merges in MERGES[n]:
-        found = [runs.as_in_the_paper(models, merges, seed) for seed in _SEEDS]
+        found = [runs.as_in_the_paper(models, merges, seed) for seed in SEEDS]
         measured = [distances(predicted_front(search), truth) for search in found]
         rows.append([n, "algorithm 1", merges, *_medians(measured)])
-    own = [runs.plain(models, seed).own for seed in _SEEDS]
+    own = [runs.plain(models, seed).own for seed in SEEDS]
     longest = max(map(len, own))
     for merges in range(n + 3, longest + 1):
         measured = [distances(front_of(Y[:merges]), truth) for Y in own]
         rows.append([n, "default", merges, *_medians(measured)])
-    ends = [runs.plain(models, seed) for seed in _SEEDS]
+    ends = [runs.plain(models, seed) for seed in SEEDS]
     measured = [distances(predicted_front(search), truth) for search in ends]
     rows.append([n, "default, predicted", longest, *_medians(measured)])
     return rows

@@ -41,7 +41,7 @@ from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.search.arrays import FloatArray
 
 Pair = tuple[str, str]
-_SEEDS = range(3)
+SEEDS = range(3)
 _SHOWN = 10  # points of a front, as measured
 _MATHS = ("math", "mathematics", "arithmetic")
 _CAPTION = (
@@ -49,8 +49,8 @@ _CAPTION = (
     "k points, squared, summed, and the root divided by k. The truth is a grid of "
     "{direct} merges. *default*: the merges that a default search measured itself, "
     "those that no other dominates. *algorithm 1*: {points} points of the front that "
-    "the paper's algorithm predicts, as measured. ± over {seeds} seeds; the paper does not say "
-    "what its ± is over, nor how many merges it took."
+    "the paper's algorithm predicts, as measured. ± over {seeds} seeds; the paper does "
+    "not say what its ± is over, nor how many merges it took."
 )
 
 
@@ -69,7 +69,7 @@ def table7(runs: Runs) -> Result:
         and isinstance(row[3], Spread)
         and isinstance(row[4], Spread)
     )
-    caption = _CAPTION.format(direct=_direct(runs), points=POINTS, seeds=len(_SEEDS))
+    caption = _CAPTION.format(direct=_direct(runs), points=POINTS, seeds=len(SEEDS))
     return Result(
         title="Table 7: GD and IGD of language models' fronts, to a grid's",
         headline=(
@@ -207,8 +207,8 @@ def _direct(runs: Runs) -> int:
 def _rows(runs: Runs, pair: Pair) -> list[list[Cell]]:
     truth = true_front(runs.direct_search(pair, _direct(runs)))
     merges = WIN_RATES[2].merges
-    plain = [runs.plain(pair, seed) for seed in _SEEDS]
-    literal = [runs.as_in_the_paper(pair, merges, seed) for seed in _SEEDS]
+    plain = [runs.plain(pair, seed) for seed in SEEDS]
+    literal = [runs.as_in_the_paper(pair, merges, seed) for seed in SEEDS]
     found = {
         "default": [distances(own_front(search), truth) for search in plain],
         "algorithm 1": [distances(predicted_front(s), truth) for s in literal],

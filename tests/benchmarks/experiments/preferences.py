@@ -53,7 +53,7 @@ def table4(runs: Runs) -> Result:
             ),
         ],
         notes=[
-            "The paper's models are eight fine-tunes of CLIP ViT-B/32. *MTL* is a model "
+            "The paper's models are fine-tunes of CLIP ViT-B/32. *MTL* is one model "
             "trained on all tasks, which is not trained here."
         ],
     )
