@@ -1,0 +1,175 @@
+"""Table 4: what random preferences get of each method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from experiments.kept import Result
+from experiments.published import PREFERENCE_SUMS, WIN_RATES
+from experiments.runs import Compared, Runs, Searched
+
+from mergekit_map.compare.baseline_merges import NAMES
+from mergekit_map.compare.scores import Scale, Sums, best_merges, weighted_sums
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.search.arrays import FloatArray
+
+DEFAULT, LITERAL = "MAP, default", "MAP, algorithm 1"
+_OURS = {DEFAULT, LITERAL, "MAP"}
+# What no single checkpoint is, so that it competes with none.
+_BEYOND = {NAMES.singles, "MTL"}
+_LABELS = {"random": "Direct search", "moead": "MOEA/D", "MAP": DEFAULT}
+
+
+def table4(runs: Runs) -> Result:
+    """Hold MAP against every baseline, by 20 preferences."""
+    ours = {n: _sums(runs, n) for n in runs.sizes}
+    shares = _compared(runs, runs.sizes[0]).report["unit"] == "percent"
+    margins = [_margin(n, ours[n]) for n in ours]
+    first = sum(row[1] == 1 for row in margins)
+    said = ", ".join(
+        f"N = {row[0]}: {_signed(row[3], shares=shares)}" for row in margins
+    )
+    return Result(
+        title="Table 4: preference-weighted sums against all baselines",
+        headline=(
+            f"A default search is first of all methods for {first} of {len(ours)} "
+            f"numbers of models; ahead of the best other by {said} (paper: first for 6 "
+            "of 7)."
+        ),
+        tables=[
+            _table(
+                "sums", "Here", ours, shares=shares, caption=_caption(shares=shares)
+            ),
+            _margins(margins, shares=shares),
+            _table(
+                "published",
+                "In the paper, accuracies in per cent",
+                {
+                    n: {m: Spread(*v[n]) for m, v in PREFERENCE_SUMS.items()}
+                    for n in ours
+                },
+                digits=2,
+            ),
+        ],
+        notes=[
+            "The paper's models are fine-tunes of CLIP ViT-B/32. *MTL* is one model "
+            "trained on all tasks, which is not trained here."
+        ],
+    )
+
+
+def _compared(runs: Runs, n: int) -> Compared:
+    return runs.compare(runs.plain(runs.models[:n]), runs.direct(n))
+
+
+def _sums(runs: Runs, n: int) -> dict[str, Spread]:
+    compared = _compared(runs, n)
+    methods: Mapping[str, Mapping[str, float]] = compared.report["methods"]
+    found = {
+        _LABELS.get(name, name): Spread(sums["mean"], sums["std"])
+        for name, sums in methods.items()
+        if sums["mean"] is not None
+    }
+    literal = runs.as_in_the_paper(runs.models[:n], WIN_RATES[n].merges)
+    sums = as_predicted(literal, compared.preferences, compared.scale)
+    ours = found.pop(DEFAULT)
+    return {**found, LITERAL: Spread(sums.mean, sums.std), DEFAULT: ours}
+
+
+def as_predicted(searched: Searched, preferences: FloatArray, scale: Scale) -> Sums:
+    """Give each preference the measured point of a front that is predicted best."""
+    points = searched.assessed()
+    known = np.where(np.isnan(points.measured), np.nan, points.predicted)
+    chosen = best_merges(known, preferences, scale)
+    return weighted_sums(points.measured[chosen], preferences, scale)
+
+
+def _rivals(sums: Mapping[str, Spread]) -> dict[str, float]:
+    return {m: s.mean for m, s in sums.items() if m not in _OURS | _BEYOND}
+
+
+def _margin(n: int, sums: Mapping[str, Spread]) -> list[Cell]:
+    others, ours = _rivals(sums), sums[DEFAULT].mean
+    best = max(others, key=lambda method: others[method])
+    paper = {method: Spread(*v[n]) for method, v in PREFERENCE_SUMS.items()}
+    theirs = _rivals(paper)
+    rival = max(theirs, key=lambda method: theirs[method])
+    return [
+        n,
+        1 + sum(value > ours for value in others.values()),
+        best,
+        ours - others[best],
+        sums[LITERAL].mean - others[best],
+        1 + sum(value > paper["MAP"].mean for value in theirs.values()),
+        rival,
+        (paper["MAP"].mean - theirs[rival]) / 100,
+    ]
+
+
+def _margins(rows: Sequence[Sequence[Cell]], *, shares: bool) -> Table:
+    how = {"digits": 2, "percent": True} if shares else {"digits": 3}
+    return Table(
+        name="margins",
+        title="MAP beside the best other method",
+        caption=(
+            "Place: of a default search among all methods but single task models. "
+            "Margins are over the best other; the paper's in points of accuracy."
+        ),
+        columns=[
+            *map(Column, ("N", "place", "best other")),
+            Column("margin, default", **how),
+            Column("margin, algorithm 1", **how),
+            *map(Column, ("paper: place", "paper: best other")),
+            Column("paper: margin", digits=2, percent=True),
+        ],
+        rows=rows,
+    )
+
+
+def _signed(cell: Cell, *, shares: bool) -> str:
+    assert isinstance(cell, float)
+    return f"{100 * cell:+.2f} %" if shares else f"{cell:+.3f}"
+
+
+def _caption(*, shares: bool) -> str:
+    unit = (
+        "Metrics are scores between 0 and 1, taken as they are."
+        if shares
+        else "1 is the best and 0 the worst value of a task on the front of all that "
+        "was measured of these models; other merges may lie outside."
+    )
+    return (
+        f"Mean ± standard deviation over 20 random preferences. {unit} MAP gives a "
+        "preference the point of its front that is predicted best for it, and what "
+        "counts is what was measured there; direct search and MOEA/D give the best "
+        "that they measured. What the baselines are: `docs/comparing.md`."
+    )
+
+
+def _table(
+    name: str,
+    title: str,
+    sums: Mapping[int, Mapping[str, Spread]],
+    *,
+    shares: bool = False,
+    digits: int = 3,
+    caption: str = "",
+) -> Table:
+    methods = list(dict.fromkeys(m for of_size in sums.values() for m in of_size))
+    ours = [m for m in methods if m in _OURS]
+    methods = [m for m in methods if m not in _OURS] + ours
+    return Table(
+        name=name,
+        title=title,
+        caption=caption,
+        columns=[
+            Column("method"),
+            *(
+                Column(f"{n} models", 2 if shares else digits, shares, better="higher")
+                for n in sums
+            ),
+        ],
+        rows=[[m, *(of_size.get(m) for of_size in sums.values())] for m in methods],
+        beyond=[i for i, m in enumerate(methods) if m in _BEYOND],
+    )

@@ -1,0 +1,194 @@
+"""Figure 2: the best of one task while all others keep a limit."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from experiments.drawing import DIRECT, MEASURED, PREDICTED, legend_above, new_figure
+from experiments.kept import Result
+from experiments.published import LIMITS
+from experiments.runs import Compared, Runs, Searched
+from experiments.win_rates import known
+
+from mergekit_map import MapError, select_point
+from mergekit_map.compare.contest import DIRECT as RANDOM
+from mergekit_map.compare.tables import Cell, Column, Table
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.steps.select import Selection
+
+_CAPTION = (
+    "Keeps: {unit}. *MAP* is a default search, the points of its front that were "
+    "measured, and one merge for each task and limit that `select --require` chose on "
+    "the surrogates and `merge` measured: {ours} merges in all. *Direct search* is as "
+    "many random merges{short}, and *all* of them its {all}."
+)
+
+
+def figure2(runs: Runs) -> Result:
+    """Count merges that keep a limit on all tasks, and draw the best of each task."""
+    models = runs.models[: max(runs.sizes)]
+    compared = runs.compare(runs.plain(models), runs.direct(len(models)))
+    kept = _kept(runs, compared)
+    figure, panels = new_figure(1, len(LIMITS), size=5)
+    ways = [("MAP", MEASURED), ("direct search", PREDICTED), ("direct, all", DIRECT)]
+    tasks = list(compared.metrics)
+    for axes, limit in zip(panels, LIMITS, strict=True):
+        for shift, (way, color) in enumerate(ways):
+            best = [_best(kept[way], i, limit) for i in range(len(tasks))]
+            places = np.arange(len(tasks)) + 0.27 * (shift - 1)
+            axes.bar(places, np.nan_to_num(best), 0.25, color=color, label=way)
+        axes.axhline(limit, color="black", linestyle="--", linewidth=0.8)
+        axes.set_xticks(
+            range(len(tasks)), tasks, rotation=40, ha="right", parse_math=False
+        )
+        axes.set_title(f"all other tasks keep {limit:.0%}")
+        axes.set_ylabel("share kept of the single model, at best")
+    legend_above(figure, panels[0])
+    rows = [_row(way, kept[way], limit) for limit in LIMITS for way, _ in ways]
+    return Result(
+        title="Figure 2: the best of a task while all others keep a limit",
+        headline=_headline(rows),
+        figure=figure,
+        caption="No bar: no merge keeps the limit on all other tasks.",
+        tables=[
+            Table(
+                name="limits",
+                title=f"Merges of {len(models)} models that keep a limit",
+                caption=_caption(compared, kept),
+                columns=[
+                    Column("limit", 0, percent=True),
+                    *map(Column, ("by", "merges", "keep it on all tasks")),
+                    Column("tasks with a best"),
+                    Column("mean best", 1, percent=True),
+                    Column("largest kept on all", 1, percent=True),
+                ],
+                rows=rows,
+            )
+        ],
+    )
+
+
+def _kept(runs: Runs, compared: Compared) -> dict[str, FloatArray]:
+    """Say of every merge what share it keeps of each single model; (k, m) by way."""
+    chosen = _chosen(runs, compared)
+    ours = known(np.vstack([compared.own, compared.contest.points, chosen]))
+    ours = np.unique(ours, axis=0)
+    direct = known(compared.contest.rivals[RANDOM].Y)
+    zero, one = _ends(compared)
+    found = {
+        "MAP": ours,
+        "direct search": direct[: len(ours)],
+        "direct, all": direct,
+    }
+    return {way: (Y - zero) / (one - zero) for way, Y in found.items()}
+
+
+def _ends(compared: Compared) -> tuple[FloatArray, FloatArray]:
+    """Give what stands for 0 and for 1: nothing, or the base; and the best single."""
+    front = compared.front
+    base = [a for a in front.anchors if a.label == "base"]
+    singles = [a for a in front.anchors if a.label not in {"base", "soup"}]
+    zero = front.utilities(base, "measured")[0]
+    if _are_shares(compared):
+        zero = np.zeros_like(zero)
+    return zero, front.utilities(singles, "measured").max(axis=0)
+
+
+def _are_shares(compared: Compared) -> bool:
+    return compared.report["unit"] == "percent"
+
+
+def _chosen(runs: Runs, compared: Compared) -> FloatArray:
+    """Choose a merge for each task and limit, in a copy of the search; (k, m)."""
+    copy = _copied(compared.path)
+    rows = []
+    for limit in LIMITS:
+        for task in compared.metrics:
+            require = _limits(compared, limit)
+            require.pop(task)
+            try:
+                selection = select_point(copy, prefer={task: 1.0}, require=require)
+            except MapError:  # no merge is predicted to keep them all
+                continue
+            rows.append(_measured(runs, copy, selection))
+    return np.array(rows, np.float64).reshape(-1, len(compared.metrics))
+
+
+def _copied(run: Path) -> Path:
+    """Copy a run folder, whose own front is to stay what the search found."""
+    copy = run.with_name(f"{run.name}-limits")
+    if not copy.exists():
+        unfinished = run.with_name(f"{copy.name}-unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(run, unfinished)
+        unfinished.rename(copy)
+    return copy
+
+
+def _limits(compared: Compared, limit: float) -> dict[str, float | str]:
+    if not _are_shares(compared):
+        return dict.fromkeys(compared.metrics, f"{100 * limit:g}%")
+    _, one = _ends(compared)
+    return dict(zip(compared.metrics, (limit * one).tolist(), strict=True))
+
+
+def _measured(runs: Runs, copy: Path, selection: Selection) -> FloatArray:
+    """Measure a chosen merge as it is written, unless that was done."""
+    merge = selection.point.coefficients
+    found = Searched(runs, copy).utilities([merge])[0]
+    if np.isnan(found).any():
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch) / "merged"
+            runs.command("merge", copy, out, "--index", selection.index)
+        found = Searched(runs, copy).utilities([merge])[0]
+    return found
+
+
+def _best(kept: FloatArray, task: int, limit: float) -> float:
+    """Give the best of a task among merges that keep a limit on all others."""
+    others = np.delete(kept, task, axis=1)
+    within = kept[(others >= limit).all(axis=1), task]
+    return float(within.max()) if len(within) else math.nan
+
+
+def _row(way: str, kept: FloatArray, limit: float) -> list[Cell]:
+    best = [_best(kept, task, limit) for task in range(kept.shape[1])]
+    there = [value for value in best if not math.isnan(value)]
+    return [
+        limit,
+        way,
+        len(kept),
+        int((kept >= limit).all(axis=1).sum()),
+        f"{len(there)} of {len(best)}",
+        float(np.mean(there)) if there else None,
+        float(kept.min(axis=1).max()),
+    ]
+
+
+def _headline(rows: Sequence[Sequence[Cell]]) -> str:
+    said = "; ".join(
+        f"{limit:.0%}: {ours[3]} of {ours[2]} merges of MAP and {direct[3]} of "
+        f"{direct[2]} of direct search"
+        for limit, ours, direct, _ in (
+            (LIMITS[i], *rows[3 * i : 3 * i + 3]) for i in range(len(LIMITS))
+        )
+    )
+    return (
+        f"Keep the limit on all tasks, {said} (paper: at 65 % none of direct search)."
+    )
+
+
+def _caption(compared: Compared, kept: Mapping[str, FloatArray]) -> str:
+    unit = (
+        "the share of the score of the task's best single model"
+        if _are_shares(compared)
+        else "the share of what the task's best single model gains over the base"
+    )
+    ours, direct = len(kept["MAP"]), len(kept["direct, all"])
+    short = "" if direct >= ours else f" as its budget allows, {direct}"
+    return _CAPTION.format(unit=unit, ours=ours, short=short, all=direct)

@@ -1,0 +1,135 @@
+"""Tables 2 and 3: how often MAP wins over direct search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from experiments.kept import Result
+from experiments.published import WIN_RATES
+from experiments.runs import Compared, Runs, Searched, Unfit
+
+from mergekit_map.compare.contest import DIRECT, r_squared_scores
+from mergekit_map.compare.indicators import win_rate
+from mergekit_map.compare.scores import DRAWS, REPEATS, front_of, mean_and_std
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.search.arrays import FloatArray
+
+_COLUMNS = [
+    Column("N"),
+    Column("merges, direct"),
+    Column("per axis", digits=2),
+    Column("MAP"),
+    Column("merges, MAP"),
+    Column("win rate", digits=2, percent=True),
+    Column("win rate, own merges", digits=2, percent=True),
+    Column("R²"),
+    Column("paper: merges, MAP"),
+    Column("paper: win rate", digits=2, percent=True),
+    Column("paper: R²"),
+]
+_CAPTION = (
+    "Win rate: over all pairs of {draws} points drawn from each front and all tasks, "
+    "as measured; 50 % is a tie; ± over {repeats} draws. Direct search: random merges, "
+    "those that no other dominates. The front of MAP is what it predicts, up to 100 "
+    "points, measured to judge it, at no charge, as in the paper. *Own merges*: of "
+    "what the search itself measured and counts, what no other dominates. R²: the "
+    "surrogates on merges of the direct search, which they were not fitted to; ± over "
+    "tasks. *default* is `mergekit-map search` as it is; *algorithm 1* the paper's "
+    "plain algorithm with the paper's number of merges, anchors among them: uniform "
+    "merges, least squares, nothing refined."
+)
+
+
+def table2(runs: Runs) -> Result:
+    """Compare with direct search where that is the truth, for two and three models."""
+    return _table(runs, "Table 2", [n for n in runs.sizes if n < 4])
+
+
+def table3(runs: Runs) -> Result:
+    """Compare with direct search for four models and more."""
+    return _table(runs, "Table 3", [n for n in runs.sizes if n >= 4])
+
+
+def _table(runs: Runs, name: str, sizes: Sequence[int]) -> Result:
+    if not sizes:
+        raise Unfit(f"it has {len(runs.models)} models")
+    rows = [row for n in sizes for row in _rows(runs, n)]
+    said = ", ".join(
+        f"N = {row[0]}: {_percent(row[5])} with {row[4]} merges against {row[1]} "
+        f"(paper {_percent(row[9])} with {row[8]} against "
+        f"{WIN_RATES[int(row[0])].direct})"
+        for row in rows[::2]
+    )
+    return Result(
+        title=f"{name}: win rate over direct search",
+        headline=f"Win rate of a default search, {said}.",
+        tables=[
+            Table(
+                name="win_rates",
+                title="Win rates",
+                caption=_CAPTION.format(draws=DRAWS, repeats=REPEATS),
+                columns=_COLUMNS,
+                rows=rows,
+            )
+        ],
+    )
+
+
+def _percent(cell: Cell) -> str:
+    assert isinstance(cell, Spread)
+    return f"{100 * cell.mean:.1f} %"
+
+
+def _rows(runs: Runs, n: int) -> list[list[Cell]]:
+    paper = WIN_RATES[n]
+    models = runs.models[:n]
+    compared = runs.compare(runs.plain(models), runs.direct(n))
+    direct = front_of(compared.contest.rivals[DIRECT].Y)
+    literal = runs.as_in_the_paper(models, paper.merges)
+    published: list[Cell] = [
+        paper.merges,
+        Spread(*(value / 100 for value in paper.rate)),
+        Spread(*paper.r2),
+    ]
+    start: list[Cell] = [n, runs.direct(n), runs.direct(n) ** (1 / n)]
+    ours = front_of(compared.own)
+    return [
+        [
+            *(*start, "default", len(compared.own)),
+            _rates(known(compared.contest.points), direct),
+            _rates(ours, direct),
+            _r2(compared, compared),
+            *published,
+        ],
+        [
+            *(*start, "algorithm 1", len(literal.own)),
+            _rates(known(literal.assessed().measured), direct),
+            _rates(front_of(literal.own), direct),
+            _r2(compared, literal),
+            *published,
+        ],
+    ]
+
+
+def known(Y: FloatArray) -> FloatArray:
+    """Leave out rows of merges that could not be measured."""
+    return Y[~np.isnan(Y).any(axis=1)]
+
+
+def _rates(ours: FloatArray, direct: FloatArray) -> Spread:
+    rng = np.random.default_rng(0)
+    rates = [win_rate(ours, direct, rng, DRAWS) for _ in range(REPEATS)]
+    return mean_and_std(rates)
+
+
+def _r2(compared: Compared, searched: Searched) -> Spread:
+    """Hold the surrogates of a search against the direct search of another."""
+    path = RunFolder(searched.path).surrogates
+    surrogates = read_record(path, Surrogates, "surrogates").values()
+    scores = r_squared_scores(compared.study, compared.contest, surrogates)
+    return Spread(scores.mean, scores.std if scores.tasks else math.nan)
