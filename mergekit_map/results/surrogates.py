@@ -48,6 +48,11 @@ class LinkRecord(Frozen):
     lower: Number | None
     upper: Number | None
 
+    @model_validator(mode="after")
+    def _holds_something(self) -> Self:
+        self.value()  # whose words they are that refuse an empty range
+        return self
+
     def value(self) -> Link:
         """Rebuild the link."""
         lower = -math.inf if self.lower is None else self.lower

@@ -135,13 +135,18 @@ def judged(
     before: dict[str, bytes],
     *,
     wrong: bool,
+    spare: re.Pattern[str] | None = None,
 ) -> str:
-    """Say what is wrong with how a command took a damaged file."""
+    """Say what is wrong with how a command took a damaged file.
+
+    What it refused, it must not have begun to write, but for files that are ``spare``.
+    """
     problem = refused(outcome, name) if wrong else held(outcome)
     if outcome.code == 2:
         after = contents(folder)
         changed = {p for p in before | after if before.get(p) != after.get(p)}
         changed = {p for p in changed if not OF_NO_DATA.search(p)}
+        changed = {p for p in changed if spare is None or not spare.match(p)}
         to_do = "config.yml" in name or TO_DO.search(outcome.err)
         return first(
             problem,

@@ -7,6 +7,7 @@ in a sentence with the file, and nothing is written.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,8 @@ SHARD = (*SEARCH, "--shard", "2/2")
 LAST = (*SEARCH, "--shard", "3/3")
 FIRST = (*SEARCH, "--shard", "1/2")
 _FINISHED = (SELECT, BETWEEN, REPORT, MERGE)
+# What a search sets out to do, and what is made anew whenever somebody looks.
+REWRITTEN = re.compile(r"run/(search\.json|so-far/)")
 # The folder that is made, its files, the commands, and whether these are made anew.
 PARTS: dict[str, tuple[Callable[[], Path], dict[str, tuple[Words, ...]], bool]] = {
     "looked at": (
@@ -58,9 +61,8 @@ PARTS: dict[str, tuple[Callable[[], Path], dict[str, tuple[Words, ...]], bool]] 
     "shared": (
         shared,
         {
-            "evaluations.early.jsonl": (SEARCH, SHARD),
+            "evaluations.early.jsonl": (SEARCH,),  # of workers: shards do not read it
             "evaluations.1-of-2.jsonl": (SHARD, SEARCH, LAST, FIRST),
-            "search.json": (SHARD,),
             ALIVE: (SHARD,),
         },
         False,
@@ -118,6 +120,7 @@ def _attack(
         before = contents(folder)
         outcome = attacked(folder, *words)
         line = f":{LINE}" if " is " in way and name.endswith(".jsonl") else ""
-        return judged(outcome, Path(name).name + line, folder, before, wrong=wrong)
+        said = Path(name).name + line
+        return judged(outcome, said, folder, before, wrong=wrong, spare=REWRITTEN)
 
     return Attack(f"{state} {name}: {way}, {' '.join(words)}", attempt)
