@@ -38,7 +38,10 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.arrays import FloatArray
 
 _SEED = 1  # of the preferences
-_BASELINES = ("TIES", "DARE-TIES", "Task arithmetic", "DARE-TA")
+_BASELINES = (
+    *("TIES", "TIES, tuned", "DARE-TIES", "DARE-TIES, tuned"),
+    *("Task arithmetic", "DARE-TA", "DARE-TA, tuned"),
+)
 
 
 def table9(runs: Runs) -> Result:

@@ -24,7 +24,8 @@ from experiments.published import WIN_RATES
 from laboratory.family import Family, configuration
 
 from mergekit_map.cli import main
-from mergekit_map.compare.baselines import Bench, Terms, measure_baselines
+from mergekit_map.compare.baselines import measure_baselines
+from mergekit_map.compare.bench import Bench, Terms
 from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,

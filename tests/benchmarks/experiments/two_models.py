@@ -33,7 +33,7 @@ _POINTS = 10  # of the front that are shown as measured, as in the paper
 _DARE = {"density": 0.5}
 _LEVELS = 12
 _NOT_DRAWN = {"Single task models", "Best single model"}
-_MARKS = "sPXDv<>pH8*d"
+_MARKS = "sPXDv<>pH8*dh1234o^+x"
 
 
 def figure1(runs: Runs) -> Result:
