@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--share", type=float, default=1.0, help="of the paper's budgets of others"
     )
-    parser.add_argument("--tokens", type=int, help="of each text")
+    parser.add_argument("--tokens", type=int, default=512, help="of each text")
     parser.add_argument("--work", type=Path, default=Path("paper-runs"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser

@@ -72,7 +72,7 @@ class Runs:
     folder: Path
     kind: str  # of the tasks
     share: float = 1.0  # of the paper's budgets for direct search and MOEA/D
-    tokens: int | None = None  # of each text; None for as many as the family says
+    tokens: int = 512  # of each text, where it has more
     spent: list[float] = field(default_factory=list)  # seconds, of what was not there
 
     @property
@@ -115,8 +115,8 @@ class Runs:
         """Give the content of a configuration."""
         content = configuration(self.family, models, self.kind, method, **search)
         for task in content["map"]["tasks"].values():
-            if "perplexity" in task and self.tokens is not None:
-                task["max_tokens"] = self.tokens
+            if "perplexity" in task:
+                task["max_tokens"] = min(task["max_tokens"], self.tokens)
         return content
 
     def search(
