@@ -73,16 +73,18 @@ class Runs:
     kind: str  # of the tasks
     share: float = 1.0  # of the paper's budgets for direct search and MOEA/D
     tokens: int = 512  # of each text, where it has more
+    most: int = 8  # models
     spent: list[float] = field(default_factory=list)  # seconds, of what was not there
 
     @property
     def models(self) -> list[str]:
         """List the models that have a task, in the family's order."""
-        return [
+        names = [
             model.name
             for model in self.family.models
             if self.family.tasks_of([model.name], self.kind)
         ]
+        return names[: self.most]
 
     @property
     def sizes(self) -> list[int]:
