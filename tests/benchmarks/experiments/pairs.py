@@ -32,7 +32,8 @@ from experiments.published import (
     MEDICAL_MERGES,
     WIN_RATES,
 )
-from experiments.runs import Runs, Searched, Unfit
+from experiments.runs import Runs, Unfit
+from experiments.searched import Searched
 from experiments.win_rates import known
 from matplotlib.axes import Axes
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from experiments.kept import Result
 from experiments.published import PREFERENCE_SUMS, WIN_RATES
-from experiments.runs import Compared, Runs, Searched
+from experiments.runs import Runs
+from experiments.searched import Compared, Searched
 
 from mergekit_map.compare.baseline_merges import NAMES
 from mergekit_map.compare.contest import OURS_PAID
