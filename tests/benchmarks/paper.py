@@ -81,7 +81,8 @@ def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
     usual = family.tasks[0].kind
     kind = asked.kind or usual
     folder = f"{family.name}-{family.size}" + ("" if kind == usual else f"-{kind}")
-    runs = Runs(family, asked.work / folder, kind, asked.share, asked.tokens)
+    work = asked.work / folder
+    runs = Runs(family, work, kind, asked.share, asked.tokens, asked.models)
     if len(runs.models) < 2:
         raise Unfit(f"it has no two models with a task of kind {kind!r}")
     result = NAMES[name](runs)
@@ -104,7 +105,7 @@ def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
 def _options(family: Family, asked: argparse.Namespace) -> list[str]:
     """Give what of the command decides what is made."""
     options = ["--size", family.size, "--family", family.name]
-    for option in ("kind", "share", "tokens"):
+    for option in ("kind", "share", "tokens", "models"):
         value = getattr(asked, option)
         if value != _parser().get_default(option):
             options += [f"--{option}", f"{value}"]
@@ -131,7 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--share", type=float, default=1.0, help="of the paper's budgets of others"
     )
-    parser.add_argument("--tokens", type=int, help="of each text")
+    parser.add_argument("--tokens", type=int, default=512, help="of each text")
+    parser.add_argument("--models", type=int, default=8, help="of each family, at most")
     parser.add_argument("--work", type=Path, default=Path("paper-runs"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser

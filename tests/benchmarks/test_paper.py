@@ -10,7 +10,8 @@ from pathlib import Path
 import paper
 import pytest
 from experiments import curves, nested, pairs
-from experiments.kept import index, page
+from experiments.kept import INDEX, index, page
+from experiments.kept import results as results_of
 from experiments.published import WIN_RATES, WinRate
 
 MODELS = ("math", "code", "german")
@@ -174,6 +175,17 @@ def test_three_models_are_searched_at_once_and_pair_by_pair(
     kept(folder, "figure12")
     measured = {row[0]: row[1] for row in content["tables"][1]["rows"]}
     assert measured["nested"] > 0
+
+
+def test_kept_pages_and_their_index_are_made_of_what_was_kept() -> None:
+    results = paper.RESULTS
+
+    for content in results_of(results):
+        path = results / content["folder"] / f"{content['name']}.md"
+        assert path.read_text(encoding="utf-8") == page(content)
+        assert path.with_suffix(".png").exists() == content["picture"]
+        assert "/root" not in path.with_suffix(".json").read_text(encoding="utf-8")
+    assert (results / INDEX).read_text(encoding="utf-8") == index(results)
 
 
 def test_every_name_has_a_test_of_its_smallest_version() -> None:

@@ -22,7 +22,8 @@ from experiments.drawing import MEASURED, PREDICTED, legend_above, new_figure
 from experiments.kept import Result
 from experiments.pairs import Pair, draw_pair
 from experiments.published import BAYESIAN_PAIRS, BAYESIAN_POINTS, WIN_RATES
-from experiments.runs import Runs, Searched
+from experiments.runs import Runs
+from experiments.searched import Searched
 from matplotlib.figure import Figure
 
 from mergekit_map.compare.scores import mean_and_std
@@ -31,6 +32,10 @@ from mergekit_map.compare.tables import Cell, Column, Table
 _BOUNDS = [0.0001, 1.0]
 _ANCHORS = 4  # base, two models, soup
 _WAYS = ("plain", "bayesian")
+_COLUMNS = [
+    *map(Column, ("MAP", "merges")),
+    *(Column(name, 4) for name in ("GD", "IGD", "median GD + IGD")),
+]
 _NOTE = (
     "Uniform merges and least squares, by `strategy: map` with `refine: false` and by "
     "`strategy: bayesian`. Base and single models are measured, but lie outside of the "
@@ -74,10 +79,7 @@ def figure14(runs: Runs) -> Result:
                     f"Of {POINTS} points of each predicted front, as measured; p = 2, "
                     "in the metrics' own units."
                 ),
-                columns=[
-                    *map(Column, ("MAP", "merges")),
-                    *(Column(name, 4) for name in ("GD", "IGD", "median GD + IGD")),
-                ],
+                columns=_COLUMNS,
                 rows=rows,
             )
         ],

@@ -27,6 +27,7 @@ _COLOURS = {
     "default": MEASURED,
     "default, predicted": CHOSEN,
 }
+_COLUMNS = [*map(Column, ("N", "MAP", "merges")), Column("GD", 5), Column("IGD", 5)]
 _CAPTION = (
     "To the front of a direct search of uniform merges ({direct}), p = 2, in the "
     "metrics' own units; medians of {seeds} seeds. *algorithm 1*: {points} points of "
@@ -70,11 +71,7 @@ def figure6(runs: Runs) -> Result:
                 name="curves",
                 title="Medians",
                 caption="",
-                columns=[
-                    *map(Column, ("N", "MAP", "merges")),
-                    Column("GD", 5),
-                    Column("IGD", 5),
-                ],
+                columns=_COLUMNS,
                 rows=rows,
             )
         ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from experiments.runs import Searched
+from experiments.searched import Searched
 from experiments.win_rates import known
 
 from mergekit_map.compare.indicators import generational_distance

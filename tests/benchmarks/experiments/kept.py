@@ -52,7 +52,7 @@ class Made:
     parameters: int
     options: Sequence[str]  # of the command, folders aside
     share: float
-    tokens: int | None
+    tokens: int  # of each text, at most
     seed: int  # of the family
     seconds: float  # of searches and comparisons that were not there yet
 
@@ -114,7 +114,9 @@ def page(content: Mapping[str, Any]) -> str:
     parts += [markdown(read_table(table)).rstrip() for table in content["tables"]]
     parts += [f"- {note}" for note in content["notes"]]
     options = " ".join(content["options"])
-    tokens = f", {content['tokens']} tokens of each text" if content["tokens"] else ""
+    tokens = (
+        f", {content['tokens']} tokens of each" if content["kind"] == "loss" else ""
+    )
     parts += [
         "## How it was made",
         f"    python tests/benchmarks/paper.py {name} --families FOLDER {options}",
@@ -169,6 +171,8 @@ def index(out: Path) -> str:
         "command, date, machine, seeds and versions, and the JSON beside it has the "
         "numbers. This page is made by the same command.",
     ]
+    if (out / "demo.md").exists():
+        lines.append("[How the demo ends](demo.md), as the README shows it.")
     kept = results(out)
     for folder in dict.fromkeys(c["folder"] for c in kept):
         ours = [c for c in kept if c["folder"] == folder]

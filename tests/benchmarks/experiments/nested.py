@@ -25,7 +25,8 @@ from experiments.published import (
     PLAIN_MEASUREMENTS,
     WIN_RATES,
 )
-from experiments.runs import Compared, Runs, Searched, Unfit
+from experiments.runs import Runs, Unfit
+from experiments.searched import Compared, Searched
 from matplotlib.axes import Axes
 
 from mergekit_map.compare.indicators import draw_preferences
@@ -38,7 +39,10 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.arrays import FloatArray
 
 _SEED = 1  # of the preferences
-_BASELINES = ("TIES", "DARE-TIES", "Task arithmetic", "DARE-TA")
+_BASELINES = (
+    *("TIES", "TIES, tuned", "DARE-TIES", "DARE-TIES, tuned"),
+    *("Task arithmetic", "DARE-TA", "DARE-TA, tuned"),
+)
 
 
 def table9(runs: Runs) -> Result:
@@ -49,18 +53,7 @@ def table9(runs: Runs) -> Result:
     found = [_nested(runs, models, weights) for weights in preferences]
     chosen = np.vstack([_chosen(search) for search in found])
     literal = runs.as_in_the_paper(models, WIN_RATES[len(models)].merges)
-    scale = compared.scale
-    sums = {
-        "Single task models": compared.baselines["Single task models"],
-        "MAP, nested": chosen,
-    }
-    rows: list[list[Cell]] = []
-    for name, Y in {**sums, **_single_merges(compared)}.items():
-        of_method = weighted_sums(np.atleast_2d(Y), preferences, scale)
-        rows.append([name, Spread(of_method.mean, of_method.std)])
-    for name, search in (("MAP, default", compared), ("MAP, algorithm 1", literal)):
-        of_method = as_predicted(search, preferences, scale)
-        rows.append([name, Spread(of_method.mean, of_method.std)])
+    rows = _sums(compared, literal, chosen, preferences)
     measured = [_measurements(search) for search in found]
     return Result(
         title="Table 9: nested MAP against plain MAP and baselines",
@@ -86,6 +79,24 @@ def table9(runs: Runs) -> Result:
         ],
         data={"preferences": preferences.tolist()},
     )
+
+
+def _sums(
+    compared: Compared, literal: Searched, chosen: FloatArray, preferences: FloatArray
+) -> list[list[Cell]]:
+    """Say what each method gives the preferences, single task models first."""
+    merges = {
+        "Single task models": compared.baselines["Single task models"],
+        "MAP, nested": chosen,
+        **_single_merges(compared),
+    }
+    found = {
+        name: weighted_sums(np.atleast_2d(Y), preferences, compared.scale)
+        for name, Y in merges.items()
+    }
+    for name, search in (("MAP, default", compared), ("MAP, algorithm 1", literal)):
+        found[name] = as_predicted(search, preferences, compared.scale)
+    return [[name, Spread(sums.mean, sums.std)] for name, sums in found.items()]
 
 
 def figure12(runs: Runs) -> Result:

@@ -32,7 +32,8 @@ from experiments.published import (
     MEDICAL_MERGES,
     WIN_RATES,
 )
-from experiments.runs import Runs, Searched, Unfit
+from experiments.runs import Runs, Unfit
+from experiments.searched import Searched
 from experiments.win_rates import known
 from matplotlib.axes import Axes
 
@@ -44,6 +45,7 @@ Pair = tuple[str, str]
 SEEDS = range(3)
 _SHOWN = 10  # points of a front, as measured
 _MATHS = ("math", "mathematics", "arithmetic")
+_CODE = ("code", "python")
 _CAPTION = (
     "As the paper prints them, p = 2, of metrics in their own units: the distances of "
     "k points, squared, summed, and the root divided by k. The truth is a grid of "
@@ -122,11 +124,14 @@ def figure8(runs: Runs) -> Result:
 
 def figure9(runs: Runs) -> Result:
     """Draw the front of mathematics and code."""
-    maths = next((name for name in runs.models if name in _MATHS), None)
-    if maths is None or "code" not in runs.models:
+    found = [
+        next((name for name in runs.models if name in names), None)
+        for names in (_MATHS, _CODE)
+    ]
+    if None in found:
         raise Unfit("it has no models of mathematics and code")
     title = "Figure 9: the front of mathematics and code"
-    first, second = sorted((maths, "code"), key=runs.models.index)
+    first, second = sorted(map(str, found), key=runs.models.index)
     return _drawn(runs, title, 1, [(first, second)])
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from experiments.drawing import DIRECT, MEASURED, PREDICTED, legend_above, new_figure
 from experiments.kept import Result
 from experiments.published import LIMITS
-from experiments.runs import Compared, Runs, Searched
+from experiments.runs import Runs
+from experiments.searched import Compared, Searched
 from experiments.win_rates import known
 
 from mergekit_map import MapError, select_point
@@ -21,6 +22,12 @@ from mergekit_map.compare.tables import Cell, Column, Table
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.steps.select import Selection
 
+_COLUMNS = [
+    Column("limit", 0, percent=True),
+    *map(Column, ("by", "merges", "keep it on all tasks", "tasks with a best")),
+    Column("mean best", 1, percent=True),
+    Column("largest kept on all", 1, percent=True),
+]
 _CAPTION = (
     "Keeps: {unit}. *MAP* is a default search, the points of its front that were "
     "measured, and one merge for each task and limit that `select --require` chose on "
@@ -60,13 +67,7 @@ def figure2(runs: Runs) -> Result:
                 name="limits",
                 title=f"Merges of {len(models)} models that keep a limit",
                 caption=_caption(compared, kept),
-                columns=[
-                    Column("limit", 0, percent=True),
-                    *map(Column, ("by", "merges", "keep it on all tasks")),
-                    Column("tasks with a best"),
-                    Column("mean best", 1, percent=True),
-                    Column("largest kept on all", 1, percent=True),
-                ],
+                columns=_COLUMNS,
                 rows=rows,
             )
         ],
@@ -140,12 +141,12 @@ def _limits(compared: Compared, limit: float) -> dict[str, float | str]:
 def _measured(runs: Runs, copy: Path, selection: Selection) -> FloatArray:
     """Measure a chosen merge as it is written, unless that was done."""
     merge = selection.point.coefficients
-    found = Searched(runs, copy).utilities([merge])[0]
+    found = Searched(copy, runs.spent).utilities([merge])[0]
     if np.isnan(found).any():
         with tempfile.TemporaryDirectory() as scratch:
             out = Path(scratch) / "merged"
             runs.command("merge", copy, out, "--index", selection.index)
-        found = Searched(runs, copy).utilities([merge])[0]
+        found = Searched(copy, runs.spent).utilities([merge])[0]
     return found
 
 

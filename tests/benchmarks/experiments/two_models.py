@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from experiments.drawing import (
@@ -17,7 +17,8 @@ from experiments.drawing import (
 )
 from experiments.kept import Result
 from experiments.pairs import draw_pair
-from experiments.runs import Compared, Runs, Searched
+from experiments.runs import Runs
+from experiments.searched import Compared, Searched
 from experiments.win_rates import known
 from matplotlib.axes import Axes
 
@@ -32,8 +33,9 @@ from mergekit_map.search.arrays import FloatArray
 _POINTS = 10  # of the front that are shown as measured, as in the paper
 _DARE = {"density": 0.5}
 _LEVELS = 12
+_CELLS = 60  # of an axis of a fitted landscape
 _NOT_DRAWN = {"Single task models", "Best single model"}
-_MARKS = "sPXDv<>pH8*d"
+_MARKS = "sPXDv<>pH8*dh1234o^+x"
 
 
 def figure1(runs: Runs) -> Result:
@@ -41,28 +43,8 @@ def figure1(runs: Runs) -> Result:
     compared = _compared(runs)
     figure, panels = new_figure(2, 3)
     direct = compared.contest.rivals[RANDOM]
-    path = RunFolder(compared.path).surrogates
-    surrogates = read_record(path, Surrogates, "surrogates").values()
-    axis = np.linspace(0, 1, 60)
-    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    front = compared.study.vectors(p.coefficients for p in compared.front.points)
-    for row, (task, metric) in enumerate(compared.metrics.items()):
-        seen = np.isfinite(direct.Y[:, row])
-        measured = metric.sign * direct.Y[seen, row]
-        levels = np.linspace(measured.min(), measured.max(), _LEVELS)
-        left, right = panels[3 * row], panels[3 * row + 1]
-        left.tricontourf(*direct.X[seen].T, measured, levels=levels)
-        left.plot(*direct.X[seen].T, ".", markersize=2, color="white")
-        fitted = surrogates[task].predict(grid).reshape(60, 60)
-        shown = right.contourf(axis, axis, fitted, levels=levels, extend="both")
-        right.plot(*front.T, ".", markersize=4, color=MEASURED)
-        figure.colorbar(shown, ax=right)
-        for axes, word in ((left, "measured"), (right, "fitted")):
-            axes.set_title(f"{task}, {word}", parse_math=False)
-            axes.set_xlim(0, 1)
-            axes.set_ylim(0, 1)
-            for end, name in zip("xy", compared.study.bounds, strict=True):
-                getattr(axes, f"set_{end}label")(name, parse_math=False)
+    for row, task in enumerate(compared.metrics):
+        _draw_landscape(panels[3 * row : 3 * row + 2], compared, row, task)
     draw_pair(panels[2], known(direct.Y), compared)
     panels[2].legend(fontsize=7, frameon=False)
     panels[5].set_axis_off()
@@ -79,6 +61,34 @@ def figure1(runs: Runs) -> Result:
             "a default search; red: its front. Right: the fronts."
         ),
     )
+
+
+def _draw_landscape(
+    panels: Sequence[Axes], compared: Compared, row: int, task: str
+) -> None:
+    """Draw a task as the direct search measured it, and as it was fitted."""
+    left, right = panels
+    direct = compared.contest.rivals[RANDOM]
+    path = RunFolder(compared.path).surrogates
+    surrogate = read_record(path, Surrogates, "surrogates").values()[task]
+    axis = np.linspace(0, 1, _CELLS)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    front = compared.study.vectors(p.coefficients for p in compared.front.points)
+    seen = np.isfinite(direct.Y[:, row])
+    measured = compared.metrics[task].sign * direct.Y[seen, row]
+    levels = np.linspace(measured.min(), measured.max(), _LEVELS)
+    left.tricontourf(*direct.X[seen].T, measured, levels=levels)
+    left.plot(*direct.X[seen].T, ".", markersize=2, color="white")
+    fitted = surrogate.predict(grid).reshape(_CELLS, _CELLS)
+    shown = right.contourf(axis, axis, fitted, levels=levels, extend="both")
+    right.plot(*front.T, ".", markersize=4, color=MEASURED)
+    right.figure.colorbar(shown, ax=right)
+    for axes, word in ((left, "measured"), (right, "fitted")):
+        axes.set_title(f"{task}, {word}", parse_math=False)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        for end, name in zip("xy", compared.study.bounds, strict=True):
+            getattr(axes, f"set_{end}label")(name, parse_math=False)
 
 
 def figure5(runs: Runs) -> Result:

@@ -139,11 +139,7 @@ def figure3(runs: Runs) -> Result:
                 name="entries",
                 title="Entries of task vectors",
                 caption="Absolute values; entries that are 0 count in the means.",
-                columns=[
-                    Column("model"),
-                    Column("largest", digits=5),
-                    Column("mean", digits=7),
-                ],
+                columns=[Column("model"), Column("largest", 5), Column("mean", 7)],
                 rows=rows,
             )
         ],

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from experiments.kept import Result
 from experiments.published import WIN_RATES
-from experiments.runs import Compared, Runs, Searched, Unfit
+from experiments.runs import Runs, Unfit
+from experiments.searched import Compared, Searched
 
 from mergekit_map.compare.contest import DIRECT, r_squared_scores
 from mergekit_map.compare.indicators import win_rate

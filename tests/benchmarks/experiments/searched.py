@@ -1,0 +1,190 @@
+"""A finished search, and what was measured of it, read from its run folder.
+
+Notation: ``m`` tasks; utilities are larger is better, NaN where a measurement failed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mergekit_map.compare.baselines import measure_baselines
+from mergekit_map.compare.bench import Bench, Terms
+from mergekit_map.compare.contest import (
+    ComparisonSpec,
+    Contest,
+    hold_contest,
+    read_utilities,
+)
+from mergekit_map.compare.indicators import draw_preferences
+from mergekit_map.compare.scores import Scale, as_they_are, by_ideal_and_nadir
+from mergekit_map.measurement import Metric
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import ASSESSING, Evaluation, merge_key, read_log
+from mergekit_map.results.opened_log import EvaluationLog, open_log
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.search.selection import spread
+from mergekit_map.steps.drafting import quietly
+from mergekit_map.steps.finished import finished_project
+from mergekit_map.steps.project import Project
+from mergekit_map.study.measuring import matching
+from mergekit_map.study.study import Study
+
+FRONT_POINTS = 100  # that are measured of a front, at most: the paper's K
+
+
+class Assessed(NamedTuple):
+    """Points of a front, as predicted and as measured, larger is better; (k, m)."""
+
+    predicted: FloatArray
+    measured: FloatArray
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A finished search."""
+
+    path: Path
+    spent: list[float] = field(repr=False)  # seconds, of what was not there
+
+    @cached_property
+    def front(self) -> Front:
+        """Read the front."""
+        return RunFolder(self.path).read_front()
+
+    @cached_property
+    def project(self) -> Project:
+        """Open the project, of which no model is loaded."""
+        return finished_project(self.path, quietly(None))
+
+    @cached_property
+    def study(self) -> Study:
+        """Give what was searched, in the box that the search ended with."""
+        return replace(self.project.study(), bounds=self.front.coefficients)
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Give the tasks."""
+        return self.front.metrics
+
+    @cached_property
+    def log(self) -> list[Evaluation]:
+        """List what was measured of these models on these tasks, in its order."""
+        return matching(self.project.study(), read_log(RunFolder(self.path).log))
+
+    @cached_property
+    def own(self) -> FloatArray:
+        """Read what the search itself asked for and fitted, in order; (n, m).
+
+        Its anchors, its design, what refines it and, if it refines itself, what it
+        measures of its front; not what was measured to judge it by.
+        """
+        refines = self.study.search.refines
+        merges = {
+            merge_key(e.coefficients): e.coefficients
+            for e in self.log
+            if e.role not in ASSESSING
+            or (refines and e.role == "front" and e.foretold is not None)
+        }
+        return self.utilities(list(merges.values()))
+
+    def assessed(self, count: int = FRONT_POINTS) -> Assessed:
+        """Measure points of the front, to judge it by; what a search does not fit."""
+        front = self.front
+        predicted = front.utilities(front.points, "predicted")
+        rows = sorted(spread(predicted, count))
+        merges = [front.points[row].coefficients for row in rows]
+        if np.isnan(self.utilities(merges)).any():
+            self._measure(merges)
+        return Assessed(predicted[rows], self.utilities(merges))
+
+    def _measure(self, merges: Sequence[Mapping[str, float]]) -> None:
+        folder, began = RunFolder(self.path), time.monotonic()
+        with open_log(folder.log) as log:
+            total = len(merges) * len(self.metrics)
+            bench = Bench(folder, log, lambda _: None, total)
+            with bench.open(self.project) as measure:
+                measure("front", merges)
+        self.__dict__.pop("log", None)
+        self.spent.append(time.monotonic() - began)
+        shown = f"{len(merges)} points of the front of {self.path.name}"
+        print(f"{self.spent[-1]:6.0f} s  {shown}", flush=True)
+
+    def utilities(self, merges: Sequence[Mapping[str, float]]) -> FloatArray:
+        """Read what was measured of merges, larger is better; (n, m)."""
+        log = EvaluationLog(RunFolder(self.path).log, self.log, in_memory=True)
+        return read_utilities(self.project.study(), log, merges)
+
+    def values(self, utilities: FloatArray) -> FloatArray:
+        """Say utilities (n, m) in the tasks' own units."""
+        signs = [metric.sign for metric in self.metrics.values()]
+        return np.asarray(utilities * signs)
+
+
+@dataclass(frozen=True)
+class Compared(Searched):
+    """A finished search, and what was measured of its front and of others."""
+
+    out: Path  # where the tables are
+    merges: int  # of each opponent
+    opponents: tuple[str, ...]
+
+    @cached_property
+    def spec(self) -> ComparisonSpec:
+        """Say how they were compared."""
+        return ComparisonSpec(self.opponents, self.merges)
+
+    @cached_property
+    def contest(self) -> Contest:
+        """Read again what was measured; the opponents ask, and the log answers."""
+        log = EvaluationLog(RunFolder(self.path).log, self.log, in_memory=True)
+        predicted = self.front.utilities(self.front.points, "predicted")
+        rows = sorted(spread(predicted, self.spec.points))
+        points = [self.front.points[row].coefficients for row in rows]
+
+        def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
+            return read_utilities(self.study, log, merges)
+
+        return hold_contest(self.study, points, self.spec, log, known)
+
+    @cached_property
+    def preferences(self) -> FloatArray:
+        """Give the random preferences of the comparison; (P, m)."""
+        rng = np.random.default_rng(self.spec.seed)
+        return draw_preferences(len(self.metrics), rng, self.spec.preferences)
+
+    @cached_property
+    def scale(self) -> Scale:
+        """Give the units in which metrics are added up, as the comparison did."""
+        shares = all(
+            (m.higher_is_better, m.lower, m.upper) == (True, 0, 1)
+            for m in self.metrics.values()
+        )
+        if shares:
+            return as_they_are(len(self.metrics))
+        return by_ideal_and_nadir(self.contest.reference)
+
+    @cached_property
+    def baselines(self) -> Mapping[str, FloatArray]:
+        """Read again what was measured of the single merges: (m,), or (P, m)."""
+        folder = RunFolder(self.path)
+        log = EvaluationLog(folder.log, list(read_log(folder.log)), in_memory=True)
+        bench = Bench(folder, log, lambda _: None, total=0)
+        terms = Terms(self.spec, self.preferences, self.scale)
+        found = measure_baselines(bench, self.project, terms, lambda _: None)
+        return {name: np.atleast_2d(Y) for name, Y in found.items()}
+
+    @cached_property
+    def report(self) -> Mapping[str, Any]:
+        """Read what the command said of this search."""
+        text = (self.out / "comparison.json").read_text(encoding="utf-8")
+        found: Mapping[str, Any] = json.loads(text)
+        return {**found["runs"][0], "unit": found["unit"]}

@@ -1,0 +1,191 @@
+"""Every number that a page quotes as measured is one of a kept result."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+
+import pytest
+from figures import RESULTS, kept_table
+from pages import ROOT, text
+
+UNITS = (
+    "%|times|seconds?|minutes?|hours?|[MG]B|[kMB] parameters|evaluations|merges|"
+    "families"
+)
+NUMBER = re.compile(rf"(?<![\w.])\d[\d.]*(?: to \d+)? ?(?:(?:{UNITS})(?!\w))")
+PAGES = ("README.md", "docs/comparing.md", "docs/strategies.md", "docs/scale.md")
+
+_WITH_OPPONENTS = 13  # cells of a row of the contest
+_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven")
+
+# What has a number and a unit, and is no measurement: settings of the code, choices of
+# a user, definitions.
+SAID = {
+    "README.md": (
+        "`law=95%` keeps 95 % of what the best parent gains",
+        "select my-model.run --require law=95%",
+    ),
+    "docs/comparing.md": ("50 % is a tie", "each opponent with 200 merges"),
+    "docs/strategies.md": (
+        "missed by more than 12 % of a task's range",
+        "at most 0.5 % of a task's range",
+        "within 3 % of the box",
+        "the up to 6 merges of step 5",
+        "(N+1)(N+2)/2 merges",
+        "a standard error of 2 % of the range",
+        "up to 10 times the default number",
+        "would gain 0.1 % of its hypervolume",
+        "99 % of the hypervolume of all",
+        "so a mark of 99 % does, too",
+        "`evaluations` merges (20 by default)",
+    ),
+    "docs/scale.md": (
+        "8 evaluations and up to 6 of the front",
+        "A text by default has 65536 tokens, 32 times more",
+        "models of 10 M parameters",
+        "A search of up to 30 evaluations",
+        "8 B parameters, likelihoods against stock lm-eval",
+        "for three models of 70 B parameters",
+    ),
+}
+
+
+def documents(family: str, column: int) -> list[float]:
+    """Read a column of both searches of a family: of all documents, and ``auto``."""
+    rows = [row for row in kept_table("documents.md", "family") if row[0] == family]
+    return [float(row[column].split()[0]) for row in rows]
+
+
+def share(family: str) -> int:
+    """Say how many per cent of the documents merges were asked, halves rounded up."""
+    return math.floor(100 * documents(family, 4)[1] + 0.5)
+
+
+def lost(family: str) -> float:
+    """Say by how many per cent of the hypervolume a front is worse for `auto`."""
+    whole, part = documents(family, 6)
+    return 100 * (whole - part)
+
+
+def shares() -> str:
+    texts = [f"docs{n}" for n in (2, 3, 4)]
+    asked = sorted(map(share, texts))
+    worst = max(map(lost, texts))
+    return (
+        f"asked merges for {asked[0]} to {asked[-1]} % of 128 blocks of text, "
+        f"and fronts lost at most {worst:.2f} % of their hypervolume"
+    )
+
+
+def questions() -> str:
+    asked = sorted(share(f"acc{n}_200") for n in (2, 3))
+    less, more = sorted(lost(f"acc{n}_200") for n in (2, 3))
+    return (
+        f"Of 200 questions it asked {asked[0]} and {asked[1]} %: one front lost "
+        f"{less:.1f} %, the other {more:.0f} %"
+    )
+
+
+def times() -> str:
+    rows = {row[0]: row[1] for row in kept_table("documents_time.md", "documents")}
+    ratio = float(rows["all"].split()[0]) / float(rows["auto"].split()[0])
+    return f"with 512 blocks and 20 M parameters took [{ratio:.1f} times as long]"
+
+
+def family_of_eight() -> str:
+    kept = " ".join((RESULTS / "fewer_evaluations.md").read_text().split())
+    found = re.search(r"a base and eight fine-tunes of \d+ k parameters", kept)
+    assert found is not None
+    return found[0]
+
+
+def botorch() -> str:
+    _, *needs = kept_table("fewer_evaluations.md", "")
+    (row,) = [line for line in needs if line[0].startswith("qlognehvi")]
+    return f"was stopped at {row[1]} evaluations for three and four models"
+
+
+def contest() -> str:
+    """Count families where BoTorch had the better front after 16 merges."""
+    parts = (RESULTS / "contest.md").read_text(encoding="utf-8").split("\n## ")[2:]
+    ahead: dict[str, bool] = {}
+    for part in parts:
+        lines = [line for line in part.splitlines() if line.startswith("| ours | 10 |")]
+        cells = [[cell.strip(" *") for cell in row.split("|")[1:-1]] for row in lines]
+        for row in cells:
+            if len(row) == _WITH_OPPONENTS and row[-1]:
+                ours, theirs = (float(cell.split()[0]) for cell in (row[3], row[-1]))
+                ahead[part.split("\n")[0]] = theirs > ours
+    losses = [better for name, better in ahead.items() if not name.startswith("acc")]
+    assert ahead["acc2_30"]
+    assert ahead["acc2_50"]
+    return (
+        f"After 16 merges qLogNEHVI of BoTorch has measured a better front on "
+        f"{_WORDS[sum(losses)]} of the {_WORDS[len(losses)]} families of losses that "
+        "it searched, and on accuracies of 30 and 50 questions"
+    )
+
+
+# What is quoted as measured, from what was kept.
+QUOTED: dict[str, tuple[Callable[[], str], ...]] = {
+    "docs/strategies.md": (
+        *(shares, questions, times),
+        *(family_of_eight, botorch, contest),
+    ),
+    "docs/scale.md": (lambda: family_of_eight().split("fine-tunes of ")[1],),
+}
+
+
+def prose(page: str) -> str:
+    """Give a page without tables that are made, blocks and commands, on one line.
+
+    Those of the README stay: its demo ends as one did.
+    """
+    found = re.sub(r"<!-- made: .*?<!-- end -->", "", text(page), flags=re.S)
+    found = re.sub(r"^```yaml\n.*?^```", "", found, flags=re.M | re.S)
+    if page == "README.md":
+        found = found.replace(demo_block(), "")
+    return " ".join(found.split())
+
+
+def demo_block() -> str:
+    """Give how the README says that the demo ends."""
+    found = re.search(r"^```text\n(.*?)^```", text("README.md"), re.M | re.S)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_number_with_a_unit_is_quoted_from_a_result_or_is_no_measurement(
+    page: str,
+) -> None:
+    rest = prose(page)
+
+    for phrase in (*(quote() for quote in QUOTED.get(page, ())), *SAID.get(page, ())):
+        assert phrase in rest, f"{page} does not say: {phrase}"
+        rest = rest.replace(phrase, "")
+
+    unknown = [
+        rest[max(0, m.start() - 50) : m.end() + 30] for m in NUMBER.finditer(rest)
+    ]
+    assert unknown == []
+
+
+def test_the_demo_ended_as_the_readme_says() -> None:
+    kept = json.loads((ROOT / "docs" / "results" / "demo.json").read_text())
+
+    assert demo_block() == kept["end"]
+
+
+def test_a_number_without_a_result_is_noticed() -> None:
+    assert NUMBER.search("it is 41 % faster")
+    assert NUMBER.search("measured 3.5 times as often")
+    assert NUMBER.search("in 19 seconds")
+    assert not NUMBER.search("N + 1 copies, table 4")
+
+
+def test_contests_are_counted_as_strategies_says() -> None:
+    assert "three of the seven families" in contest()
