@@ -48,7 +48,7 @@ def check(folder: Path, facts: Mapping[str, Any]) -> None:
     """Refuse a family whose fine-tunes do not gain, or go far; say all at once."""
     wrong = [
         *_poor_losses(facts),
-        *_poor_scores(facts["own"]),
+        *_poor_scores(facts),
         *(
             f"the task vector of {name} has {ratio:.1%} of the base's 1-norm, more "
             f"than {_LARGEST_RATIO:.0%}"
@@ -90,12 +90,14 @@ def _poor_losses(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _poor_scores(own: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
+def _poor_scores(facts: Mapping[str, Any]) -> list[str]:
+    """Name the scores that are lower than the base's by more than a standard error."""
+    questions = facts["schedules"]["questions"]
     return [
         f"{task} is {tuned:.3f}, and {base:.3f} by the base"
-        for tasks in own.values()
+        for tasks in facts["own"].values()
         for task, (base, tuned) in tasks.items()
-        if tuned <= base
+        if tuned < base - (base * (1 - base) / questions) ** 0.5
     ]
 
 

@@ -44,8 +44,11 @@ LABORATORY = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def manpages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write manual pages in two languages, whose words come in a fixed order."""
-    root = tmp_path_factory.mktemp("man")
+    return write_pages(tmp_path_factory.mktemp("man"))
+
+
+def write_pages(root: Path) -> Path:
+    """Write manual pages in two languages, whose words come mostly in one order."""
     for name in ("german", "french"):
         rng = np.random.default_rng([*name.encode()])
         folder = root / LANGUAGES[name] / "man1"
