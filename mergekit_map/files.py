@@ -73,6 +73,16 @@ def state_of(path: Path) -> State | None:
     return found.st_dev, found.st_ino, found.st_size
 
 
+def written_state(path: StrPath) -> tuple[int, ...]:
+    """Tell, by the file system, whether a file was written; () where it is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    written = (status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size, status.st_dev, status.st_ino, *written
+
+
 def json_line(content: Mapping[str, Any]) -> str:
     """Give JSON on one line; NaN and infinity become null."""
     try:

@@ -27,6 +27,7 @@ from mergekit_map.commands.options import (
 )
 from mergekit_map.commands.push import push
 from mergekit_map.commands.shared import merge_and_show
+from mergekit_map.commands.showing import is_terminal
 from mergekit_map.commands.talk import talk
 from mergekit_map.errors import ConfigError, MapError
 from mergekit_map.files import refuse_existing
@@ -55,7 +56,7 @@ def browse(
     Example: mergekit-map browse my-search
     """
     look_first(run=run)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise ConfigError(
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mergekit_map.commands.options import FOLDER, looked_at, starting
-from mergekit_map.commands.showing import answer, say_stopped, showing
+from mergekit_map.commands.showing import answer, is_terminal, say_stopped, showing
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.stopping import stopped_by
@@ -112,10 +112,10 @@ def push(
     run = None if run is None else looked_at(run)
 
     def ask(licences: Licences) -> Licence:
-        return _ask_licence(licences, interactive=not yes and sys.stdin.isatty())
+        return _ask_licence(licences, interactive=not yes and is_terminal(sys.stdin))
 
     utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
     api = open_hub()
     plan = plan_push(out, run, Wishes(repo, private, licence, parents), api, ask)
@@ -239,7 +239,7 @@ def _visibility(plan: Plan) -> Text:
 
 
 def _ask() -> None:
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise ConfigError(
             "nothing was uploaded: there is no terminal to ask on; look at the list "
             "above, and push again with --yes"

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _KEY = "mergekit_map.showing"
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether somebody sits at a standard stream, which may be closed."""
+    return stream is not None and stream.isatty()
+
+
 @dataclass
 class Shown:
     """What a command was asked to show, and what it has to say in the end."""

@@ -10,12 +10,15 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from mergekit_map.demo.building import FamilySizes, build_family
 from mergekit_map.demo.evaluation import write_choice_task
 from mergekit_map.demo.training import Progress
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import cache_home
 from mergekit_map.leftovers import partial_folder, remove_leftovers
+from mergekit_map.shortage import shortage
 
 _MODELS = ("base", "code", "math")
 _CHOICE_TASKS = ("code_choice", "math_choice")
@@ -60,30 +63,39 @@ def train_family(
     about once a second.
 
     Raises:
-        ArtifactError: ``folder`` holds something that is no family, or Python came
-            without the source of its library.
+        ArtifactError: ``folder`` holds something that is no family, or cannot be
+            written for want of room, or Python came without the source of its library.
     """
     sizes = sizes or FamilySizes()
     folder = folder.expanduser().resolve()
     if not _is_complete(folder, sizes):
         _refuse_foreign(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder.parent)
-        with partial_folder(folder) as beside:
-            built = beside / "family"
-            built.mkdir()
-            build_family(built, sizes, progress)
-            # Another process may have finished the same one first, and be using it.
-            if not _is_complete(folder, sizes):
-                if folder.exists():
-                    shutil.rmtree(folder)
-                built.rename(folder)
+        try:
+            _build_beside(folder, sizes, progress)
+        except (OSError, SafetensorError) as error:
+            if short := shortage(error, folder):
+                raise ArtifactError(f"{folder} cannot be written: {short}") from None
+            raise
     family = Family(folder)
     # After the rename, and on every use: the tasks name their data by full path, and
     # a cache may have been moved since.
     for name in _CHOICE_TASKS:
         write_choice_task(family.choice_task(name), folder / f"{name}.jsonl")
     return family
+
+
+def _build_beside(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder.parent)
+    with partial_folder(folder) as beside:
+        built = beside / "family"
+        built.mkdir()
+        build_family(built, sizes, progress)
+        # Another process may have finished the same one first, and be using it.
+        if not _is_complete(folder, sizes):
+            if folder.exists():
+                shutil.rmtree(folder)
+            built.rename(folder)
 
 
 def _is_complete(folder: Path, sizes: FamilySizes) -> bool:

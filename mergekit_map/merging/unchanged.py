@@ -6,12 +6,12 @@ measurements stand beside it, whatever the merge is called.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import MergeError
+from mergekit_map.files import written_state
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.models.sources import find_model, fingerprint, fingerprinted
@@ -39,9 +39,9 @@ class Unchanged:
         Raises:
             MergeError: one of them is another one now.
         """
-        if self._states and dict(map(_state, self._states)) == self._states:
+        if self._states and _states(self._states) == self._states:
             return
-        states = dict(map(_state, self._places()))
+        states = _states(self._places())
         changed = [
             f"{reference} ({', '.join(self._written_in(reference, states))})"
             for reference, digest in self._digests.items()
@@ -80,10 +80,5 @@ def _places_of(reference: str) -> Iterator[str]:
             yield str(folder.parents[1] / "refs" / (part.revision or "main"))
 
 
-def _state(place: str) -> tuple[str, _State]:
-    try:
-        status = os.stat(place)
-    except OSError:
-        return place, ()
-    written = (status.st_mtime_ns, status.st_ctime_ns)
-    return place, (status.st_size, status.st_dev, status.st_ino, *written)
+def _states(places: Iterable[str]) -> dict[str, _State]:
+    return {place: written_state(place) for place in places}

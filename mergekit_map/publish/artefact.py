@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from mergekit_map.config.yaml_file import read_yaml, yaml_text
 from mergekit_map.errors import ArtifactError
+from mergekit_map.files import written_state
 from mergekit_map.publish.card_text import RUN_FOLDER
 from mergekit_map.publish.eval_results import FOLDER as RESULTS
 from mergekit_map.publish.public_names import PublicNames, is_local
@@ -69,6 +70,7 @@ class PublicFile:
 
     path: str  # in the repository
     content: Path | bytes  # where it lies, or what it says once it is rewritten
+    state: tuple[int, ...] | None = None  # when it was listed, if it must stay so
 
     @property
     def size(self) -> int:
@@ -82,10 +84,24 @@ class PublicFile:
         """Tell whether it differs from the file on this machine."""
         return isinstance(self.content, bytes)
 
+    @property
+    def changed(self) -> bool:
+        """Tell whether it was written since it was listed."""
+        if self.state is None or isinstance(self.content, bytes):
+            return False
+        return written_state(self.content) != self.state
+
+    def unchanging(self) -> PublicFile:
+        """Give this file, to be what it is now."""
+        if isinstance(self.content, bytes):
+            return self
+        return replace(self, state=written_state(self.content))
+
 
 def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
     """List the files of a checkpoint; hidden ones do not belong to it, but results."""
-    return _public_files(folder, folder.rglob("*"), names, _OF_A_CHECKPOINT)
+    files = _public_files(folder, folder.rglob("*"), names, _OF_A_CHECKPOINT)
+    return [file.unchanging() for file in files]
 
 
 def run_files(run: Path, names: PublicNames) -> list[PublicFile]:

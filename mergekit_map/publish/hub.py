@@ -159,20 +159,31 @@ def upload(
 
     Files that the Hub has already are not uploaded again, so that an upload which was
     cut off goes on. Returns where the commit can be seen, None if nothing was new.
+
+    Raises:
+        ArtifactError: a file was written since it was listed.
     """
     with told(api, target.repo_id), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the card were shown before
         if target.private is None:
             api.create_repo(target.repo_id, private=private)
+        added = [CommitOperationAdd(f.path, f.content) for f in files]
+        api.preupload_lfs_files(target.repo_id, added)
+        _refuse_changed(files)
         commit = api.create_commit(
             target.repo_id,
-            [
-                *(CommitOperationAdd(f.path, f.content) for f in files),
-                *(CommitOperationDelete(path) for path in removed),
-            ],
+            [*added, *(CommitOperationDelete(path) for path in removed)],
             commit_message=message,
         )
     return None if commit.oid == target.commit else str(commit.commit_url)
+
+
+def _refuse_changed(files: Sequence[PublicFile]) -> None:
+    if changed := [file.path for file in files if file.changed]:
+        raise ArtifactError(
+            f"{', '.join(changed)} changed after this program had looked at it, so "
+            "nothing of this was published; wait for who writes it, and push again"
+        )
 
 
 @contextmanager

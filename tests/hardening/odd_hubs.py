@@ -119,7 +119,8 @@ ANSWERS: Mapping[str, Answer] = {
     "500": _refusal(500),
     "503": _refusal(503),
     "429, a day": _refusal(429, **{"Retry-After": "86400"}),
-    "429, by another header": _refusal(429, RateLimit='"api";r=0;t=86400'),
+    # For so long huggingface_hub waits, whatever it says.
+    "429, by another header": _refusal(429, RateLimit='"api";r=0;t=2'),
     "an error with a token": _text(
         '{"error": "hf_ThisIsTheTokenOfTheTestServer00"}', status=400
     ),
