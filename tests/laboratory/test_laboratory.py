@@ -32,12 +32,12 @@ SMALL = Size(
     ),
     base=Schedule(20, 8e-3, 0.02, batch=4),
     fine_tune=Schedule(40, 3e-4, 6e-4, batch=16),
-    adapter=Schedule(30, 1e-3, 4e-3, batch=8),
+    adapter=Schedule(60, 1e-3, 3e-3, batch=16),
     characters=110_000,
     questions=100,
     largest_operand=20,
     measured_tokens=512,
-    rank=2,
+    rank=8,
 )
 LABORATORY = Path(__file__).parent
 
