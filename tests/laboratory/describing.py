@@ -91,13 +91,13 @@ def _poor_losses(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _poor_scores(facts: Mapping[str, Any]) -> list[str]:
-    """Name the scores that are lower than the base's by more than a standard error."""
+    """Name the scores that are below the base's by more than two standard errors."""
     questions = facts["schedules"]["questions"]
     return [
         f"{task} is {tuned:.3f}, and {base:.3f} by the base"
         for tasks in facts["own"].values()
         for task, (base, tuned) in tasks.items()
-        if tuned < base - (base * (1 - base) / questions) ** 0.5
+        if tuned < base - 2 * (base * (1 - base) / questions) ** 0.5
     ]
 
 

@@ -32,12 +32,12 @@ SMALL = Size(
     ),
     base=Schedule(20, 8e-3, 0.02, batch=4),
     fine_tune=Schedule(40, 3e-4, 6e-4, batch=16),
-    adapter=Schedule(30, 1e-3, 4e-3, batch=8),
+    adapter=Schedule(60, 1e-3, 3e-3, batch=16),
     characters=110_000,
     questions=100,
     largest_operand=20,
     measured_tokens=512,
-    rank=2,
+    rank=8,
 )
 LABORATORY = Path(__file__).parent
 
@@ -112,6 +112,7 @@ def test_each_fine_tune_gains_on_its_own_tasks(mixed: Path) -> None:
         assert 0.01 < facts["norm_ratios"][name] < 0.1
 
 
+@pytest.mark.slow
 def test_a_killed_build_goes_on_and_ends_in_the_same_bytes(
     mixed: Path, manpages: Path, tmp_path: Path
 ) -> None:
@@ -164,14 +165,13 @@ def test_answers_are_generated_and_a_fine_tune_without_gain_is_refused(
     still = Schedule(1, 1e-6, 1e-6, batch=1)
     size = dataclasses.replace(SMALL, base=still, fine_tune=still, questions=10)
 
-    with pytest.raises(
-        SystemExit, match=r"logic gains 0\.000 nats .* logic_generated is 0\.000"
-    ):
+    with pytest.raises(SystemExit, match=r"logic gains 0\.000 nats on its own text"):
         build_text_family("mixed", tmp_path, "small", size, [])
 
     facts = json.loads((tmp_path / "mixed-small" / "refused.json").read_text())
     kinds = [task["kind"] for task in facts["tasks"]]
     assert kinds == ["loss", "choice", "generated"] * 2
+    assert facts["own"]["arithmetic"]["arithmetic_generated"] == [0.0, 0.0]
     with pytest.raises(SystemExit, match="holds no finished family"):
         load(tmp_path / "mixed-small")
 

@@ -102,11 +102,22 @@ def build_text_family(
             "schedules": dataclasses.asdict(size),
             "seconds": {k: one["seconds"] for k, one in _record(folder).items()},
         }
-        facts |= describe(folder, facts)
-        _write(folder / _REFUSED, facts)
+        facts = _described(folder, facts)
         check(folder, facts)
         (folder / _REFUSED).replace(folder / MANIFEST)
     return folder
+
+
+def _described(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure the models, or read what was measured of the same ones and refused."""
+    path = folder / _REFUSED
+    refused = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    # As JSON has it: a tuple is a list there.
+    wanted = json.loads(json.dumps(facts))
+    if {key: refused.get(key) for key in wanted} != wanted:
+        _write(path, wanted | describe(folder, facts))
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _base_alone(
