@@ -44,6 +44,30 @@ class Source:
 
 
 SOURCES = {
+    "sun397": Source(
+        "tanganke/clip-vit-base-patch32_sun397",
+        "tanganke/sun397",
+        None,
+        "a photo of a {}.",
+    ),
+    "cars": Source(
+        "tanganke/clip-vit-base-patch32_stanford-cars",
+        "tanganke/stanford_cars",
+        None,
+        "a photo of a {}.",
+    ),
+    "gtsrb": Source(
+        "tanganke/clip-vit-base-patch32_gtsrb",
+        "tanganke/gtsrb",
+        None,
+        'a zoomed in photo of a "{}" traffic sign.',
+    ),
+    "eurosat": Source(
+        "tanganke/clip-vit-base-patch32_eurosat",
+        "tanganke/eurosat",
+        None,
+        "a centered satellite photo of {}.",
+    ),
     "resisc45": Source(
         "tanganke/clip-vit-base-patch32_resisc45",
         "tanganke/resisc45",
@@ -115,6 +139,10 @@ def _task(name: str) -> functools.partial[tuple[float, float]]:
     return functools.partial(accuracy, name, digest)
 
 
+sun397 = _task("sun397")
+cars = _task("cars")
+gtsrb = _task("gtsrb")
+eurosat = _task("eurosat")
 resisc45 = _task("resisc45")
 dtd = _task("dtd")
 svhn = _task("svhn")

@@ -52,6 +52,7 @@ SOURCES = {
     "flowers102": Source(
         "dpdl-benchmark/oxford_flowers102", "image", "train+validation", "test"
     ),
+    "gtsrb": Source("tanganke/gtsrb", "image", "train", "test"),
 }
 
 
@@ -176,6 +177,7 @@ def _task(name: str) -> functools.partial[tuple[float, float]]:
 
 cifar10 = _task("cifar10")
 flowers102 = _task("flowers102")
+gtsrb = _task("gtsrb")
 
 
 @click.group()

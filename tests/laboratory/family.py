@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,8 +155,14 @@ def _named(things: Sequence[Any], name: str) -> Any:
 
 
 def _placed(folder: Path, task: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a task's block with its paths in full."""
+    """Give a task's block with its paths in full.
+
+    A function of the family's own is found from now on, in this process and in those
+    that it starts; a program by itself needs the folder in PYTHONPATH.
+    """
     block = dict(task["task"])
+    if "python" in block and str(folder) not in sys.path:
+        sys.path.append(str(folder))
     if "perplexity" in block:
         source = block["perplexity"]
         source = {"file": source} if isinstance(source, str) else dict(source)
