@@ -123,7 +123,7 @@ def page(content: Mapping[str, Any]) -> str:
         f"On the family `{content['family']}` of size {content['size']} "
         f"({content['parameters']:,} parameters, seed {content['seed']}), tasks of "
         f"kind `{content['kind']}`{tokens}; direct search and MOEA/D with "
-        f"{content['share']:.0%} of the paper's budgets. {content['date']}, "
+        f"{100 * content['share']:g} % of the paper's budgets. {content['date']}, "
         f"{content['machine']}; searches and comparisons that were not there from "
         f"another result took {content['seconds']:.0f} s. "
         + ", ".join(f"{k} {v}" for k, v in content["versions"].items())

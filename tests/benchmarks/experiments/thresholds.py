@@ -53,7 +53,7 @@ def figure2(runs: Runs) -> Result:
         axes.set_xticks(
             range(len(tasks)), tasks, rotation=40, ha="right", parse_math=False
         )
-        axes.set_title(f"all other tasks keep {limit:.0%}")
+        axes.set_title(f"all other tasks keep {100 * limit:g} %")
         axes.set_ylabel("share kept of the single model, at best")
     legend_above(figure, panels[0])
     rows = [_row(way, kept[way], limit) for limit in LIMITS for way, _ in ways]
@@ -173,7 +173,7 @@ def _row(way: str, kept: FloatArray, limit: float) -> list[Cell]:
 
 def _headline(rows: Sequence[Sequence[Cell]]) -> str:
     said = "; ".join(
-        f"{limit:.0%}: {ours[3]} of {ours[2]} merges of MAP and {direct[3]} of "
+        f"{100 * limit:g} %: {ours[3]} of {ours[2]} merges of MAP and {direct[3]} of "
         f"{direct[2]} of direct search"
         for limit, ours, direct, _ in (
             (LIMITS[i], *rows[3 * i : 3 * i + 3]) for i in range(len(LIMITS))

@@ -86,7 +86,8 @@ def table1(runs: Runs) -> Result:
     return Result(
         title="Table 1: how long task vectors are beside the base model",
         headline=(
-            f"1-norms of {min(ratios):.2%} to {max(ratios):.2%} of the base model's "
+            f"1-norms of {100 * min(ratios):.2f} to {100 * max(ratios):.2f} % of the "
+            "base model's "
             f"(paper: {low} to {high} %)."
         ),
         tables=[
