@@ -5,16 +5,17 @@ a batch of 16 items of every task per step. A coefficient is one of a model, or 
 layer of a model. Every step is a line of the log, with its derivatives, so that a
 descent which was stopped goes on where it was.
 
-The entropy is that of the distribution over the next token, in nats, at every position
-that the loss of the same text would score, averaged over a text and then over the
-texts. The paper takes that of image classes.
+The entropy of a text is that of the distribution over the next token, in nats, at every
+position that its loss would score, and that of a question the one of the distribution
+over its answers, which is what the paper takes of image classes. They are averaged over
+a task, and then over the tasks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -28,8 +29,12 @@ from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText
 from mergekit_map.tasks.prepared_task import with_derivatives
+from mergekit_map.tasks.questions import Questions, has_questions, read_questions
+from mergekit_map.tasks.token_trees import Request
 
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
 _RATE = 1e-3  # theirs, too, with 500 steps
@@ -39,7 +44,9 @@ _TINY = 1e-8
 
 _BLOCK = 256
 _BATCH = 16  # blocks of each text and step, where it has more
-_ROWS = 4  # passed through the model at a time
+_ROWS = 4  # blocks passed through the model at a time
+
+_Items: TypeAlias = Blocks | Questions
 
 
 def minimise_entropy(
@@ -83,11 +90,16 @@ def _gradient(
     )
 
 
-def entropy_fingerprint(texts: Mapping[str, PerplexityText]) -> str:
+def entropy_fingerprint(tasks: Mapping[str, LoadedTask]) -> str:
     """Name all that decides the value, except the model."""
     # The number is the version of this module's definition of the value.
-    parts = [text.fingerprint for text in texts.values()]
+    parts = [task.fingerprint for task in tasks.values()]
     return fingerprint("next-token entropy", 2, _BLOCK, _BATCH, parts)
+
+
+def has_entropy(task: LoadedTask) -> bool:
+    """Tell whether a task is one whose entropy is known here."""
+    return isinstance(task, PerplexityText) or has_questions(task)
 
 
 def drawn_by(coefficients: Mapping[str, float]) -> np.random.Generator:
@@ -96,7 +108,7 @@ def drawn_by(coefficients: Mapping[str, float]) -> np.random.Generator:
 
 
 def prepare_entropy(
-    texts: Mapping[str, PerplexityText],
+    tasks: Mapping[str, LoadedTask],
     model: PreTrainedModel,
     tokenizer: Any,
     differentiate: Differentiate,
@@ -106,57 +118,82 @@ def prepare_entropy(
 
     ``draws`` gives the generator of a measurement, which draws its batch.
     """
-    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    blocks = [
-        make_blocks(
-            text.documents,
-            tokenizer,
-            length=min(_BLOCK, longest or _BLOCK),
-            max_tokens=text.max_tokens,
-        )
-        for text in texts.values()
-    ]
+    items = [_items(task, model, tokenizer) for task in tasks.values()]
 
     def run() -> Measurement:
         rng = draws()
-        batch = [_drawn(text, rng) for text in blocks]
-        return _measure(model, batch, differentiate)
+        total, count = 0.0, 0
+        with differentiate() as derivatives:
+            for known in items:
+                rows = _drawn(_count(known), rng)
+                for entropy in _entropies(model, known, rows):
+                    part = entropy / len(items)
+                    part.backward()  # type: ignore[no-untyped-call]
+                    total += part.item()
+                count += len(rows)
+        return Measurement(total, None, count, gradient=dict(derivatives))
 
-    return with_derivatives(run, sum(len(text.inputs) for text in blocks))
-
-
-def _drawn(text: Blocks, rng: np.random.Generator) -> Blocks:
-    if len(text.inputs) <= _BATCH:
-        return text
-    rows = np.sort(rng.choice(len(text.inputs), _BATCH, replace=False))
-    return text.some(rows.tolist())
-
-
-def _measure(
-    model: PreTrainedModel, texts: Sequence[Blocks], differentiate: Differentiate
-) -> Measurement:
-    total = 0.0
-    with differentiate() as derivatives:
-        for text in texts:
-            weight = 1 / (len(texts) * int((text.targets != NOT_SCORED).sum()))
-            for inputs, targets in zip(
-                torch.split(text.inputs, _ROWS),
-                torch.split(text.targets, _ROWS),
-                strict=True,
-            ):
-                entropy = weight * _entropy(model, inputs, targets)
-                entropy.backward()  # type: ignore[no-untyped-call]
-                total += entropy.item()
-    count = sum(len(text.inputs) for text in texts)
-    return Measurement(total, None, count, gradient=dict(derivatives))
+    return with_derivatives(run, sum(map(_count, items)))
 
 
-def _entropy(
-    model: PreTrainedModel, inputs: torch.Tensor, targets: torch.Tensor
-) -> torch.Tensor:
-    logits = model(input_ids=inputs.to(model.device), use_cache=False).logits
-    scored = (targets != NOT_SCORED).to(logits.device)
+def _items(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> _Items:
+    if not isinstance(task, PerplexityText):
+        assert isinstance(task, HarnessTask)
+        return read_questions(task, model, tokenizer)
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return make_blocks(
+        task.documents,
+        tokenizer,
+        length=min(_BLOCK, longest or _BLOCK),
+        max_tokens=task.max_tokens,
+    )
+
+
+def _count(items: _Items) -> int:
+    return len(items.inputs if isinstance(items, Blocks) else items)
+
+
+def _drawn(count: int, rng: np.random.Generator) -> list[int]:
+    if count <= _BATCH:
+        return [*range(count)]
+    return sorted(rng.choice(count, _BATCH, replace=False).tolist())
+
+
+def _entropies(
+    model: PreTrainedModel, items: _Items, rows: Sequence[int]
+) -> Iterator[torch.Tensor]:
+    """Give what adds up to the mean entropy of some items, each part by itself."""
+    if not isinstance(items, Blocks):
+        for row in rows:
+            yield entropy_of(_scores(model, items[row])) / len(rows)
+        return
+    text = items.some(rows)
+    scored = (text.targets != NOT_SCORED).to(model.device)
+    for inputs, mask in zip(
+        torch.split(text.inputs, _ROWS), torch.split(scored, _ROWS), strict=True
+    ):
+        logits = model(input_ids=inputs.to(model.device), use_cache=False).logits
+        yield entropy_of(logits[mask].float()).sum() / int(scored.sum())
+
+
+def entropy_of(logits: torch.Tensor) -> torch.Tensor:
+    """Give the entropies (...) of distributions (..., k)."""
     # It knows that what has no probability adds nothing and passes nothing back.
-    predicted = torch.distributions.Categorical(logits=logits[scored].float())
+    predicted = torch.distributions.Categorical(logits=logits)
     entropies: torch.Tensor = predicted.entropy()  # type: ignore[no-untyped-call]
-    return entropies.sum()
+    return entropies
+
+
+def _scores(model: PreTrainedModel, answers: Sequence[Request]) -> torch.Tensor:
+    """Give the log-likelihood of each answer; what pads a row is seen by no other."""
+    longest = max(len(answer.inputs) for answer in answers)
+    rows = [[*a.inputs, *[0] * (longest - len(a.inputs))] for a in answers]
+    inputs = torch.tensor(rows, device=model.device)
+    logits = model(input_ids=inputs, use_cache=False).logits
+    found = []
+    for answer, row in zip(answers, logits, strict=True):
+        end, count = len(answer.inputs), len(answer.targets)
+        chances = row[end - count : end].float().log_softmax(-1)
+        targets = torch.tensor(answer.targets, device=chances.device)
+        found.append(chances.gather(-1, targets[:, None]).sum())
+    return torch.stack(found)

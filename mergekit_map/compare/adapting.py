@@ -11,6 +11,7 @@ import numpy as np
 from mergekit_map.compare.adamerging import (
     drawn_by,
     entropy_fingerprint,
+    has_entropy,
     minimise_entropy,
     prepare_entropy,
 )
@@ -29,7 +30,6 @@ from mergekit_map.merging.space import MergeSpace
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.steps.evaluate import InMemory
 from mergekit_map.steps.project import Project
-from mergekit_map.tasks.perplexity import PerplexityText
 
 DESCENTS = 4  # AdaMerging and ++, each by model and by layer
 _ENTROPY = "next-token entropy"  # no task can have this name
@@ -55,10 +55,12 @@ def adapted(rivals: Rivals) -> dict[str, FloatArray]:
 
 def why_not_adapt(project: Project) -> str | None:
     """Say what stands against AdaMerging here."""
-    texts = _texts(project)
-    others = [name for name in project.tasks if name not in texts]
+    others = [name for name, task in project.tasks.items() if not has_entropy(task)]
     if others:
-        return f"it needs text for every task, and {others[0]} is no perplexity"
+        return (
+            "it needs text, or questions with given answers, for every task, and "
+            f"{others[0]} is neither"
+        )
     if project.spec.merge == "disk":
         return "it needs derivatives, which are taken of a merge in memory"
     return None
@@ -79,7 +81,7 @@ def _descend(rivals: Rivals, project: Project) -> dict[str, float]:
     study = replace(
         project.study(),
         tasks={_ENTROPY: _METRIC},
-        definitions={_ENTROPY: entropy_fingerprint(_texts(project))[:16]},
+        definitions={_ENTROPY: entropy_fingerprint(project.tasks)[:16]},
     )
     with bench.open(project, _merges_with_entropy(project), study) as measure:
         return minimise_entropy(
@@ -88,10 +90,6 @@ def _descend(rivals: Rivals, project: Project) -> dict[str, float]:
             lambda c: measure("baseline", [c]),
             rivals.terms.spec.steps,
         )
-
-
-def _texts(project: Project) -> dict[str, PerplexityText]:
-    return {n: t for n, t in project.tasks.items() if isinstance(t, PerplexityText)}
 
 
 @contextmanager
@@ -103,7 +101,7 @@ def _merges_with_entropy(project: Project) -> Iterator[InMemory]:
             merge, project.space, checkpoint_activations=checkpoint
         )
         measure = prepare_entropy(
-            _texts(project),
+            project.tasks,
             merge.model,
             merge.tokenizer,
             differentiate,

@@ -68,7 +68,7 @@ class ScoredTask:
                 for request in requests:
                     key = _key(request)
                     if key not in windows:
-                        windows[key] = _tokenised(self.lm, request)
+                        windows[key] = tokenised(self.lm, request)
         return windows
 
     @cached_property
@@ -157,8 +157,12 @@ def _key(request: Any) -> Any:
     return request.request_type, *request.args
 
 
-def _tokenised(lm: HFLM, request: Any) -> _Windows:
-    """Cut what is too long from the left, as lm-eval does."""
+def tokenised(lm: HFLM, request: Any) -> _Windows:
+    """Turn a request into tokens, cut from the left as lm-eval does where it is long.
+
+    Raises:
+        EvaluationError: a continuation has no token of its own.
+    """
     windows = []
     for context, continuation in tokens_of(lm, request):
         if not continuation:

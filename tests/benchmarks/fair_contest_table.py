@@ -45,12 +45,15 @@ HEAD = """\
     python tests/benchmarks/fair_contest.py run FAMILIES RUNS
     python tests/benchmarks/fair_contest.py table FAMILIES RUNS
 
-{when}. N models of {parameters} parameters are merged by task arithmetic and measured
-on the losses of N texts. All methods begin with the same merges (the base, each model,
-the uniform soup) and **pay for every merge whose value counts here**, these included. MAP
-is `mergekit-map search` with nothing set but the evaluations ({searches}). What is left
-of a column is spent on points of the front that it predicts, as many as there are; so
-it is with the process and the forest, which fit as many merges of a plain design.
+{when}. N tiny models are merged by task arithmetic and measured on the losses of N
+texts: for two models those of `mergekit-map demo`, for three some that were trained to
+go far from their base, both in a box to 1.5; for more those of `family8.py` (282 k
+parameters, a box to 1). All methods begin with the same
+merges (the base, each model, the uniform soup) and **pay for every merge whose value
+counts here**, these included. MAP is `mergekit-map search` with nothing set but the
+evaluations ({searches}). What is left of a column is spent on points of the front that
+it predicts, as many as there are; so it is with the process and the forest, which fit
+as many merges of a plain design.
 MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid search anew for each column, as they
 plan for what they may spend; the others go on from column to column. A search of an
 opponent ends after {limit:g} s of processor time, which is what stops BoTorch (four
@@ -60,7 +63,7 @@ the tasks, so that its front is a by-product.
 Medians over the seeds (lowest to highest). A cell is empty where nothing was run, or
 some seed did not come so far. *At the end*: what the method has after all that its
 longest search evaluated, and how many merges that was. *s*: processor time of that
-search without what it measures. Bold: the best median of a column.
+search, in which measuring is an interpolation. Bold: the best median of a column.
 
 What a merge is worth is a fitted truth: an interpolation of merges that were measured
 once. R² on a tenth left out of it is at least {quality:.5f}, in every family and task.
@@ -198,7 +201,6 @@ def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) ->
     return HEAD.format(
         families=" ".join(names),
         when=f"Seeds {seeds[0]} to {seeds[-1]}",
-        parameters="282 k",
         searches=", ".join(map(str, searches)),
         limit=max(e["limit"] for e in entries),
         quality=min(quality(families / f"{name}.npz")[0].min() for name in names),

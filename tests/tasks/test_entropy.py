@@ -13,18 +13,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import torch
+from task_files import write_choices
 from transformers import LlamaForCausalLM
 
 from mergekit_map.compare import adamerging
 from mergekit_map.compare.adamerging import (
     drawn_by,
     entropy_fingerprint,
+    has_entropy,
     prepare_entropy,
 )
-from mergekit_map.config.task_specs import PerplexityTask
+from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask
 from mergekit_map.measurement import Measurement
+from mergekit_map.tasks.harness import load_harness
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity
+from mergekit_map.tasks.preparing import prepare_tasks
 
 
 @contextmanager
@@ -87,18 +92,22 @@ def test_derivatives_are_slopes(
 ) -> None:
     measured = entropy(model, tokenizer, one, other)
 
+    expected = slope(model, tokenizer, one, other)
+    assert measured.gradient is not None
+    assert measured.gradient["scale"] == pytest.approx(expected, rel=1e-3)
+    assert expected < -0.01
+
+
+def slope(model: LlamaForCausalLM, tokenizer: Any, *tasks: Any) -> float:
     step, values = 0.02, []
     for sign in (-1, 1):
         weight = model.lm_head.weight.clone()
         with torch.no_grad():
             model.lm_head.weight.mul_(1 + sign * step)
-        values.append(entropy(model, tokenizer, one, other).value)
+        values.append(entropy(model, tokenizer, *tasks).value)
         with torch.no_grad():
             model.lm_head.weight.copy_(weight)
-    assert measured.gradient is not None
-    slope = (values[1] - values[0]) / (2 * step)
-    assert measured.gradient["scale"] == pytest.approx(slope, rel=1e-3)
-    assert slope < -0.01
+    return (values[1] - values[0]) / (2 * step)
 
 
 def test_texts_count_alike_however_long_they_are(
@@ -123,11 +132,15 @@ def test_a_step_has_sixteen_blocks_of_a_longer_text(
     long = text(folder, "long", documents * 20)
     read: list[torch.Tensor] = []
 
-    def nothing(model: LlamaForCausalLM, inputs: torch.Tensor, _: Any) -> torch.Tensor:
-        read.append(inputs)
-        return model.lm_head.weight.sum() * 0
+    def nothing(logits: torch.Tensor) -> torch.Tensor:
+        return logits.sum(-1) * 0
 
-    monkeypatch.setattr(adamerging, "_entropy", nothing)
+    monkeypatch.setattr(adamerging, "entropy_of", nothing)
+
+    def listen(_: Any, __: Any, inputs: dict[str, torch.Tensor]) -> None:
+        read.append(inputs["input_ids"])
+
+    model.register_forward_pre_hook(listen, with_kwargs=True)
 
     def step(coefficient: float) -> torch.Tensor:
         read.clear()
@@ -139,6 +152,30 @@ def test_a_step_has_sixteen_blocks_of_a_longer_text(
     assert len(first) == len(other) == 16
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_that_of_a_question_is_of_the_likelihoods_that_lm_eval_has(
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_choices(folder)
+    spec = LmEvalTask(lm_eval="choices.yaml", metric="acc")
+    task = load_harness("choices", spec, folder)
+    measured = prepare_tasks({"choices": task}, model, tokenizer)["choices"]()
+    found = [sample["loglikelihoods"] for sample in measured.samples]
+    expected = scipy.stats.entropy(scipy.special.softmax(found, axis=1), axis=1)
+
+    monkeypatch.setattr(adamerging, "_BATCH", len(found))
+    assert has_entropy(task)
+    assert entropy(model, tokenizer, task).value == pytest.approx(expected.mean())
+    monkeypatch.undo()
+    some = entropy(model, tokenizer, task)
+    assert (some.n, measured.n) == (16, 40)
+    assert some.value != pytest.approx(expected.mean())
+    assert some.gradient is not None
+    assert some.gradient["scale"] == pytest.approx(slope(model, tokenizer, task), 1e-2)
 
 
 def test_another_text_has_another_fingerprint(
