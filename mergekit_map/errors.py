@@ -82,8 +82,15 @@ def in_words(error: BaseException) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Phrase a suggestion for an unknown name: the nearest known ones, or them all."""
     options = sorted(set(known))
-    close = difflib.get_close_matches(name, options, n=3, cutoff=0.6)
-    if close:
-        return "did you mean " + " or ".join(repr(option) for option in close) + "?"
+    if words := alike(name, options):
+        return words
     shown = ", ".join(options[:20]) + (", ..." if len(options) > 20 else "")
     return f"known: {shown}"
+
+
+def alike(name: str, known: Iterable[str]) -> str:
+    """Suggest the known names nearest to an unknown one; nothing where none is near."""
+    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
+    if not close:
+        return ""
+    return "did you mean " + " or ".join(repr(option) for option in close) + "?"

@@ -79,6 +79,11 @@ def remove_if_left(path: Path) -> bool:
     return _remove_if_free(path)
 
 
+def is_scratch(path: Path) -> bool:
+    """Tell whether something lies in a scratch folder, which nobody is told of."""
+    return any(_SCRATCH.fullmatch(part) for part in path.parts)
+
+
 @contextmanager
 def _folder(parent: Path | None, prefix: str, suffix: str) -> Iterator[Path]:
     while True:

@@ -685,6 +685,20 @@ def test_a_run_that_is_not_there_or_not_finished() -> None:
     assert "there is no such folder, so there is no finished search" in result.stderr
 
 
+@pytest.mark.usefixtures("good")
+def test_what_is_misspelt_is_guessed() -> None:
+    Path("my-search").mkdir()
+    Path("my-search/evaluations.jsonl").touch()
+    Path("merge.yml").touch()
+
+    folder = invoke("select", "my-serch")
+    config = invoke("search", "merge.yaml", "new")
+
+    assert folder.exit_code == config.exit_code == 2
+    assert "did you mean 'my-search'?" in folder.stderr
+    assert "did you mean 'merge.yml'?" in config.stderr
+
+
 def test_a_metric_that_is_nan_everywhere(good: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def f(model, tokenizer):\n    return float('nan')\n"

@@ -25,6 +25,7 @@ import click
 
 from mergekit_map.commands.options import look_first, starting
 from mergekit_map.errors import ConfigError
+from mergekit_map.leftovers import is_scratch
 
 _USUAL_THREADS = 64  # may be asked for on any machine
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -43,12 +44,19 @@ def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
         @functools.wraps(command)
         def begin(make: Callable[..., MergeOptions], **arguments: Any) -> None:
             look_first(**{name: arguments[name] for name in look})
-            merge_options = make(f"{doing.format(**arguments)} and loading mergekit")
+            said = doing.format(**{k: _named(v) for k, v in arguments.items()})
+            merge_options = make(f"{said} and loading mergekit")
             command(merge_options, **arguments)
 
         return merging_later(begin)
 
     return add_options
+
+
+def _named(argument: object) -> object:
+    """Call a file that stands for options what it stands for."""
+    passing = isinstance(argument, Path) and is_scratch(argument)
+    return "the options" if passing else argument
 
 
 def merging_later(command: Callable[..., None]) -> Any:

@@ -9,14 +9,14 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from mergekit_map.errors import ArtifactError, ConfigError, LostModels
+from mergekit_map.errors import ArtifactError, ConfigError, LostModels, alike
 from mergekit_map.files import refuse_existing
 
 # Control characters, halves of characters, separators of lines.
@@ -139,14 +139,27 @@ def look_first(
     if out is not None:
         refuse_existing(out)
     if config is not None and not config.exists():
-        raise ConfigError(f"{config}: there is no such file; check the path")
+        like = _beside(config, lambda path: path.suffix in {".yml", ".yaml"})
+        raise ConfigError(
+            f"{config}: there is no such file; {like or 'check the path'}"
+        )
     if config is not None and config.is_dir():
         raise ConfigError(f"{config}: is a folder; name the file in it")
     if run is not None and not run.is_dir():
+        like = _beside(run, lambda path: (path / "evaluations.jsonl").exists())
         raise ArtifactError(
-            f"{run}: there is no such folder, so there is no finished search; check "
-            f"the path, or search: mergekit-map search CONFIG {shlex.quote(str(run))}"
+            f"{run}: there is no such folder, so there is no finished search; "
+            f"{like or 'check the path,'} or search: mergekit-map search CONFIG "
+            f"{shlex.quote(str(run))}"
         )
+
+
+def _beside(path: Path, wanted: Callable[[Path], bool]) -> str:
+    """Ask whether something like a path that is not there was meant."""
+    with suppress(OSError):
+        known = [str(found) for found in path.parent.iterdir() if wanted(found)]
+        return alike(str(path), known)
+    return ""
 
 
 @contextmanager

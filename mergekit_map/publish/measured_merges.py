@@ -50,7 +50,7 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     nothing = dict.fromkeys(front.tasks, UNKNOWN)
     anchors, points = _places(front.anchors), _places(front.points)
     predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
-    located = np.isfinite(X).all(axis=1).tolist()
+    located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
     rows = zip(merges.items(), places, X.tolist(), located, predicted, strict=True)
     for (key, merge), coefficients, row, known, foreseen in rows:
         anchor = anchors.get(key)

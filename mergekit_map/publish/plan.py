@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,7 @@ from mergekit_map.publish.public_names import (
     parts_of,
     public_names,
 )
+from mergekit_map.results.places import known_places
 from mergekit_map.results.recipe_documents import documents
 from mergekit_map.results.run_folder import RunFolder, open_run
 
@@ -203,23 +205,33 @@ def _public_and_private(
     api: HfApi,
 ) -> tuple[PublicNames, Private]:
     models, directory = models_of(configs), "/"
+    moved: Mapping[str, str] = {}
     if run is not None:
         folders = [run, *(p.parent for p in run.glob("nested/pair-*/manifest.json"))]
         found = [RunFolder(folder).read_manifest() for folder in folders]
         models += [model for known in found for model in known.models]
         directory = found[0].directory
+        moved = _moved(RunFolder(run), directory, models)
     own = [str(path.resolve()) for path in (folder, run) if path is not None]
     home = str(Path.home())
     places = [*own, str(Path.cwd()), home, str(Path(HF_HUB_CACHE)), directory]
     # Texts of errors name temporary files.
     others = [*places, tempfile.gettempdir()]
-    names = public_names(models, parents, others, directory)
+    here = [model for model in models if model not in moved]
+    names = public_names(here, parents, others, directory).with_moved(moved)
     return names, Private(
         token=api.token if isinstance(api.token, str) else None,
         models=[*names.folders, *names.hub_ids, *own],
         places=places,
         home=home,
     )
+
+
+def _moved(run: RunFolder, directory: str, models: Sequence[str]) -> dict[str, str]:
+    """Say where models lie now whose old places are named, too."""
+    known = known_places(run).models.items()
+    full = {os.path.normpath(os.path.join(directory, p)): new for p, new in known}
+    return {old: new for old, new in full.items() if new in models and new != old}
 
 
 def _visibility(target: Target, wishes: Wishes) -> bool:

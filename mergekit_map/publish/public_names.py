@@ -75,6 +75,18 @@ class PublicNames:
         """Replace the paths in a text, in every spelling that files have for them."""
         return self._pattern.sub(self._replacement, text) if self._names else text
 
+    def with_moved(self, places: Mapping[str, str]) -> PublicNames:
+        """Call models by the same names where they lay before; places by those."""
+        folders, hub_ids = (
+            {old: known[new] for old, new in places.items() if new in known}
+            for known in (self.folders, self.hub_ids)
+        )
+        return replace(
+            self,
+            folders={**self.folders, **folders},
+            hub_ids={**self.hub_ids, **hub_ids},
+        )
+
     def _part(self, part: ModelPart) -> str:
         path = self._full(part.path)
         if path in self.hub_ids and "@" in self.hub_ids[path]:

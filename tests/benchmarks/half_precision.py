@@ -1,6 +1,6 @@
 """How far log-likelihoods of choices are from exact ones in bfloat16, by who scores.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/half_precision.py [--keep]
+    OMP_NUM_THREADS=1 python tests/benchmarks/half_precision.py [--size 10m] [--keep]
 
 Random models in bfloat16 score the answers of questions: as this program does, by trees
 of tokens and one request by one, and as lm-eval does, with the softmax of the model's
@@ -52,7 +52,9 @@ def main() -> None:
     text = scale.table(head, rows)
     print(text)
     if arguments.keep:
-        about = f"`python tests/benchmarks/half_precision.py`: {scale.processor()}."
+        sizes = "".join(f" --size {size}" for size in arguments.size or ())
+        command = f"`python tests/benchmarks/half_precision.py{sizes}`"
+        about = f"{command}: {scale.processor()}."
         RESULT.write_text(f"# Half precision\n\n{about}\n\n{text}\n")
 
 

@@ -23,6 +23,8 @@ from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.hub import open_hub, upload
 from mergekit_map.publish.licences import Licence, Licences
 from mergekit_map.publish.plan import Plan, Wishes, plan_push
+from mergekit_map.results.places import keep_places
+from mergekit_map.results.run_folder import RunFolder
 
 DATA = Path(__file__).parents[1] / "data"
 REPO = "me/merged"
@@ -297,6 +299,23 @@ def test_parents_that_the_card_cannot_name_are_known(
     recipe = {"models": [{"model": model} for model in models]}
     (folder / "mergekit_config.yml").write_text(yaml.safe_dump(recipe))
     assert planned(folder, api).unnamed == models
+
+
+def test_a_model_that_has_moved_is_one_model_by_one_name(
+    folder: Path, run: Path, api: HfApi, merged: Path, tmp_path: Path
+) -> None:
+    old, new = merged.parent / "models" / "one", tmp_path / "moved" / "one"
+    for path in (folder / "mergekit_config.yml", run / "recipes" / "000.yml"):
+        path.write_text(path.read_text().replace(str(old), str(new)))
+    keep_places(RunFolder(run), {"models/one": str(new)}, merged.parent)
+
+    plan = planned(folder, api, run, parents={"one": "me/one"})
+
+    assert plan.unnamed == []
+    said = b"".join(f.content for f in plan.files if isinstance(f.content, bytes))
+    assert b"me/one" in said
+    assert b"one-2" not in said
+    assert str(old).encode() not in said
 
 
 def test_a_private_repository_is_not_taken_for_a_public_one(
