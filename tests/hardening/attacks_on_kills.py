@@ -303,8 +303,10 @@ def _differs(case: Case, folder: Path) -> str:
 
 def _content(run: Path, name: str) -> Any:
     if name.endswith(".jsonl"):
-        # A checkpoint is measured by every merge.
-        return [line for line in lines(run / name) if line["role"] != "checkpoint"]
+        # A checkpoint is measured by every merge; the name of a merge is also of where
+        # models lie, which for those of a demo is another folder each time.
+        found = [line for line in lines(run / name) if line["role"] != "checkpoint"]
+        return [{**line, "merge": ""} for line in found]
     return json.loads((run / name).read_text())
 
 
