@@ -142,7 +142,8 @@ def _tune(
         return
     started = time.monotonic()
     images = {task: _to_train(task, size.images)}
-    own = heads if plan.keeps_heads else new_heads(images, size.features)
+    # As no merge has it, such a head is to be learned before the features change.
+    own = heads if plan.keeps_heads else new_heads(images, size.features, 0.05)
     model = copy.deepcopy(base)
     own = {task: own[task]}
     train(task, model, images, own, size.fine_tune, train_heads=not plan.keeps_heads)

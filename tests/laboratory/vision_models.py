@@ -96,11 +96,12 @@ _ENCODERS = {
 }
 _RESNETS = {
     "demo": Size(
-        64,
+        128,
         1,
-        Schedule(80, 3e-3, 0, batch=60),
-        Schedule(30, 1e-3, 0, batch=60),
-        images=600,
+        Schedule(200, 4e-3, 0, batch=60),
+        Schedule(80, 1.5e-3, 0, batch=60),
+        images=1500,
+        refit=1000,
     ),
     "5m": Size(
         352,
