@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,20 +48,21 @@ HEAD = """\
     python tests/benchmarks/fair_contest.py run FAMILIES RUNS
     python tests/benchmarks/fair_contest.py table FAMILIES RUNS
 
-{when}. N tiny models are merged by task arithmetic and measured on the losses of N
-texts: for two models those of `mergekit-map demo`, for three some that were trained to
-go far from their base, both in a box to 1.5; for more those of `family8.py` (282 k
-parameters, a box to 1). All methods begin with the same
-merges (the base, each model, the uniform soup) and **pay for every merge whose value
-counts here**, these included. MAP is `mergekit-map search` with nothing set but the
-evaluations ({searches}). What is left of a column is spent on points of the front that
-it predicts, as many as there are; so it is with the process and the forest, which fit
-as many merges of a plain design.
-MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid search anew for each column, as they
-plan for what they may spend; the others go on from column to column. A search of an
-opponent ends after {limit:g} s of processor time, which is what stops BoTorch (four
-merges at a time), Optuna and, with many models, SMS-EMOA. CMA-ES goes for one sum of
-the tasks, so that its front is a by-product.
+{when}; table of {day}, {machine}. N tiny models are merged by task
+arithmetic and measured on the losses of N texts: for two models those of `mergekit-map
+demo`, for three some that were trained to go far from their base, both in a box to 1.5;
+for more those of `family8.py` (282 k parameters, a box to 1). All methods begin with
+the same merges (the base, each model, the uniform soup) and **pay for every merge whose
+value counts here**, these included. MAP is `mergekit-map search` with nothing set but
+the evaluations ({searches}); the rest of a column is spent on points of the front that
+it predicts, as many as there are. So it is with the process and the forest, which fit
+as many merges of a plain design. MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid
+search anew for each column, as they plan for what they may spend; the others go on from
+column to column. A search of an opponent ends after {limit:g} s of processor time,
+which is what stops BoTorch (four merges at a time), Optuna and, with many models,
+SMS-EMOA. CMA-ES goes for one sum of the tasks, so that its front is a by-product.
+
+Not run: {missing}.
 
 Medians over the seeds (lowest to highest). A cell is empty where nothing was run, or
 some seed did not come so far. *At the end*: what the method has after all that its
@@ -69,18 +73,16 @@ What a merge is worth is a fitted truth: an interpolation of merges that were me
 once. R² on a tenth left out of it is at least {quality:.5f}, in every family and task.
 """
 VOLUMES = """\
-Hypervolume of all that was paid, as a share of that of the front that our finder has
-of the truth itself (100 points for two models, 450 for more; more points than that may
-have more).
+Hypervolume of all that was paid, as a share of that of the front that our finder has of
+the truth itself (100 points for two models, else 450; more points can have more).
 """
 REGRETS = """\
-What the best merge paid lacks of the best there is, for a preference: the mean over 20
-random preferences, in percent of a task's range over the front; lower is better.
+What the best merge paid lacks of the best there is, mean over 20 random preferences, in
+percent of a task's range over the front; lower is better.
 """
 MATCHES = """\
-Merges that an opponent paid until it had what MAP has after the search alone, none of
-its predicted front measured: the hypervolume, median over the seeds. `>`: not yet after
-so many in most seeds.
+Merges paid until the hypervolume is that of MAP's search alone, no point of its front
+measured on top; medians over the seeds. `>`: not yet after so many in most seeds.
 """
 
 
@@ -169,7 +171,7 @@ def table(families: Path, path: Path) -> str:
         runs.setdefault(e["seed"], {})[e["budget"]] = e
     parts, matches = [], []
     for family, d in FAMILIES.items():
-        if not found[family]:
+        if OURS not in found[family]:
             continue
         measure = Yardstick(scene(families, family))
         methods = {m: Runs(found[family][m]) for m in NAMES if found[family][m]}
@@ -195,12 +197,17 @@ def table(families: Path, path: Path) -> str:
 
 
 def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) -> str:
-    names = [name for name in FAMILIES if found[name]]
-    seeds = sorted({e["seed"] for e in entries})
+    names, seeds = [n for n in FAMILIES if OURS in found[n]], {e["seed"] for e in entries}
     searches = sorted({e["budget"] for e in entries if e["method"] == OURS})
+    ran = {e["method"] for e in entries}
+    missing = [NAMES[m] for m in NAMES if m not in ran]
+    missing += [f"{d} models" for n, d in FAMILIES.items() if n not in names]
     return HEAD.format(
+        missing=", ".join(missing) or "nothing of this",
         families=" ".join(names),
-        when=f"Seeds {seeds[0]} to {seeds[-1]}",
+        day=datetime.date.today(),
+        machine=f"{os.cpu_count()} cores of {platform.machine()}",
+        when=f"Seeds {min(seeds)} to {max(seeds)}",
         searches=", ".join(map(str, searches)),
         limit=max(e["limit"] for e in entries),
         quality=min(quality(families / f"{name}.npz")[0].min() for name in names),

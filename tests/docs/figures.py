@@ -71,6 +71,14 @@ def win_rates() -> str:
     return _markdown(columns, [[line[i] for i in places] for line in lines])
 
 
+def contest_matches() -> str:
+    """Copy what others pay for as much, but for columns of what was not run."""
+    table = kept_table("../../../docs/results/contest.md", "models")
+    kept = [i for i, _ in enumerate(table[0]) if any(line[i] for line in table[1:])]
+    header, *lines = ([line[i] for i in kept] for line in table)
+    return _markdown(header, lines)
+
+
 def preference_sums() -> str:
     """Write what preferences get of the methods that are not variants of others."""
     header, *lines = kept_table("paper_tables.md", "method")
@@ -137,6 +145,7 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 FIGURES: dict[str, Callable[[], str]] = {
+    "contest-matches": contest_matches,
     "evaluations-needed": lambda: needed("fewer_evaluations.md", _FITS),
     "evaluations-needed-again": lambda: needed("fewer_evaluations_again.md", _FITS),
     "hypervolume": lambda: needed("fewer_evaluations.md", _VOLUMES),
