@@ -197,7 +197,8 @@ def table(families: Path, path: Path) -> str:
 
 
 def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) -> str:
-    names, seeds = [n for n in FAMILIES if OURS in found[n]], {e["seed"] for e in entries}
+    names = [name for name in FAMILIES if OURS in found[name]]
+    seeds = {e["seed"] for e in entries}
     searches = sorted({e["budget"] for e in entries if e["method"] == OURS})
     ran = {e["method"] for e in entries}
     missing = [NAMES[m] for m in NAMES if m not in ran]
