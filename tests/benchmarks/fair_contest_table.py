@@ -58,8 +58,9 @@ the evaluations ({searches}); the rest of a column is spent on points of the fro
 it predicts, as many as there are. So it is with the process and the forest, which fit
 as many merges of a plain design. MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid
 search anew for each column, as they plan for what they may spend; the others go on from
-column to column. A search of an opponent may take {limit:g} s of processor time: a limit for
-BoTorch (four merges at a time), Optuna and, with many models, SMS-EMOA. CMA-ES goes for one sum of the tasks, so that its front is a by-product.
+column to column. A search of an opponent may take {limit:g} s of processor time: a
+limit for BoTorch (four merges at a time), Optuna and, with many models, SMS-EMOA.
+CMA-ES goes for one sum of the tasks, so that its front is a by-product.
 
 Not run: {missing}.
 
