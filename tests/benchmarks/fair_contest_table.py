@@ -58,9 +58,9 @@ the evaluations ({searches}); the rest of a column is spent on points of the fro
 it predicts, as many as there are. So it is with the process and the forest, which fit
 as many merges of a plain design. MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid
 search anew for each column, as they plan for what they may spend; the others go on from
-column to column. A search of an opponent ends after {limit:g} s of processor time,
-which is what stops BoTorch (four merges at a time), Optuna and, with many models,
-SMS-EMOA. CMA-ES goes for one sum of the tasks, so that its front is a by-product.
+column to column. A search of an opponent may take {limit:g} s of processor time: a
+limit for BoTorch (four merges at a time), Optuna and, with many models, SMS-EMOA.
+CMA-ES goes for one sum of the tasks, so that its front is a by-product.
 
 Not run: {missing}.
 
@@ -197,7 +197,8 @@ def table(families: Path, path: Path) -> str:
 
 
 def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) -> str:
-    names, seeds = [n for n in FAMILIES if OURS in found[n]], {e["seed"] for e in entries}
+    names = [name for name in FAMILIES if OURS in found[name]]
+    seeds = {e["seed"] for e in entries}
     searches = sorted({e["budget"] for e in entries if e["method"] == OURS})
     ran = {e["method"] for e in entries}
     missing = [NAMES[m] for m in NAMES if m not in ran]
