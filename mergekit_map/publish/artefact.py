@@ -45,7 +45,9 @@ _OF_A_RUN = (
     *_OF_A_SEARCH,
     *(f"nested/pair-*/{pattern}" for pattern in _OF_A_SEARCH),
     "nested/pair-*.yml",
-    "compare/*",
+    "compare/*.md",
+    "compare/*.csv",
+    "compare/*.json",
 )
 
 # Tokens may look like paths, and are no texts of ours to change.
@@ -128,7 +130,9 @@ def _public_files(
     return [
         _public(path, short.as_posix(), names, rewriters)
         for path, short in inside
-        if path.is_file() and not any(map(_is_hidden, short.parts))
+        if path.is_file()
+        and str(short).isprintable()  # as all that this program writes is
+        and not any(map(_is_hidden, short.parts))
     ]
 
 

@@ -21,9 +21,10 @@ _SHOWN = 10  # findings; who has more has the same one many times
 
 _TOKEN = r"hf_[A-Za-z0-9]{20,}"
 _TOKEN_LENGTH = 8  # of one in use, below which any file may hold it by chance
-_ABSOLUTE = re.compile(rb"(?<![\w.~/:-])(?:/[\w.+@-]+){2,}")
+_BEFORE = r"(?:(?<![\w.~/:-])|(?<=file://))"
+_ABSOLUTE = re.compile(rf"{_BEFORE}(?:/[\w.+@-]+){{2,}}".encode())
 # The home directory of somebody, on any machine.
-_HOMES = r"(?<![\w.~/:-])/(?:home|Users)/[\w.-]+/[\w.+@-]+"
+_HOMES = rf"{_BEFORE}/(?:home|Users)/[\w.-]+/[\w.+@-]+"
 # What a model reads or is set by may tell of folders such as /root, as prompts do.
 _READ_BY_MODELS = VOCABULARIES | {
     "chat_template.json",
@@ -61,6 +62,11 @@ class Private:
         return _paths(*self.models, *self.places)
 
     @cached_property
+    def wide_pattern(self) -> re.Pattern[bytes]:
+        """Match any path of this machine, and the home of somebody on any."""
+        return re.compile(self.pattern.pattern + b"|" + _HOMES.encode())
+
+    @cached_property
     def narrow_pattern(self) -> re.Pattern[bytes]:
         """Match the long ones: a token of a vocabulary may be ``/root``."""
         return _paths(*self.models)
@@ -94,17 +100,18 @@ def _leaks(file: PublicFile, private: Private) -> Iterator[tuple[int, str]]:
             return
         for match in private.token_pattern.finditer(data):
             yield _line(data, match), "an access token of the Hub"
-        pattern = _pattern(PurePosixPath(file.path), private)
+        path = PurePosixPath(file.path)
+        pattern = _pattern(path, private)
         for match in pattern.finditer(data):
             yield _line(data, match), f"the local path {_shown(match)}"
-        if pattern is private.pattern:
+        if path.parts[0] == RUN_FOLDER or pattern is private.pattern:
             yield from _other_paths(data, pattern)
 
 
 def _pattern(path: PurePosixPath, private: Private) -> re.Pattern[bytes]:
     """Choose what is looked for: a checkpoint is no text of ours to change."""
     if path.parts[0] == RUN_FOLDER:
-        return private.pattern
+        return private.wide_pattern
     if path.name in _READ_BY_MODELS or path.suffix == ".jinja":
         return private.narrow_pattern
     return private.personal_pattern if path.suffix == ".json" else private.pattern
