@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 _LATER = 0.01  # seconds, until whatever could not be interrupted is over
+_ONE = 0.3  # seconds, in which whoever is impatient asks once
+
+_heard = [-math.inf]  # when the last signal was
 
 
 class Terminated(KeyboardInterrupt):
@@ -61,7 +66,7 @@ def stoppable(*, for_good: bool = False) -> Iterator[None]:
                 if signal.getsignal(kind.number) is signal.SIG_DFL:
                     before[kind.number] = signal.signal(kind.number, _raiser(kind))
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-                handler = signal.default_int_handler
+                handler = _raiser(KeyboardInterrupt)
                 before[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
         sys.unraisablehook, sys.excepthook = _raise_later, _without_stops
         yield
@@ -96,9 +101,12 @@ def _stop(number: int, _: object) -> None:
     os._exit(128 + number)
 
 
-def _raiser(kind: type[Terminated]) -> Any:
+def _raiser(kind: type[KeyboardInterrupt]) -> Any:
     def handle(*_: object) -> None:
-        raise kind
+        now = time.monotonic()
+        if now - _heard[0] >= _ONE:
+            _heard[0] = now
+            raise kind
 
     return handle
 
@@ -112,6 +120,7 @@ def _without_stops(kind: type[BaseException], error: BaseException, trace: Any) 
 def _raise_later(unraisable: Any) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         number = getattr(unraisable.exc_type, "number", signal.SIGINT)
+        _heard[0] = -math.inf
         import threading  # Ctrl-C is heard only once this module is imported
 
         again = threading.Timer(_LATER, _thread.interrupt_main, [number])

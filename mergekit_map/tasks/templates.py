@@ -19,6 +19,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 _SECONDS = 10.0  # for one document
 _LONGEST = 1 << 24  # characters, or items, of what is made by a multiplication
+_LONGEST_TEXT = 1 << 22  # characters of what comes of a template; no model reads more
 _DIGITS = 1 << 14  # bits of a number
 _WIDE = re.compile(r"%[^%a-zA-Z]*(\d{6}|\*)")
 # Of '{:9}'.format: six digits, or a width that another field says.
@@ -83,10 +84,15 @@ class Bounded:
         """Render it.
 
         Raises:
-            SecurityError: it takes too long, or does what it may not.
+            SecurityError: it takes or makes too long, or does what it may not.
         """
         with _in_time():
             rendered: str = self._template.render(*given, **named)
+        if len(rendered) > _LONGEST_TEXT:
+            raise SecurityError(
+                f"a template makes a text of {len(rendered):,} characters for a "
+                f"document, more than {_LONGEST_TEXT:,}"
+            )
         return rendered
 
 
