@@ -36,7 +36,7 @@ def demo(merge_options: MergeOptions, out: Path | None, workers: Staff | None) -
     """Train a small family of models, search, select and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the
-    text of this Python installation, once; about three minutes on two cores. What is
+    text of this Python installation, once, which takes some minutes. What is
     found then is a merge that is better than the base and the uniform soup in both.
 
     Example: mergekit-map demo

@@ -96,6 +96,13 @@ def run_in(
     return command(words, folder, replace(limits, others=others, before=before))
 
 
+@atexit.register
+def _close_hubs() -> None:
+    """Close them while their threads can hear of it."""
+    while _HUBS:
+        _HUBS.popitem()[1][1].close()
+
+
 def hub_of(folder: Path) -> Hub:
     """Give the Hub that a folder is pushed to: an empty one for each folder."""
     if folder not in _HUBS:
