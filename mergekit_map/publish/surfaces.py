@@ -20,8 +20,8 @@ Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 _DIGITS = 5  # significant ones
 # Of slices, so that a page stays one that can be mailed: those of 450 points, 5 tasks
-# and 15 coefficients.
-_MOST_VALUES = 1_000_000
+# and 15 coefficients; and what a front that was found has at most.
+_MOST_VALUES, _MOST_POINTS = 1_000_000, 450
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,8 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
 def _sliced_points(run: FinishedSearch, size: int) -> tuple[int, ...]:
     """Choose the points that slices go through: all, or as many as fit."""
     front = run.front
-    room = max(_MOST_VALUES // (size * len(front.tasks)), 1)
+    fitting = _MOST_VALUES // (size * len(front.tasks))
+    room = min(max(fitting, 1), _MOST_POINTS)
     if room >= len(front.points):
         return tuple(range(len(front.points)))
     shown = spread(front.utilities(front.points, "predicted"), room)

@@ -17,6 +17,7 @@ from mergekit_map.search.process import Process
 # Equally likely places of a normal distribution of variance 1.
 _NODES = np.array([NormalDist().inv_cdf((i + 0.5) / 16) for i in range(16)])
 _NODES = _NODES / np.sqrt((_NODES**2).mean())
+_AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
 
 
 def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatArray:
@@ -25,8 +26,12 @@ def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatA
     The root mean square of how far the metric is from the prediction, over what the
     process expects.
     """
-    off = possible(process, link, U) - link.apply(s)
-    return np.asarray(np.sqrt(process.weights @ (off**2).mean(axis=0)))
+    parts = []
+    for start in range(0, max(len(U), 1), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        off = possible(process, link, U[part]) - link.apply(s[part])
+        parts.append(np.sqrt(process.weights @ (off**2).mean(axis=0)))
+    return np.concatenate(parts)
 
 
 def widened(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:

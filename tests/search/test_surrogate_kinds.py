@@ -6,6 +6,7 @@ from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, uni
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.surrogates import SurrogateRecord
+from mergekit_map.search import spread
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.search.quadratic import Quadratic
@@ -100,3 +101,20 @@ def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
     again = SurrogateRecord.of(fitted).value()
     np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
     np.testing.assert_array_equal(again.stderr(Z), fitted.stderr(Z))
+
+
+def test_errors_of_many_places_are_those_of_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    X, Z = rng.uniform(size=(14, 2)), rng.uniform(size=(50, 2))
+    y = np.sin(4 * X[:, 0]) + X[:, 1]
+    fitted = fit_surrogate(
+        X, y, stderr=None, link=HALF, bounds=unit(2), kind="residual_gp"
+    )
+    whole = fitted.stderr(Z)
+
+    monkeypatch.setattr(spread, "_AT_ONCE", 7)
+
+    np.testing.assert_allclose(fitted.stderr(Z), whole, rtol=1e-12)
+    assert len(fitted.stderr(Z[:0])) == 0
