@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -30,19 +31,19 @@ class Comparisons:
     chances: FloatArray  # (r, m) of one as far ahead among all of them, at most
     count: int  # of those whose noise is known
 
-    @property
+    @cached_property
     def better(self) -> BoolArray:
         """Tell where one is ahead by more than noise; (r, m)."""
         found: BoolArray = (self.chances <= ALPHA) & self.promising
         return found
 
-    @property
+    @cached_property
     def promising(self) -> BoolArray:
         """Tell where one would be, were it the only comparison; (r, m)."""
         found: BoolArray = self.scores >= NOISE_FACTOR
         return found
 
-    @property
+    @cached_property
     def kept(self) -> BoolArray:
         """Tell which are behind on no task by more than noise; (r,)."""
         found: BoolArray = np.all(self.scores > -NOISE_FACTOR, axis=1)

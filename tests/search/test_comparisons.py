@@ -237,3 +237,12 @@ def test_no_comparison_finds_nothing() -> None:
 
     assert found.better.shape == (0, 2)
     assert found.count == 0
+
+
+def test_what_is_told_of_all_is_found_once_however_often_it_is_asked() -> None:
+    found = Comparisons(np.zeros((3, 2)), np.ones((3, 2)), 3)
+
+    # Who asks row by row would else take a time that is quadratic in the rows.
+    assert found.kept is found.kept
+    assert found.better is found.better
+    assert found.promising is found.promising
