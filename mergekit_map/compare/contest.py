@@ -66,8 +66,8 @@ class ComparisonSpec:
     # Tried for task arithmetic.
     scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))
     steps: int = 30  # of AdaMerging
-    # Tried for methods that elect signs: the range of TIES' own program.
-    scales: tuple[float, ...] = (0.8, 1.2, 1.6, 2.0, 2.5)
+    # Tried for methods that elect signs: the range of TIES' own program, and 1.
+    scales: tuple[float, ...] = (0.8, 1.0, 1.2, 1.6, 2.0, 2.5)
     # Where models lie that lie elsewhere now, by name.
     model_paths: Mapping[str, StrPath] = field(default_factory=dict)
 

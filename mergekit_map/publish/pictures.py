@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -16,12 +17,35 @@ MEASURED = "#d1495b"
 ANCHOR = "#555555"
 CHOSEN = "#e6a100"
 
+_LABELS_GO_LEFT = 0.6  # of the width of a panel
+
 
 def axis_label(front: Front, task: str) -> str:
     """Name a task with its unit, and say which values are better."""
     metric = front.tasks[task].metric
     unit = f" [{metric.unit}]" if metric.unit else ""
     return f"{task}{unit}, {metric.better} is better"
+
+
+def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
+    """Write a name above a mark, on the side where the panel has room for it.
+
+    To be called when everything else is drawn, as that decides where the edges are.
+    """
+    axes.autoscale_view()
+    across, _ = axes.transAxes.inverted().transform(axes.transData.transform(place))
+    left = bool(across > _LABELS_GO_LEFT)
+    # Without math text: a model's name may hold dollar signs.
+    axes.annotate(
+        label,
+        place,
+        xytext=(-5 if left else 5, 5),
+        textcoords="offset points",
+        horizontalalignment="right" if left else "left",
+        fontsize=8,
+        color=ANCHOR,
+        parse_math=False,
+    )
 
 
 class ShownFigure(Figure):

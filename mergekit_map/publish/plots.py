@@ -23,6 +23,7 @@ from mergekit_map.publish.pictures import (
     PREDICTED,
     ShownFigure,
     axis_label,
+    name_mark,
     write_png,
 )
 from mergekit_map.results.front import KINDS, Front, Kind, Merge
@@ -106,14 +107,14 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
     _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     _mark(axes, _values(anchors, pair), "^", ANCHOR, "anchors, measured")
-    for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
-        _annotate(axes, anchor.label or "", (x, y))
     _draw_estimated(axes, front, pair)
     known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
     _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
     axes.set_xlabel(axis_label(front, pair[0]), parse_math=False)
     axes.set_ylabel(axis_label(front, pair[1]), parse_math=False)
     axes.grid(alpha=0.25)
+    for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
+        name_mark(axes, anchor.label or "", (x, y))
 
 
 def _draw_estimated(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
@@ -187,17 +188,4 @@ def _mark(axes: Axes, values: _Pair, marker: str, color: str, label: str) -> Non
         linewidth=1.2 if hollow else 0.6,
         label=label,
         zorder=4 if chosen else 3,
-    )
-
-
-def _annotate(axes: Axes, label: str, place: tuple[float, float]) -> None:
-    # Without math text: a model's name may hold dollar signs.
-    axes.annotate(
-        label,
-        place,
-        xytext=(5, 5),
-        textcoords="offset points",
-        fontsize=8,
-        color=ANCHOR,
-        parse_math=False,
     )

@@ -32,7 +32,7 @@ PLACES = tuple(
     for column in "abcd"
 )
 
-_HELD_OUT_DIGITS = 500  # the last ones, by writers of their own
+_HELD_OUT_DIGITS = 500  # the last ones
 
 
 def texture(rng: np.random.Generator, label: int, _held_out: bool) -> Pixels:

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 from fronts import Row, make_front
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from mergekit_map.publish.pictures import name_mark
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.results.front import Front, Reading
 
@@ -78,3 +81,23 @@ def test_names_that_are_no_mathematics_are_drawn_as_they_are(
     plot_front(front(tasks), tmp_path / "front.png")
 
     assert (tmp_path / "front.png").stat().st_size > 1000
+
+
+@pytest.mark.picture
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_name_stays_within_its_panel(*, inverted: bool) -> None:
+    figure = Figure(figsize=(4, 4))
+    axes = figure.subplots()
+    places = [(float(x), 0.0) for x in range(5)]
+    axes.scatter(*zip(*places, strict=True))
+    if inverted:
+        axes.invert_xaxis()
+
+    for place in places:
+        name_mark(axes, "a-name-of-a-model", place)
+
+    FigureCanvasAgg(figure).draw()
+    panel = axes.get_window_extent()
+    for text in axes.texts:
+        shown = text.get_window_extent()
+        assert panel.x0 <= shown.x0 < shown.x1 <= panel.x1

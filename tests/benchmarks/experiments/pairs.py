@@ -39,6 +39,7 @@ from matplotlib.axes import Axes
 
 from mergekit_map.compare.scores import mean_and_std
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.publish.pictures import name_mark
 from mergekit_map.search.arrays import FloatArray
 
 Pair = tuple[str, str]
@@ -188,15 +189,15 @@ def draw_pair(axes: Axes, seen: FloatArray, ours: Searched) -> None:
     for model in singles:
         x, y = ours.values(ours.front.utilities([model], "measured"))[0]
         axes.scatter(x, y, marker="^", s=36, color=ANCHOR, zorder=3)
-        axes.annotate(
-            str(model.label), (x, y), xytext=(4, 4), textcoords="offset points"
-        )
     best = ours.values(ours.front.utilities(singles, "measured").max(axis=0))
     axes.axvline(best[0], color=OTHER, linestyle="--", linewidth=0.8)
     axes.axhline(
         best[1], color=OTHER, linestyle="--", linewidth=0.8, label="best single"
     )
     name_axes(axes, ours.metrics)
+    for model in singles:
+        x, y = ours.values(ours.front.utilities([model], "measured"))[0]
+        name_mark(axes, str(model.label), (x, y))
 
 
 def _pairs(runs: Runs) -> list[Pair]:
