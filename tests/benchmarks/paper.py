@@ -97,6 +97,7 @@ def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
         share=asked.share,
         tokens=asked.tokens,
         seed=family.seed,
+        digest=family.digest,
         seconds=sum(runs.spent),
     )
     return keep(result, made, asked.out)

@@ -119,8 +119,8 @@ def test_what_a_result_says_of_win_rates_is_what_was_measured(
     default, literal = table["rows"]
     assert (default[1], default[3], literal[3]) == (16, "default", "algorithm 1")
     assert literal[4] == WIN_RATES[2].merges
-    assert 0 <= default[5]["mean"] <= 1
-    assert f"{100 * default[5]['mean']:.1f} % with {default[4]}" in content["headline"]
+    assert 0 <= default[6]["mean"] <= 1
+    assert f"{100 * default[6]['mean']:.1f} % with {default[4]}" in content["headline"]
 
 
 def test_what_was_measured_is_not_measured_again(
@@ -185,6 +185,10 @@ def test_kept_pages_and_their_index_are_made_of_what_was_kept() -> None:
         assert path.read_text(encoding="utf-8") == page(content)
         assert path.with_suffix(".png").exists() == content["picture"]
         assert "/root" not in path.with_suffix(".json").read_text(encoding="utf-8")
+    # A family that was trained anew, otherwise, has all of its results made anew.
+    assert len({(c["folder"], c["digest"]) for c in results_of(results)}) == len(
+        {c["folder"] for c in results_of(results)}
+    )
     assert (results / INDEX).read_text(encoding="utf-8") == index(results)
 
 

@@ -6,6 +6,7 @@ into the content of a configuration of mergekit-map.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -52,6 +53,13 @@ class Family:
     models: tuple[Model, ...]
     tasks: tuple[Task, ...]
     facts: Mapping[str, Any]  # the whole manifest
+
+    @property
+    def digest(self) -> str:
+        """Give a short name to what the models do: another training has another."""
+        lasting = {key: of for key, of in self.facts.items() if key != "seconds"}
+        written = json.dumps(lasting, sort_keys=True)
+        return hashlib.sha256(written.encode()).hexdigest()[:10]
 
     def model(self, name: str) -> Model:
         """Find a model by its name."""

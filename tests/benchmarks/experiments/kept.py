@@ -54,6 +54,7 @@ class Made:
     share: float
     tokens: int  # of each text, at most
     seed: int  # of the family
+    digest: str  # of what its models do
     seconds: float  # of searches and comparisons that were not there yet
 
 
@@ -121,7 +122,8 @@ def page(content: Mapping[str, Any]) -> str:
         "## How it was made",
         f"    python tests/benchmarks/paper.py {name} --families FOLDER {options}",
         f"On the family `{content['family']}` of size {content['size']} "
-        f"({content['parameters']:,} parameters, seed {content['seed']}), tasks of "
+        f"({content['parameters']:,} parameters, seed {content['seed']}, "
+        f"{content['digest']}), tasks of "
         f"kind `{content['kind']}`{tokens}; direct search and MOEA/D with "
         f"{100 * content['share']:g} % of the paper's budgets. {content['date']}, "
         f"{content['machine']}; searches and comparisons that were not there from "

@@ -121,7 +121,7 @@ def figure12(runs: Runs) -> Result:
         figure=figure,
         caption=(
             "All tasks count alike. Axes: the mean over the tasks of each side, each "
-            "from 0, the base, to 1, the best single model. Blue: predicted; red: "
+            "from 0, the base, to 1, the task's own model. Blue: predicted; red: "
             "measured; star: what was chosen and merged further."
         ),
     )

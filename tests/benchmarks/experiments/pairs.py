@@ -58,7 +58,7 @@ _CAPTION = (
 
 
 def table7(runs: Runs) -> Result:
-    """Measure how far fronts of language models are from a grid's."""
+    """Measure how far fronts of pairs are from a grid's, as of language models."""
     pairs = _pairs(runs)
     rows = [row for pair in pairs for row in _rows(runs, pair)]
     rows += [
@@ -74,10 +74,10 @@ def table7(runs: Runs) -> Result:
     )
     caption = _CAPTION.format(direct=_direct(runs), points=POINTS, seeds=len(SEEDS))
     return Result(
-        title="Table 7: GD and IGD of language models' fronts, to a grid's",
+        title="Table 7: GD and IGD of pairs' fronts, to a grid's",
         headline=(
-            f"GD and IGD of a default search: {said} (paper: 0.014 to 0.039 and 0.018 "
-            "to 0.035)."
+            f"GD and IGD of a default search: {said} (paper, in other units: 0.014 to "
+            "0.039 and 0.018 to 0.035)."
         ),
         tables=[
             Table(
@@ -120,7 +120,7 @@ def figure7(runs: Runs) -> Result:
 
 def figure8(runs: Runs) -> Result:
     """Draw the fronts of two pairs of languages."""
-    return _drawn(runs, "Figure 8: fronts of two pairs of language models", 2)
+    return _drawn(runs, "Figure 8: fronts of two pairs of models", 2)
 
 
 def figure9(runs: Runs) -> Result:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,6 +121,8 @@ class Runs:
             RunFolder(run).config.read_text(encoding="utf-8") == text
         )
         if not done:
+            for old in (*run.glob("compare-*"), *self.folder.glob(f"{name}-limits")):
+                shutil.rmtree(old)  # of what was searched here before
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(config, text)
             self.command("search", config, run)
@@ -138,11 +141,12 @@ class Runs:
         return self.search(models, variant, **asked)
 
     def direct_search(
-        self, models: Sequence[str], merges: int, design: str = "grid"
+        self, models: Sequence[str], merges: int, design: str = "grid", seed: int = 0
     ) -> Searched:
         """Measure a grid of merges, or uniform ones, and nothing of what they say."""
-        asked = {"design": design, "refine": False, "remeasure": 0}
-        return self.search(models, f"{design}{merges}", evaluations=merges, **asked)
+        asked = {"design": design, "refine": False, "remeasure": 0, "seed": seed}
+        variant = f"{design}{merges}" + (f"-seed{seed}" if seed else "")
+        return self.search(models, variant, evaluations=merges, **asked)
 
     def compare(
         self, searched: Searched, merges: int, opponents: Sequence[str] = OPPONENTS

@@ -80,9 +80,9 @@ class Searched:
         """List what was measured of these models on these tasks, in its order."""
         return matching(self.project.study(), read_log(RunFolder(self.path).log))
 
-    @cached_property
-    def own(self) -> FloatArray:
-        """Read what the search itself asked for and fitted, in order; (n, m).
+    @property
+    def own_merges(self) -> list[Mapping[str, float]]:
+        """List the merges that the search itself asked for and fitted, in order.
 
         Its anchors, its design, what refines it and, if it refines itself, what it
         measures of its front; not what was measured to judge it by.
@@ -94,7 +94,12 @@ class Searched:
             if e.role not in ASSESSING
             or (refines and e.role == "front" and e.foretold is not None)
         }
-        return self.utilities(list(merges.values()))
+        return list(merges.values())
+
+    @cached_property
+    def own(self) -> FloatArray:
+        """Read what was measured of its own merges, in order; (n, m)."""
+        return self.utilities(self.own_merges)
 
     def assessed(self, count: int = FRONT_POINTS) -> Assessed:
         """Measure points of the front, to judge it by; what a search does not fit."""
@@ -146,14 +151,18 @@ class Compared(Searched):
     def contest(self) -> Contest:
         """Read again what was measured; the opponents ask, and the log answers."""
         log = EvaluationLog(RunFolder(self.path).log, self.log, in_memory=True)
-        predicted = self.front.utilities(self.front.points, "predicted")
-        rows = sorted(spread(predicted, self.spec.points))
-        points = [self.front.points[row].coefficients for row in rows]
 
         def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
             return read_utilities(self.study, log, merges)
 
-        return hold_contest(self.study, points, self.spec, log, known)
+        return hold_contest(self.study, self.shown, self.spec, log, known)
+
+    @property
+    def shown(self) -> list[Mapping[str, float]]:
+        """List the merges of the front that were measured to judge it by."""
+        predicted = self.front.utilities(self.front.points, "predicted")
+        rows = sorted(spread(predicted, self.spec.points))
+        return [self.front.points[row].coefficients for row in rows]
 
     @cached_property
     def preferences(self) -> FloatArray:

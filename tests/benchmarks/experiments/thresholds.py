@@ -19,6 +19,7 @@ from experiments.win_rates import known
 from mergekit_map import MapError, select_point
 from mergekit_map.compare.contest import DIRECT as RANDOM
 from mergekit_map.compare.tables import Cell, Column, Table
+from mergekit_map.results.log import MergeKey, merge_key
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.steps.select import Selection
 
@@ -77,8 +78,9 @@ def figure2(runs: Runs) -> Result:
 def _kept(runs: Runs, compared: Compared) -> dict[str, FloatArray]:
     """Say of every merge what share it keeps of each single model; (k, m) by way."""
     chosen = _chosen(runs, compared)
-    ours = known(np.vstack([compared.own, compared.contest.points, chosen]))
-    ours = np.unique(ours, axis=0)
+    merges = {merge_key(m): m for m in (*compared.own_merges, *compared.shown)}
+    further = [row for key, row in chosen.items() if key not in merges]
+    ours = known(np.vstack([compared.utilities(list(merges.values())), *further]))
     direct = known(compared.contest.rivals[RANDOM].Y)
     zero, one = _ends(compared)
     found = {
@@ -104,10 +106,10 @@ def _are_shares(compared: Compared) -> bool:
     return compared.report["unit"] == "percent"
 
 
-def _chosen(runs: Runs, compared: Compared) -> FloatArray:
-    """Choose a merge for each task and limit, in a copy of the search; (k, m)."""
+def _chosen(runs: Runs, compared: Compared) -> Mapping[MergeKey, FloatArray]:
+    """Choose a merge for each task and limit, in a copy; (m,) each, as measured."""
     copy = _copied(compared.path)
-    rows = []
+    rows = {}
     for limit in LIMITS:
         for task in compared.metrics:
             require = _limits(compared, limit)
@@ -116,8 +118,9 @@ def _chosen(runs: Runs, compared: Compared) -> FloatArray:
                 selection = select_point(copy, prefer={task: 1.0}, require=require)
             except MapError:  # no merge is predicted to keep them all
                 continue
-            rows.append(_measured(runs, copy, selection))
-    return np.array(rows, np.float64).reshape(-1, len(compared.metrics))
+            key = merge_key(selection.point.coefficients)
+            rows[key] = _measured(runs, copy, selection)
+    return rows
 
 
 def _copied(run: Path) -> Path:

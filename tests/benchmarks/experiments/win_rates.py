@@ -26,6 +26,7 @@ _COLUMNS = [
     Column("per axis", digits=2),
     Column("MAP"),
     Column("merges, MAP"),
+    Column("to judge it"),
     Column("win rate", digits=2, percent=True),
     Column("win rate, own merges", digits=2, percent=True),
     Column("R²"),
@@ -35,14 +36,16 @@ _COLUMNS = [
 ]
 _CAPTION = (
     "Win rate: over all pairs of {draws} points drawn from each front and all tasks, "
-    "as measured; 50 % is a tie; ± over {repeats} draws. Direct search: random merges, "
-    "those that no other dominates. The front of MAP is what it predicts, up to 100 "
-    "points, measured to judge it, at no charge, as in the paper. *Own merges*: of "
-    "what the search itself measured and counts, what no other dominates. R²: the "
-    "surrogates on merges of the direct search, which they were not fitted to; ± over "
-    "tasks. *default* is `mergekit-map search` as it is; *algorithm 1* the paper's "
-    "plain algorithm with the paper's number of merges, anchors among them: uniform "
-    "merges, least squares, nothing refined."
+    "as measured; equal values count half, so that 50 % is a tie (the paper counts "
+    "them as lost); ± over {repeats} draws, of one search. Direct search: uniform "
+    "random merges, no model by itself among them unless drawn; those that no other "
+    "dominates count. The front of MAP is what it predicts, up to 100 points, "
+    "measured *to judge it*, at no charge, as in the paper. *Own merges*: of what the "
+    "search itself measured and counts, what no other dominates: here both sides have "
+    "paid for all that they show. R²: the surrogates on merges of the direct search, "
+    "which they were not fitted to; ± over tasks. *default* is `mergekit-map search` "
+    "as it is; *algorithm 1* the paper's plain algorithm with the paper's number of "
+    "merges, anchors among them: uniform merges, least squares, nothing refined."
 )
 
 
@@ -61,8 +64,9 @@ def _table(runs: Runs, name: str, sizes: Sequence[int]) -> Result:
         raise Unfit(f"it has {len(runs.models)} models")
     rows = [row for n in sizes for row in _rows(runs, n)]
     said = ", ".join(
-        f"N = {row[0]}: {_percent(row[5])} with {row[4]} merges against {row[1]} "
-        f"(paper {_percent(row[9])} with {row[8]} against "
+        f"N = {row[0]}: {_percent(row[6])} with {row[4]} merges against {row[1]}, "
+        f"{_percent(row[7])} by these merges alone "
+        f"(paper {_percent(row[10])} with {row[9]} against "
         f"{WIN_RATES[int(row[0])].direct})"
         for row in rows[::2]
     )
@@ -98,18 +102,18 @@ def _rows(runs: Runs, n: int) -> list[list[Cell]]:
         Spread(*paper.r2),
     ]
     start: list[Cell] = [n, runs.direct(n), runs.direct(n) ** (1 / n)]
-    ours = front_of(compared.own)
+    ours, judged = front_of(compared.own), literal.assessed().measured
     return [
         [
-            *(*start, "default", len(compared.own)),
+            *(*start, "default", len(compared.own), len(compared.contest.points)),
             _rates(known(compared.contest.points), direct),
             _rates(ours, direct),
             _r2(compared, compared),
             *published,
         ],
         [
-            *(*start, "algorithm 1", len(literal.own)),
-            _rates(known(literal.assessed().measured), direct),
+            *(*start, "algorithm 1", len(literal.own), len(judged)),
+            _rates(known(judged), direct),
             _rates(front_of(literal.own), direct),
             _r2(compared, literal),
             *published,
