@@ -175,7 +175,7 @@ def _headline(
     plain = len(compared.own) * len(compared.metrics)
     return (
         f"Nested {means['MAP, nested']:.3f}, default search "
-        f"{means['MAP, default']:.3f}, best baseline "
+        f"{means['MAP, default']:.3f}, best of {len(_BASELINES)} baselines "
         f"{max(means[m] for m in _BASELINES if m in means):.3f}, with "
         f"{round(float(np.mean(measured)))} and {plain} measurements of a task (paper: "
         f"{NESTED_SUMS['MAP, nested'][0]} and {NESTED_SUMS['MAP, plain'][0]} %, TIES "

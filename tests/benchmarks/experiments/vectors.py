@@ -19,6 +19,7 @@ from mergekit_map.models.vectors import Weights
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.steps.drafting import read_draft
 
+_BUFFERS = ("running_mean", "running_var")  # of batch norms: no parameters
 _BINS = np.linspace(-9, 0, 181)  # of the decimal logarithm of an entry
 
 
@@ -67,7 +68,9 @@ def _of_model(name: str, base: Weights, model: Weights) -> _Entries:
 def _tensors(base: Weights, model: Weights) -> Iterator[tuple[FloatArray, FloatArray]]:
     for name, header in base.headers.items():
         other = model.headers.get(name)
-        if header.is_float and other is not None and other.shape == header.shape:
+        if name.endswith(_BUFFERS) or other is None:
+            continue
+        if header.is_float and other.shape == header.shape:
             pair = (w.read(name, 0, header.n_rows) for w in (base, model))
             one, two = (tensor.double().numpy().ravel() for tensor in pair)
             yield one, two
