@@ -84,7 +84,7 @@ percent of a task's range over the front; lower is better.
 MATCHES = """\
 Merges paid until the hypervolume is that of MAP's search alone, no point of its front
 measured on top; medians over the seeds. `>`: not yet after so many in most seeds. Who
-searches anew for each column is looked at there alone: 500 is more than 200, 500 at most.
+searches anew for each column is looked at there alone: 500 is over 200, 500 at most.
 """
 
 
