@@ -20,6 +20,8 @@ class Size:
     largest_operand: int = 49  # of arithmetic; more questions need more problems
     measured_tokens: int = 4096  # of each text
     rank: int = 8  # of the adapters
+    # Times the steps of an adapter of what has to be computed; else they are two.
+    longer_adapters: int = 2
 
 
 def _base(steps: int, batch: int, rate: float = 8e-3, inner: float = 0.03) -> Schedule:
@@ -60,9 +62,10 @@ SIZES = {
         _shape(8192, 384, 1024, 8, 6),
         base=_base(300, batch=8),
         fine_tune=_fine_tune(20, batch=8, rate=1.5e-3, inner=7e-3),
-        adapter=_fine_tune(20, batch=8, inner=1e-2),
+        adapter=_fine_tune(40, batch=8, inner=1e-2),
         characters=2_000_000,
         questions=400,
+        longer_adapters=1,
     ),
     "100m": Size(
         _shape(16384, 768, 2048, 12, 12),

@@ -42,7 +42,8 @@ _LANGUAGES = (
     *("german", "french", "russian", "spanish"),
     *("polish", "turkish", "italian", "ukrainian"),
 )
-_LONGER = {"arithmetic": 2, "logic": 2}  # what has to be computed takes more steps
+_COMPUTED = ("arithmetic", "logic")  # what has to be computed takes more steps
+_LONGER = 2
 
 _MIXED = ("german", "arithmetic", "python", "c", "logic", "english")
 
@@ -232,8 +233,9 @@ def _tune(
     adapter: bool,
 ) -> None:
     schedule = size.adapter if adapter else size.fine_tune
-    longer = schedule.steps * _LONGER.get(domain, 1)
-    schedule = dataclasses.replace(schedule, steps=longer)
+    if domain in _COMPUTED:
+        times = size.longer_adapters if adapter else _LONGER
+        schedule = dataclasses.replace(schedule, steps=times * schedule.steps)
     if _trained(folder, domain, size, schedule):
         return
     started = time.monotonic()
