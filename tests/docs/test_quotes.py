@@ -34,7 +34,6 @@ SAID = {
         "each opponent with 200 merges",
         "the paper's 200 to 1000 merges",
         "search of 6, 9 and 12 merges",
-        "the models of 31 M parameters",
     ),
     "docs/strategies.md": (
         "missed by more than 12 % of a task's range",
