@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path.append(str(TESTS))
+sys.path += [str(TESTS), str(TESTS / "laboratory")]
 
 import transformers  # noqa: E402
 from experiments.bayesian import figure14, figure15  # noqa: E402
 from experiments.curves import figure6  # noqa: E402
+from experiments.fresh import fresh  # noqa: E402
 from experiments.kept import Made, Result, keep  # noqa: E402
 from experiments.nested import figure12, table9  # noqa: E402
 from experiments.pairs import (  # noqa: E402
@@ -58,6 +59,7 @@ NAMES: dict[str, Callable[[Runs], Result]] = {
     "figure12": figure12,
     "figure14": figure14,
     "figure15": figure15,
+    "fresh": fresh,
 }
 RESULTS = TESTS.parent / "docs" / "results"
 

@@ -15,7 +15,7 @@ from experiments.kept import results as results_of
 from experiments.published import WIN_RATES, WinRate
 
 MODELS = ("math", "code", "german")
-TWO_MODELS = ("table2", "table4", "figure1", "figure2", "figure5", "figure9")
+TWO_MODELS = ("table2", "table4", "figure1", "figure2", "figure5", "figure9", "fresh")
 SEARCHES = ("table7", "figure6", "figure7", "figure8", "figure14", "figure15")
 
 

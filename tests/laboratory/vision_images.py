@@ -53,10 +53,13 @@ def generator(purpose: str) -> np.random.Generator:
     return np.random.default_rng([_SEED, *purpose.encode()])
 
 
-def draw_images(task: str, count: int, *, held_out: bool) -> Images:
-    """Draw images of a task, of all classes alike."""
+def draw_images(
+    task: str, count: int, *, held_out: bool, again: bool = False
+) -> Images:
+    """Draw images of a task, of all classes alike; ``again``, others."""
     source = SOURCES[task]
-    rng = generator(f"{task}, {'held out' if held_out else 'to train'}")
+    purpose = "held out" if held_out else "to train"
+    rng = generator(f"{task}, {purpose}" + (", again" if again else ""))
     labels = rng.permutation(np.arange(count) % len(source.classes))
     pixels = np.stack([source.draw(rng, int(label), held_out) for label in labels])
     channels_first = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()

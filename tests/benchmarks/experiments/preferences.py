@@ -119,14 +119,14 @@ def _margin(n: int, sums: Mapping[str, Sums]) -> list[Cell]:
         n,
         1 + sum(value > ours for value in others.values()),
         best,
-        *(_ahead(sums[mine], sums[best]) for mine in (DEFAULT, _OWN, LITERAL)),
+        *(ahead(sums[mine], sums[best]) for mine in (DEFAULT, _OWN, LITERAL)),
         1 + sum(value > paper["MAP"].mean for value in theirs.values()),
         rival,
         (paper["MAP"].mean - theirs[rival]) / 100,
     ]
 
 
-def _ahead(ours: Sums, theirs: Sums) -> Spread:
+def ahead(ours: Sums, theirs: Sums) -> Spread:
     """Compare preference by preference: the mean, and its standard error."""
     differences = np.subtract(ours.sums, theirs.sums)
     return Spread(
