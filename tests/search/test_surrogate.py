@@ -80,7 +80,10 @@ def test_the_order_of_coefficients_and_points_does_not_matter(
 
     same = {"rtol": 0, "atol": 1e-5}
     np.testing.assert_allclose(shuffled.predict(Z), plain.predict(Z), **same)
-    np.testing.assert_allclose(shuffled.stderr(Z), plain.stderr(Z), **same)
+    # The strength of a penalty is a minimum that is found as far as it is flat: what
+    # rounding leaves of that is of an error, and depends on the processor.
+    near = {"rtol": 1e-3} if kind == "regularized" else same
+    np.testing.assert_allclose(shuffled.stderr(Z), plain.stderr(Z), **near)
     there = permuted.predict(Z[:, columns]), permuted.stderr(Z[:, columns])
     np.testing.assert_allclose(there[0], plain.predict(Z), **same)
     # A misfit is an average over places of the box, which are not symmetric.
