@@ -1,14 +1,15 @@
 """The time of a search by workers beside that of one process, in turns in one run.
 
 Run it: python tests/benchmarks/workers.py [--evaluations 32] [--tokens 32768]
-[--times 2] [--models FOLDER] [--ray]
+[--times 2] [--models FOLDER] [--ray] [--keep]
 
 On the family of the demo, or on the models ``base``, ``code`` and ``math`` of a folder,
 with text of Python's own library.
 Each time is that of a whole command, imports and opening of models included; best of
 several. Processor time tells what a busy machine hides: of the first process and, as
 ``workers``, the most that one of the others took. In the end, log, surrogates and front
-must be the bytes of one process of as many threads.
+must be the bytes of one process of as many threads. ``--keep`` writes the table to
+``results/workers.md``.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import scale
+
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.demo.family import Family, family_folder, train_family
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
 _FOUND = ("front.json", "front.csv", "surrogates.json")
 
 
@@ -159,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--times", type=int, default=2)
     parser.add_argument("--models", type=Path)
     parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args(arguments)
     models = asked.models
     if models is None:
@@ -177,7 +182,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for index, way in enumerate(ways):
             if way.threads == SAME.threads:
                 assert_same(alone, folder / f"0-{index}")
-    print("\n".join(table(times)))
+    text = "\n".join(table(times))
+    print(text)
+    if asked.keep:
+        size = f"--evaluations {asked.evaluations} --tokens {asked.tokens}"
+        command = f"python tests/benchmarks/workers.py {size} --times {asked.times}"
+        about = f"`{command}`: {scale.processor()}."
+        RESULT.write_text(f"# Workers\n\n{about}\n\n{text}\n")
 
 
 if __name__ == "__main__":

@@ -145,13 +145,33 @@ def contest() -> str:
     )
 
 
+def workers() -> str:
+    rows = {row[0]: row[1:] for row in kept_table("workers.md", "search")}
+    alone, two, threads = (
+        round(float(rows[way][0]))
+        for way in (
+            "one process of one thread",
+            "two workers of one thread",
+            "one process of two threads",
+        )
+    )
+    share = rows["two workers of one thread"][1]
+    return (
+        f"{alone} seconds by one process of one thread, {two} seconds by two workers "
+        f"({share}), {threads} seconds by one process of two threads"
+    )
+
+
 # What is quoted as measured, from what was kept.
 QUOTED: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/strategies.md": (
         *(shares, questions, times),
         *(family_of_eight, botorch, botorch_ahead, contest),
     ),
-    "docs/scale.md": (lambda: family_of_eight().split("fine-tunes of ")[1],),
+    "docs/scale.md": (
+        lambda: family_of_eight().split("fine-tunes of ")[1],
+        workers,
+    ),
 }
 
 
