@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import platform
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ Score = Callable[[Array], float]
 FAMILIES = dict(n2_wide=2, n3_wide=3, n4=4, n5=5, n6=6, n7=7, n8=8)
 MARKS = (20, 50, 100, 200, 500, 1000)  # merges that are paid
 OURS = "map"
+FITTED = (OURS, "gp", "forest")  # who fit first, and have no limit of time
 NAMES = {
     OURS: "MAP",
     "gp": "Gaussian process, our front finder",
@@ -46,7 +47,7 @@ HEAD = """\
 
     python tests/benchmarks/contest_families.py FAMILIES {families}
     python tests/benchmarks/fair_contest.py run FAMILIES RUNS \
-        --seeds {count} --seconds {limit:g}
+        --seeds {count} --seconds SECONDS [--methods ...]
     python tests/benchmarks/fair_contest.py table FAMILIES RUNS
 
 {when}; table of {day}, {machine}. N tiny models are merged by task
@@ -58,9 +59,10 @@ value counts here**, these included. MAP is `mergekit-map search` with nothing s
 the evaluations ({searches}); the rest of a column is spent on points of the front that
 it predicts, as many as there are. So it is with the process and the forest, which fit
 as many merges of a plain design. MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid
-search anew for each column, as they plan for what they may spend; the others go on from
-column to column. A search of an opponent may take {limit:g} s of processor time: a
-limit for BoTorch (four merges at a time), Optuna and, with many models, SMS-EMOA.
+search anew for each column, as they plan for what they may spend; the others go on
+from column to column. An opponent's search ends after so many seconds of processor
+time: {limits}. Who has fewer than 1000 merges *at the end* was
+stopped by that. BoTorch asks for four merges at a time.
 CMA-ES goes for one sum of the tasks, so that its front is a by-product.
 
 Not run: {missing}.
@@ -184,7 +186,7 @@ def table(families: Path, path: Path) -> str:
             (REGRETS, measure.regret, "{:.2f}", min),
         ):
             parts += [words, *_scores(methods, score, form, better), ""]
-    rivals = [name for name in NAMES if name not in (OURS, "gp", "forest")]
+    rivals = [name for name in NAMES if name not in FITTED]
     columns = ["models", "MAP paid", "has", *(NAMES[name] for name in rivals)]
     head = ["## Until others have what MAP has", "", MATCHES]
     return "\n".join(
@@ -213,9 +215,17 @@ def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) ->
         count=len(seeds),
         when=f"Seeds {min(seeds)} to {max(seeds)}",
         searches=", ".join(map(str, searches)),
-        limit=max(e["limit"] for e in entries),
+        limits=_limits(entries),
         quality=min(quality(families / f"{name}.npz")[0].min() for name in names),
     )
+
+
+def _limits(entries: Sequence[Entry]) -> str:
+    """Name the seconds that opponents may take, most common first."""
+    allowed = {e["method"]: e["limit"] for e in entries if e["method"] not in FITTED}
+    (usual, _), *_ = Counter(allowed.values()).most_common()
+    others = [f"{NAMES[m]} {s:g} s" for m, s in allowed.items() if s != usual]
+    return ", ".join([f"{usual:g} s", *others])
 
 
 def _scores(
@@ -275,7 +285,7 @@ def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
     paid = np.median([len(e["measured"]) for e in searches])
     cells = [f"{paid:.0f}", f"{wanted:.3f}"]
     for name in NAMES:
-        if name in (OURS, "gp", "forest"):
+        if name in FITTED:
             continue
         cells.append(
             _reached(methods[name], measure, wanted) if name in methods else ""
