@@ -7,12 +7,21 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import paper
 import pytest
 from experiments import curves, nested, pairs
+from experiments.asked import asked
 from experiments.kept import INDEX, index, page
 from experiments.kept import results as results_of
 from experiments.published import WIN_RATES, WinRate
+from experiments.runs import Runs
+from laboratory.family import load
+
+from mergekit_map.compare.scores import Scale
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogates import read_surrogates
+from mergekit_map.search.arrays import FloatArray
 
 MODELS = ("math", "code", "german")
 TWO_MODELS = ("table2", "table4", "figure1", "figure2", "figure5", "figure9", "fresh")
@@ -74,10 +83,15 @@ def _tiny() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="module")
 def make(
-    families: Path, tmp_path_factory: pytest.TempPathFactory
+    families: Path, work: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    work, out = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("results")
+    out = tmp_path_factory.mktemp("results")
 
     def made(family: str, *names: str) -> Path:
         places = ("--families", families, "--work", work, "--out", out)
@@ -133,6 +147,29 @@ def test_what_was_measured_is_not_measured_again(
 
     assert after["seconds"] == 0
     assert after["tables"] == before["tables"]
+
+
+def test_what_select_gives_is_predicted_no_worse_than_any_point_of_the_front(
+    families: Path, work: Path, make: Callable[..., Path]
+) -> None:
+    make("two", "table4")
+    runs = Runs(load(families / "two-tiny"), work / "two-tiny", "loss", share=0.5)
+    compared = runs.compare(runs.plain(runs.models), runs.direct(2))
+    front = compared.front
+    fitted = read_surrogates(RunFolder(compared.path).surrogates, front).values()
+
+    # Units in which the tasks are of other sizes than `select` gives them.
+    compared.__dict__["scale"] = Scale(np.zeros(2), np.array([1.0, 10.0]))
+
+    X, measured = asked(runs, runs.models, compared)
+
+    def sums(X: FloatArray) -> FloatArray:
+        losses = np.column_stack([fitted[task].predict(X) for task in front.metrics])
+        return compared.scale.apply(-losses) @ compared.preferences.T
+
+    points = compared.study.vectors([point.coefficients for point in front.points])
+    assert np.all(np.diag(sums(X)) >= sums(points).max(axis=0) - 1e-4)
+    assert np.all(measured < 0)  # losses, larger is better
 
 
 def test_what_a_family_is_not_made_for_is_left_out_and_said(

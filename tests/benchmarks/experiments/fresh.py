@@ -7,36 +7,36 @@ measured on others: the second half of each text, or images that are drawn anew.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.asked import asked
 from experiments.kept import Result
-from experiments.preferences import ahead
+from experiments.preferences import ASKED, DEFAULT, ahead
 from experiments.runs import Runs, Unfit
 from experiments.searched import Compared
 from experiments.win_rates import known
-from laboratory.measuring import measure
 
-from mergekit_map.compare.scores import Sums, best_merges, weighted_sums
+from mergekit_map.compare.scores import best_merges, weighted_sums
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.files import write_atomically, write_json
+from mergekit_map.files import write_atomically
 from mergekit_map.search.arrays import FloatArray
 
 IMAGES = 2000  # of each task
 TOKENS = 1024  # of each text, at most
-_OURS = "MAP, default"
+_OURS = (DEFAULT, ASKED)
 _NAMES = {"random": "Direct search", "moead": "MOEA/D"}
 _CAPTION = (
     "How much more a default search gives a preference than others that measure many "
     "merges: mean of the differences over 20 preferences ± its standard error, in the "
-    "units of table 4. *Seen*: as in table 4, by what each method itself measured (of "
-    "its front, for MAP). *Fresh*: the same merges, {what}."
+    "units of table 4. *Front* and *select*: the point of its front that is predicted "
+    "best, and what `mergekit-map select --prefer` gives. *Seen*: as in table 4, by "
+    "what each method itself measured (of these merges, for MAP). *Fresh*: the same "
+    "merges, {what}."
 )
 
 
@@ -45,10 +45,7 @@ def fresh(runs: Runs) -> Result:
     if runs.kind not in ("loss", "images"):
         raise Unfit(f"there are no fresh items of kind {runs.kind}")
     rows = [row for n in runs.sizes for row in _rows(runs, n)]
-    ahead_of = {
-        seen: sum(_mean(row[column]) > 0 for row in rows)
-        for seen, column in (("seen", 2), ("fresh", 3))
-    }
+    ahead_of = [sum(_mean(row[i]) > 0 for row in rows) for i in range(2, len(rows[0]))]
     images = runs.kind == "images"
     what = (
         f"on {IMAGES} images of each task that were drawn anew"
@@ -59,9 +56,10 @@ def fresh(runs: Runs) -> Result:
     return Result(
         title="Fresh: the merges of table 4 on items that nobody saw",
         headline=(
-            f"A default search is ahead in {ahead_of['seen']} of {len(rows)} "
-            f"comparisons by what was measured to search, in {ahead_of['fresh']} "
-            f"{what} (not in the paper)."
+            f"A default search is ahead in {ahead_of[0]} of {len(rows)} comparisons by "
+            f"what was measured to search, in {ahead_of[1]} {what}; what `select "
+            f"--prefer` gives of it in {ahead_of[2]} and {ahead_of[3]} (not in the "
+            "paper)."
         ),
         tables=[
             Table(
@@ -70,8 +68,11 @@ def fresh(runs: Runs) -> Result:
                 caption=_CAPTION.format(what=what),
                 columns=[
                     *map(Column, ("N", "ahead of")),
-                    Column("seen", **how),
-                    Column("fresh", **how),
+                    *(
+                        Column(f"{ours}: {of}", **how)
+                        for ours in ("front", "select")
+                        for of in ("seen", "fresh")
+                    ),
                 ],
                 rows=rows,
             )
@@ -87,20 +88,28 @@ def _mean(cell: Cell) -> float:
 def _rows(runs: Runs, n: int) -> list[list[Cell]]:
     models = runs.models[:n]
     compared = runs.compare(runs.plain(models), runs.direct(n))
-    chosen = _chosen(compared)
-    X = np.unique(np.vstack([X for X, _ in chosen.values()]), axis=0)
-    measured = _measured(runs, models, X) * _signs(compared)
-    values = {tuple(x): row for x, row in zip(X.tolist(), measured, strict=True)}
+    chosen = _chosen(runs, models, compared)
+    folder = runs.folder / "fresh"
+    path = folder / f"{runs.name_of(models)}.json"
+    anew = runs.measured(
+        path,
+        lambda: _content(runs, models, folder),
+        np.vstack([X for X, _ in chosen.values()]),
+    )
+    parts = np.split(anew * _signs(compared), len(chosen))
     sums = {
         name: tuple(
-            weighted_sums(Y, compared.preferences, compared.scale)
-            for Y in (seen, np.array([values[tuple(x)] for x in X.tolist()]))
+            weighted_sums(Y, compared.preferences, compared.scale) for Y in (seen, part)
         )
-        for name, (X, seen) in chosen.items()
+        for (name, (_, seen)), part in zip(chosen.items(), parts, strict=True)
     }
-    ours: tuple[Sums, ...] = sums.pop(_OURS)
+    ours = [sums.pop(name) for name in _OURS]
     return [
-        [n, name, *(ahead(mine, theirs) for mine, theirs in zip(ours, of, strict=True))]
+        [
+            n,
+            name,
+            *(ahead(*pair) for mine in ours for pair in zip(mine, of, strict=True)),
+        ]
         for name, of in sums.items()
     ]
 
@@ -109,14 +118,19 @@ def _signs(compared: Compared) -> FloatArray:
     return np.array([metric.sign for metric in compared.metrics.values()], np.float64)
 
 
-def _chosen(compared: Compared) -> dict[str, tuple[FloatArray, FloatArray]]:
+def _chosen(
+    runs: Runs, models: Sequence[str], compared: Compared
+) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Give what each preference gets: merges (P, d), and what was measured (P, m)."""
     terms = compared.preferences, compared.scale
     assessed = compared.assessed()
     shown = compared.study.vectors(compared.shown)
     foretold = np.where(np.isnan(assessed.measured), np.nan, assessed.predicted)
     rows = best_merges(foretold, *terms)
-    found = {_OURS: (shown[rows], assessed.measured[rows])}
+    found = {
+        DEFAULT: (shown[rows], assessed.measured[rows]),
+        ASKED: asked(runs, models, compared),
+    }
     own = compared.study.vectors(compared.own_merges)
     of = {"MAP, own merges": (own, compared.own)}
     for name, label in _NAMES.items():
@@ -127,23 +141,6 @@ def _chosen(compared: Compared) -> dict[str, tuple[FloatArray, FloatArray]]:
         whole = X[~np.isnan(Y).any(axis=1)]
         found[name] = (whole[rows], known(Y)[rows])
     return found
-
-
-def _measured(runs: Runs, models: Sequence[str], X: FloatArray) -> FloatArray:
-    """Measure merges on fresh items, unless that was done; (n, m), in tasks' units."""
-    folder = runs.folder / "fresh"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{runs.name_of(models)}.json"
-    done = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    missing = [x for x in X.tolist() if str(x) not in done]
-    if missing:
-        began = time.monotonic()
-        values = measure(_content(runs, models, folder), np.array(missing)).tolist()
-        done |= dict(zip(map(str, missing), values, strict=True))
-        write_json(path, done)
-        runs.spent.append(time.monotonic() - began)
-        print(f"{runs.spent[-1]:6.0f} s  {len(missing)} merges on fresh items")
-    return np.array([done[str(x)] for x in X.tolist()], np.float64)
 
 
 def _content(runs: Runs, models: Sequence[str], folder: Path) -> dict[str, Any]:

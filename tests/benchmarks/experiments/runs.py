@@ -10,21 +10,25 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from experiments.published import WIN_RATES
 from experiments.searched import Compared, Searched
 from laboratory.family import Family, configuration
+from laboratory.measuring import measure
 
 from mergekit_map.cli import main
-from mergekit_map.files import write_atomically
+from mergekit_map.files import write_atomically, write_json
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.search.arrays import FloatArray
 
 OPPONENTS = ("random", "moead")
 # The paper's own plain algorithm, its evaluations aside. Points of a front that a
@@ -158,6 +162,26 @@ class Runs:
             asked = ("--opponents", names, "--budget", merges)
             self.command("compare", searched.path, "--out", out, *asked)
         return Compared(searched.path, self.spent, out, merges, tuple(opponents))
+
+    def measured(
+        self, path: Path, content: Callable[[], Mapping[str, Any]], X: FloatArray
+    ) -> FloatArray:
+        """Measure merges (n, d) of a configuration, unless a file has them already.
+
+        Returns (n, m) in the tasks' own units.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        done = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        missing = [x for x in np.unique(X, axis=0).tolist() if str(x) not in done]
+        if missing:
+            began = time.monotonic()
+            values = measure(content(), np.array(missing)).tolist()
+            done |= dict(zip(map(str, missing), values, strict=True))
+            write_json(path, done)
+            self.spent.append(time.monotonic() - began)
+            shown = f"{len(missing)} merges of {path.parent.name}/{path.name}"
+            print(f"{self.spent[-1]:6.0f} s  {shown}", flush=True)
+        return np.array([done[str(x)] for x in X.tolist()], np.float64)
 
     def command(self, *arguments: object) -> None:
         """Run a command of the program, and say how long it took."""
