@@ -26,8 +26,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file, text as UTF-8, beside its place and rename it.
 
     Raises:
-        ArtifactError: the folder cannot be written.
+        ArtifactError: the folder cannot be written, or what is there is no file.
     """
+    if path.exists() and not path.is_file():
+        raise ArtifactError(
+            f"{path} is a folder, a pipe or a device, and is left as it is; name a file"
+        )
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -55,6 +55,12 @@ def folded(name: str, width: int) -> list[str]:
     return [line for line in lines if line]
 
 
+def cut_short(name: str, most: int) -> str:
+    """Leave out the middle of a name that has more letters than ``most``."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[:half]}…{name[1 - half :]}"
+
+
 def printable(text: str) -> str:
     """Write what a terminal would obey as what it is, and no secret; line ends stay."""
     return "".join(

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
+from pathlib import Path
 from types import MappingProxyType
 
-from mergekit_map.files import digest, json_line, sha256
+import pytest
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.files import digest, json_line, sha256, write_atomically
 
 
 def test_hashes_are_those_of_the_standard() -> None:
@@ -23,3 +29,12 @@ def test_json_on_a_line_has_null_for_what_is_not_finite() -> None:
 
     assert json_line(numbers) == '{"a": [1.5, null, [null, 0.1]], "b": {"c": 1}}'
     assert json_line({"a": (0.1, "é", None)}) == '{"a": [0.1, "\\u00e9", null]}'
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(ArtifactError, match=r"pipe is a folder, a pipe or a device"):
+        write_atomically(tmp_path / "pipe", "content")
+
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

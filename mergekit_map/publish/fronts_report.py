@@ -8,7 +8,7 @@ from pathlib import Path
 from mergekit_map.collecting import collecting_later
 from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.fronts_content import fronts_content
-from mergekit_map.publish.html_page import build_page
+from mergekit_map.publish.html_page import build_page, refuse_foreign
 from mergekit_map.results.finished import read_finished
 
 # The page's own script, in the order in which its parts build on one another.
@@ -31,9 +31,11 @@ def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) ->
     """Write ``fronts.html``, into the folder of the first search if nowhere else.
 
     Raises:
-        ArtifactError: a search is not finished, a file of it is damaged, or they share
-            no task.
+        ArtifactError: a search is not finished, a file of it is damaged, they share no
+            task, or where the page should go is something else.
     """
+    if page is not None:
+        refuse_foreign(Path(page))
     folders = [Path(run) for run in runs]
     content = fronts_content([read_finished(run) for run in folders])
     written = Path(page or folders[0] / "fronts.html")

@@ -11,14 +11,18 @@ import base64
 import hashlib
 import importlib.resources
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from string import Template
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from mergekit_map.files import json_line
+from mergekit_map.errors import ArtifactError
+from mergekit_map.files import json_line, unwritable
 
 # Where plotly.js would take a chart that is shared: see guard.js.
 _SHARING = "https://cloud.plotly.com/newchart"
+_TITLE = b"<title>mergekit-map"  # that all pages have, near their beginning
+_BEGINNING = 4096  # bytes
 
 
 def build_page(
@@ -35,6 +39,24 @@ def build_page(
         script=script,
         # JSON that ends no element and opens no comment, whatever is in it.
         content=json_line(drawn).replace("<", "\\u003c"),
+    )
+
+
+def refuse_foreign(place: Path) -> None:
+    """Raise ArtifactError if a page would take the place of what is no page of ours."""
+    if not place.exists():
+        return
+    if place.is_file():
+        try:
+            with place.open("rb") as file:
+                beginning = file.read(_BEGINNING)
+        except OSError as error:
+            raise unwritable(place, error) from None
+        if not beginning or _TITLE in beginning:
+            return
+    raise ArtifactError(
+        f"{place} exists already, is no page of mergekit-map, and is left as it is; "
+        "name another file, or remove this one"
     )
 
 

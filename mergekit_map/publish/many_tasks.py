@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from mergekit_map.publish.pictures import ANCHOR
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gained import best_single, labelled
+from mergekit_map.words import cut_short
 
 MOST_DRAWN = 6  # whose pairs make a picture of 5 by 5
 _MOST_ROWS = 40  # of the table
@@ -60,13 +61,12 @@ def _row(front: Front, task: str) -> tuple[str, ...]:
     if known.value is None:
         known = chosen.readings("predicted")[task]
     rivals = (labelled(front, "base"), best_single(front, task))
-    return (_short(task), *(_reading(merge, task) for merge in rivals), str(known))
+    return (
+        cut_short(task, _LONGEST),
+        *(_reading(merge, task) for merge in rivals),
+        str(known),
+    )
 
 
 def _reading(merge: Merge | None, task: str) -> str:
     return str(Reading.of(None, None) if merge is None else merge.measured[task])
-
-
-def _short(name: str) -> str:
-    half = _LONGEST // 2
-    return name if len(name) <= _LONGEST else f"{name[:half]}…{name[1 - half :]}"

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from mergekit_map.files import write_atomically
 from mergekit_map.results.front import Front
+from mergekit_map.words import cut_short
 
 PREDICTED = "#1f6fb4"
 MEASURED = "#d1495b"
@@ -18,6 +19,7 @@ ANCHOR = "#555555"
 CHOSEN = "#e6a100"
 
 _LABELS_GO_LEFT = 0.6  # of the width of a panel
+_LONGEST = 30  # letters of a name beside a mark
 
 
 def axis_label(front: Front, task: str) -> str:
@@ -36,8 +38,8 @@ def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
     across, _ = axes.transAxes.inverted().transform(axes.transData.transform(place))
     left = bool(across > _LABELS_GO_LEFT)
     # Without math text: a model's name may hold dollar signs.
-    axes.annotate(
-        label,
+    written = axes.annotate(
+        cut_short(label, _LONGEST),
         place,
         xytext=(-5 if left else 5, 5),
         textcoords="offset points",
@@ -46,6 +48,8 @@ def name_mark(axes: Axes, label: str, place: tuple[float, float]) -> None:
         color=ANCHOR,
         parse_math=False,
     )
+    # A long one reaches out of its panel, and does not make that smaller.
+    written.set_in_layout(False)
 
 
 class ShownFigure(Figure):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mergekit_map.collecting import collecting_later
 from mergekit_map.files import StrPath, write_atomically
-from mergekit_map.publish.html_page import build_page
+from mergekit_map.publish.html_page import build_page, refuse_foreign
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.plots import plot_front
 from mergekit_map.publish.report_data import report_content
@@ -56,8 +56,11 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     They go into the folder of the search; only the page may go elsewhere.
 
     Raises:
-        ArtifactError: the search is not finished, or a file cannot be read or written.
+        ArtifactError: the search is not finished, a file cannot be read or written, or
+            where the page should go is something else.
     """
+    if page is not None:
+        refuse_foreign(Path(page))
     run, page = Path(run), Path(page or Path(run) / "report.html")
     finished = read_finished(run)
     surfaces, merges = predict_surfaces(finished), measured_merges(finished)

@@ -6,12 +6,13 @@
 
 Families of two to eight models have known true values (``contest_truth.py``). All
 methods begin with the same merges: the base, every single model, the uniform soup.
-``map`` is our search as a user gets it who sets nothing but the evaluations; ``gp`` and
-``forest`` fit a plain design of as many merges; all three then measure points of the
-front that they predict, as far as the charge allows. Opponents are those of
-``mergekit-map compare``. Those that plan for their budget search once for each of
-``MARKS``; the others once for the last, or until ``--seconds`` of processor time are
-used: that is the time limit of BoTorch and Optuna.
+``map`` is our search as a user gets it who sets nothing but the evaluations, and
+``map_asked`` one who then asks for preferences; ``gp`` and ``forest`` fit a plain
+design of as many merges; all then measure points of the front that they predict, as far
+as the charge allows. Opponents are those of ``mergekit-map compare``. Those that plan
+for their budget search once for each of ``MARKS``; the others once for the last, or
+until ``--seconds`` of processor time are used: that is the time limit of BoTorch and
+Optuna.
 
 Kept is a line per search. What is there is not run again, so that a run which was
 stopped, or came to the end of its minutes, goes on with the same command.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,13 +32,15 @@ from typing import Any
 import numpy as np
 from contest import evaluator, gaussian_process, study_of
 from contest_truth import Array, Truth, anchor_merges, plain_design, scene
-from fair_contest_table import FAMILIES, MARKS, table
+from fair_contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
 from scipy.stats import qmc
 from sklearn.ensemble import RandomForestRegressor
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.results.anchor_values import Anchors
+from mergekit_map.results.choosing import choose_merge
 from mergekit_map.results.log import by_merge
 from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.dense import non_dominated
@@ -55,7 +59,7 @@ SEARCHES = dict(
 AT_THE_END = 6  # merges of its front that our search measures at most
 PLANNING = ("grid", "moead", "nsga2", "nsga3", "sms_emoa")
 GOING_ON = ("random", "sobol", "cma_es", "optuna", "qlognehvi")
-METHODS = ("map", "gp", "forest", *PLANNING, *GOING_ON)
+METHODS = (OURS, ASKED, "gp", "forest", *PLANNING, *GOING_ON)
 SEEDS = 5
 SECONDS = 60
 _CANDIDATES = 12  # log2 of the merges among which a forest finds its front
@@ -76,17 +80,33 @@ class Timed(Budget):
         return Y
 
 
-def search_as_a_user(truth: Truth, budget: int, seed: int, folder: Path) -> Any:
-    """Run a whole study; its front comes in the order in which it is paid for."""
+def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any:
+    """Run a whole study; its front comes in the order in which it is paid for.
+
+    A user who ``asks`` pays first for what ``select --prefer`` gives preferences.
+    """
     study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
-    path = folder / "log"
-    path.unlink(missing_ok=True)
-    with open_log(path) as log:
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
         result = run_study(study, evaluator(study, truth), log, lambda _: None)
         measured = study.vectors([dict(key) for key in by_merge(log)])
     front = study.vectors(result.front)
-    predicted = np.column_stack([s.predict(front) for s in result.surrogates.values()])
-    return measured, front[spread(truth.metric.sign * predicted, len(front))]
+
+    def predict(X: Array) -> Array:
+        values = [surrogate.predict(X) for surrogate in result.surrogates.values()]
+        return truth.metric.sign * np.column_stack(values)
+
+    front = front[spread(predict(front), len(front))]
+    wanted = preferences(len(truth.names)) if asks else ()
+    chosen = [_asked(truth, predict, front, weights) for weights in wanted]
+    return measured, np.vstack([*chosen, front])
+
+
+def _asked(truth: Truth, predict: Any, front: Array, weights: Array) -> Array:
+    metrics = dict.fromkeys(truth.names, truth.metric)
+    select = SelectSpec(prefer=dict(zip(truth.names, weights.tolist(), strict=True)))
+    given = select, metrics, predict, truth.bounds, front
+    X, index = choose_merge(*given, Anchors({}))
+    return np.asarray(X[index])
 
 
 def plain_process(truth: Truth, budget: int, seed: int) -> Any:
@@ -135,21 +155,24 @@ def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _budgets(method: str, d: int) -> tuple[int, ...]:
-    if method == "map":
+    if method == OURS:
         return SEARCHES[d]
+    if method == ASKED:
+        return SEARCHES[d][:1]
     if method in ("gp", "forest"):
         return tuple(n + AT_THE_END for n in SEARCHES[d])
     return MARKS if method in PLANNING else MARKS[-1:]
 
 
-def do(families: Path, key: dict[str, Any], seconds: float, folder: Path) -> Any:
+def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
     """Do one search; returns the line of the record."""
     truth = _truth(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
     started = time.process_time()
     front: Any = np.empty((0, 0))
-    if method == "map":
-        measured, front = search_as_a_user(truth, *search, folder)
+    if method in (OURS, ASKED):
+        asks = method == ASKED
+        measured, front = search_as_a_user(truth, *search, asks=asks)
     elif method in ("gp", "forest"):
         fit = plain_process if method == "gp" else forest
         measured, front = fit(truth, *search)
@@ -182,7 +205,7 @@ def run(arguments: argparse.Namespace) -> None:
         if time.monotonic() > end:
             print(f"{len(missing) - index} searches are left: the same command goes on")
             return
-        line = do(arguments.families_folder, job, arguments.seconds, path.parent)
+        line = do(arguments.families_folder, job, arguments.seconds)
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(*job.values(), f"{line['seconds']:.1f} s", flush=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import platform
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ Score = Callable[[Array], float]
 
 FAMILIES = dict(n2_wide=2, n3_wide=3, n4=4, n5=5, n6=6, n7=7, n8=8)
 MARKS = (20, 50, 100, 200, 500, 1000)  # merges that are paid
-OURS = "map"
-FITTED = (OURS, "gp", "forest")  # who fit first, and have no limit of time
+OURS, ASKED = "map", "map_asked"
+FITTED = (OURS, ASKED, "gp", "forest")  # who fit first, and have no limit of time
 NAMES = {
     OURS: "MAP",
+    ASKED: "MAP, asked",
     "gp": "Gaussian process, our front finder",
     "forest": "random forest",
     "random": "random",
@@ -46,24 +48,25 @@ HEAD = """\
 # The fair contest
 
     python tests/benchmarks/contest_families.py FAMILIES {families}
-    python tests/benchmarks/fair_contest.py run FAMILIES RUNS \
+    python tests/benchmarks/fair_contest.py run FAMILIES RUNS \\
         --seeds {count} --seconds SECONDS [--methods ...]
     python tests/benchmarks/fair_contest.py table FAMILIES RUNS
 
-{when}; table of {day}, {machine}. N tiny models are merged by task
-arithmetic and measured on the losses of N texts: for two models those of `mergekit-map
-demo`, for three some that were trained to go far from their base, both in a box to 1.5;
-for more those of `family8.py` (282 k parameters, a box to 1). All methods begin with
-the same merges (the base, each model, the uniform soup) and **pay for every merge whose
-value counts here**, these included. MAP is `mergekit-map search` with nothing set but
-the evaluations ({searches}); the rest of a column is spent on points of the front that
-it predicts, as many as there are. So it is with the process and the forest, which fit
-as many merges of a plain design. MOEA/D, NSGA-II, NSGA-III, SMS-EMOA and the grid
-search anew for each column, as they plan for what they may spend; the others go on
-from column to column. An opponent's search ends after so many seconds of processor
-time: {limits}. Who has fewer than 1000 merges *at the end* was
-stopped by that. BoTorch asks for four merges at a time.
-CMA-ES goes for one sum of the tasks, so that its front is a by-product.
+{when}; table of {day}, {machine}. N tiny models are merged by task arithmetic and
+measured on the losses of N texts: for two models those of `mergekit-map demo`, for
+three some that were trained to go far from their base, both in a box to 1.5; for more
+those of `family8.py` (282 k parameters, a box to 1). All methods begin with the same
+merges (the base, each model, the uniform soup) and **pay for every merge whose value
+counts here**, these included. MAP is `mergekit-map search` with nothing set but the
+evaluations ({searches}); the rest of a column is spent on points of the front that it
+predicts, as many as there are. *MAP, asked* pays first for what `mergekit-map select
+--prefer` gives each of the 20 preferences of the second tables. So it is with the
+process and the forest, which fit as many merges of a plain design. MOEA/D, NSGA-II,
+NSGA-III, SMS-EMOA and the grid search anew for each column, as they plan for what they
+may spend; the others go on from column to column. An opponent's search ends after so
+many seconds of processor time: {limits}. Who has fewer than 1000 merges *at the end*
+was stopped by that. BoTorch asks for four merges at a time. CMA-ES goes for one sum of
+the tasks, so that its front is a by-product.
 
 Not run: {missing}.
 
@@ -90,6 +93,11 @@ searches anew for each column is looked at there alone: 500 is over 200, 500 at 
 """
 
 
+def preferences(m: int) -> Array:
+    """Give the preferences by which all are judged, (20, m)."""
+    return draw_preferences(m, np.random.default_rng(0))
+
+
 @dataclass(eq=False)
 class Yardstick:
     """The front of a family, and the best sum of each preference."""
@@ -103,7 +111,7 @@ class Yardstick:
         m, bounds = len(self.truth.names), self.truth.bounds
         found = compute_front(self.truth.utilities, bounds, m, seed=0)
         self.front = self.truth.utilities(found)
-        self.preferences = draw_preferences(m, np.random.default_rng(0))
+        self.preferences = preferences(m)
         starts = found[self._sums(self.front).argmax(axis=0)]
         self.best = np.array([self._most(i, x) for i, x in enumerate(starts)])
 
@@ -222,10 +230,22 @@ def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) ->
 
 def _limits(entries: Sequence[Entry]) -> str:
     """Name the seconds that opponents may take, most common first."""
-    allowed = {e["method"]: e["limit"] for e in entries if e["method"] not in FITTED}
-    (usual, _), *_ = Counter(allowed.values()).most_common()
-    others = [f"{NAMES[m]} {s:g} s" for m, s in allowed.items() if s != usual]
-    return ", ".join([f"{usual:g} s", *others])
+    allowed: dict[str, set[float]] = defaultdict(set)
+    for e in entries:
+        if e["method"] not in FITTED:
+            allowed[e["method"]].add(e["limit"])
+    counts = Counter(itertools.chain(*allowed.values())).most_common(1)
+    usual = [limit for limit, _ in counts]
+    others = [
+        f"{NAMES[method]} {_seconds(limits)}"
+        for method, limits in allowed.items()
+        if [*limits] != usual
+    ]
+    return ", ".join([*map(_seconds, [usual] if usual else []), *others])
+
+
+def _seconds(limits: Iterable[float]) -> str:
+    return " or ".join(f"{limit:g} s" for limit in sorted(limits))
 
 
 def _scores(

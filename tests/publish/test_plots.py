@@ -101,3 +101,17 @@ def test_a_name_stays_within_its_panel(*, inverted: bool) -> None:
     for text in axes.texts:
         shown = text.get_window_extent()
         assert panel.x0 <= shown.x0 < shown.x1 <= panel.x1
+
+
+@pytest.mark.picture
+def test_a_long_name_makes_no_panel_smaller() -> None:
+    def width(name: str) -> float:
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        panels = figure.subplots(1, 2)
+        for axes in panels:
+            axes.scatter([0, 1], [0, 1])
+            name_mark(axes, name, (0.5, 0.5))
+        FigureCanvasAgg(figure).draw()
+        return float(panels[0].get_window_extent().width)
+
+    assert width("W" * 400) == width("a")

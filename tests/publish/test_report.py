@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from matplotlib.image import imread
 from mergekit_map import select_point
 from mergekit_map.cli import main
 from mergekit_map.errors import ArtifactError
+from mergekit_map.publish.fronts_report import write_fronts_report
 from mergekit_map.publish.measured_merges import measured_merges
 from mergekit_map.publish.report import report_page, write_report
 from mergekit_map.publish.report_data import report_content
@@ -89,6 +91,27 @@ def test_the_page_goes_where_it_is_asked_to(finished_run: Make, tmp_path: Path) 
     assert report.page == page
     assert page.stat().st_size < 6e6  # plotly.js is 4.8 MB of it
     assert not (run / "report.html").exists()
+
+
+def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    log, page = run / "evaluations.jsonl", tmp_path / "page.html"
+    before = log.read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    page.touch()  # such as a temporary file that somebody made for it
+
+    write_report(run, page)
+    write_report(run, page)
+
+    for place in (log, tmp_path / "pipe", tmp_path):
+        with pytest.raises(ArtifactError, match="no page of mergekit-map"):
+            write_report(run, place)
+        with pytest.raises(ArtifactError, match="no page of mergekit-map"):
+            write_fronts_report([run, run], place)
+    assert log.read_bytes() == before
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_says_that_a_search_is_not_finished(finished_run: Make, tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ def asked(
     They are measured beside the run folder, whose log says what others are held to.
     """
     X = compared.study.vectors([_chosen(compared, p) for p in _weights(compared)])
-    path = runs.folder / "asked" / f"{runs.name_of(models)}.json"
-    values = runs.measured(path, lambda: runs.content(models), X)
+    values = runs.measured(runs.folder / "asked", runs.content(models), X)
     return X, values * np.array([m.sign for m in compared.metrics.values()])
 
 

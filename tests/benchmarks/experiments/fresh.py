@@ -32,11 +32,11 @@ _OURS = (DEFAULT, ASKED)
 _NAMES = {"random": "Direct search", "moead": "MOEA/D"}
 _CAPTION = (
     "How much more a default search gives a preference than others that measure many "
-    "merges: mean of the differences over 20 preferences ± its standard error, in the "
-    "units of table 4. *Front* and *select*: the point of its front that is predicted "
-    "best, and what `mergekit-map select --prefer` gives. *Seen*: as in table 4, by "
-    "what each method itself measured (of these merges, for MAP). *Fresh*: the same "
-    "merges, {what}."
+    "merges: mean of the differences over 20 preferences ± its standard error over "
+    "these, which is not that of measuring, in the units of table 4. *Front* and "
+    "*select*: the point of its front that is predicted best, and what `mergekit-map "
+    "select --prefer` gives. *Seen*: as in table 4, by what each method itself "
+    "measured (of these merges, for MAP). *Fresh*: the same merges, {what}."
 )
 
 
@@ -48,7 +48,8 @@ def fresh(runs: Runs) -> Result:
     ahead_of = [sum(_mean(row[i]) > 0 for row in rows) for i in range(2, len(rows[0]))]
     images = runs.kind == "images"
     what = (
-        f"on {IMAGES} images of each task that were drawn anew"
+        f"on {IMAGES} images of each task that were drawn anew (digits: of the same "
+        "scans)"
         if images
         else f"on {TOKENS} tokens of the other half of each text"
     )
@@ -90,12 +91,8 @@ def _rows(runs: Runs, n: int) -> list[list[Cell]]:
     compared = runs.compare(runs.plain(models), runs.direct(n))
     chosen = _chosen(runs, models, compared)
     folder = runs.folder / "fresh"
-    path = folder / f"{runs.name_of(models)}.json"
-    anew = runs.measured(
-        path,
-        lambda: _content(runs, models, folder),
-        np.vstack([X for X, _ in chosen.values()]),
-    )
+    X = np.vstack([X for X, _ in chosen.values()])
+    anew = runs.measured(folder, _content(runs, models, folder), X)
     parts = np.split(anew * _signs(compared), len(chosen))
     sums = {
         name: tuple(

@@ -147,7 +147,8 @@ def _margins(rows: Sequence[Sequence[Cell]], *, shares: bool) -> Table:
         caption=(
             "Places: of a default search among all methods but single task models. "
             "Margins are over the best other, preference by preference, ± the standard "
-            "error of their mean; the paper's in points of accuracy."
+            "error of their mean over preferences, which share few merges: not that of "
+            "measuring. The paper's are in points of accuracy."
         ),
         columns=[
             *map(Column, ("N", "place", "place, select", "best other")),
@@ -164,12 +165,7 @@ def _margins(rows: Sequence[Sequence[Cell]], *, shares: bool) -> Table:
 
 def _signed(cell: Cell, *, shares: bool) -> str:
     assert isinstance(cell, Spread)
-    mean, error = cell.mean, cell.std
-    return (
-        f"{100 * mean:+.2f} ± {100 * error:.2f} %"
-        if shares
-        else f"{mean:+.3f} ± {error:.3f}"
-    )
+    return f"{100 * cell.mean:+.2f} %" if shares else f"{cell.mean:+.3f}"
 
 
 def _caption(*, shares: bool) -> str:

@@ -13,7 +13,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from laboratory.family import Family, configuration
 from laboratory.measuring import measure
 
 from mergekit_map.cli import main
-from mergekit_map.files import write_atomically, write_json
+from mergekit_map.files import digest, write_atomically, write_json
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.arrays import FloatArray
 
@@ -164,22 +164,25 @@ class Runs:
         return Compared(searched.path, self.spent, out, merges, tuple(opponents))
 
     def measured(
-        self, path: Path, content: Callable[[], Mapping[str, Any]], X: FloatArray
+        self, folder: Path, content: Mapping[str, Any], X: FloatArray
     ) -> FloatArray:
-        """Measure merges (n, d) of a configuration, unless a file has them already.
+        """Measure merges (n, d) of a configuration, unless a file there has them.
 
         Returns (n, m) in the tasks' own units.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        models = [Path(model["model"]).name for model in content["models"]]
+        known = digest([self.family.digest, content])
+        path = folder / f"{self.name_of(models)}-{known}.json"
         done = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         missing = [x for x in np.unique(X, axis=0).tolist() if str(x) not in done]
         if missing:
             began = time.monotonic()
-            values = measure(content(), np.array(missing)).tolist()
+            values = measure(content, np.array(missing)).tolist()
             done |= dict(zip(map(str, missing), values, strict=True))
             write_json(path, done)
             self.spent.append(time.monotonic() - began)
-            shown = f"{len(missing)} merges of {path.parent.name}/{path.name}"
+            shown = f"{len(missing)} merges of {folder.name}/{path.name}"
             print(f"{self.spent[-1]:6.0f} s  {shown}", flush=True)
         return np.array([done[str(x)] for x in X.tolist()], np.float64)
 
