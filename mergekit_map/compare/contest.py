@@ -97,15 +97,16 @@ class Contest:
 
 
 def own_documents(study: Study, log: Iterable[Evaluation]) -> int:
-    """Count the documents that a search measured, those of its end among them.
+    """Count the documents that a search measured, those of its end among them."""
+    return sum(e.n for e in matching(study, log) if _is_own(e))
 
-    Points of its front that were measured to assess it have no prediction on record.
+
+def _is_own(e: Evaluation) -> bool:
+    """Tell whether a search measured it itself, points of its front among them.
+
+    Those that were measured to assess it have no prediction on record.
     """
-    return sum(
-        e.n
-        for e in matching(study, log)
-        if e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
-    )
+    return e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
 
 
 def documents_of_a_merge(study: Study, log: Iterable[Evaluation]) -> int:
@@ -273,7 +274,7 @@ def _own_search(study: Study, log: EvaluationLog) -> Searched:
     merges = {
         merge_key(e.coefficients): e.coefficients
         for e in matching(study, log)
-        if e.role not in ASSESSING
+        if _is_own(e)
     }
     Y = read_utilities(study, log, list(merges.values()))
     return Searched(study.vectors(merges.values()), Y, own_documents(study, log))

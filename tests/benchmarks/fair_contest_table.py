@@ -73,7 +73,8 @@ Not run: {missing}.
 Medians over the seeds (lowest to highest). A cell is empty where nothing was run, or
 some seed did not come so far. *At the end*: what the method has after all that its
 longest search evaluated, and how many merges that was. *s*: processor time of that
-search, in which measuring is an interpolation. Bold: the best median of a column.
+search, in which measuring is an interpolation. Bold: the best median of a column in
+which MAP has one.
 
 What a merge is worth is a fitted truth: an interpolation of merges that were measured
 once. R² on a tenth left out of it is at least {quality:.5f}, in every family and task.
@@ -89,7 +90,7 @@ percent of a task's range over the front; lower is better.
 MATCHES = """\
 Merges paid until the hypervolume is that of MAP's search alone, no point of its front
 measured on top; medians over the seeds. `>`: not yet after so many in most seeds. Who
-searches anew for each column is looked at there alone: 500 is over 200, 500 at most.
+searches anew for each column is looked at there alone: ≤ 500 is over 200, 500 at most.
 """
 
 
@@ -266,8 +267,8 @@ def _scores(
     rows = []
     for name, runs in methods.items():
         cells = [
-            _cell(v, form, bold=bool(v) and float(np.median(v)) == top)
-            for v, top in zip(values[name], best, strict=True)
+            _cell(v, form, bold=bool(v and ours) and float(np.median(v)) == top)
+            for v, ours, top in zip(values[name], values[OURS], best, strict=True)
         ]
         ends = [runs.all(seed) for seed in runs.seeds]
         paid = np.median([len(X) for X in ends])
@@ -315,11 +316,14 @@ def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
 
 def _reached(runs: Runs, measure: Yardstick, wanted: float) -> str:
     numbers, most = [], []
+    anew = any(len(by_budget) > 1 for by_budget in runs.seeds.values())
     for seed, by_budget in runs.seeds.items():
         most.append(max(len(e["measured"]) for e in by_budget.values()))
         numbers.append(_first(runs, seed, measure, wanted))
     middle = float(np.median(numbers))
-    return f"{middle:.0f}" if np.isfinite(middle) else f"> {np.median(most):.0f}"
+    if not np.isfinite(middle):
+        return f"> {np.median(most):.0f}"
+    return f"≤ {middle:.0f}" if anew else f"{middle:.0f}"
 
 
 def _first(runs: Runs, seed: int, measure: Yardstick, wanted: float) -> float:

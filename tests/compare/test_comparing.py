@@ -29,6 +29,7 @@ from mergekit_map.compare.bench import Bench, Terms
 from mergekit_map.compare.comparing import _as_predicted
 from mergekit_map.compare.contest import ComparisonSpec
 from mergekit_map.compare.scores import as_they_are
+from mergekit_map.results.log import ASSESSING
 from mergekit_map.steps.project import load_project
 
 BUDGET = 12
@@ -135,6 +136,13 @@ def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:
     patch.setattr(Bench, "_report", report)
 
 
+def measured_itself(line: dict[str, Any]) -> bool:
+    """Tell what a search measured from what only judges it."""
+    if line["role"] == "front":
+        return line.get("foretold") is not None
+    return line["role"] not in ASSESSING
+
+
 def lines(run: Path) -> list[dict[str, Any]]:
     log = (run / "evaluations.jsonl").read_text()
     return [json.loads(line) for line in log.splitlines()]
@@ -173,7 +181,11 @@ def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
         "comparison.json",
     }
     (win,) = rows(folder, "win_rate")
-    assert (win["models"], win["tasks"], win["merges, MAP"]) == ("2", "2", "7")
+    # Seven evaluations, and what the search measured of its front at its end.
+    own = {str(e["coefficients"]) for e in lines(compared.run) if measured_itself(e)}
+    assert len(own) > 7
+    assert (win["models"], win["tasks"]) == ("2", "2")
+    assert win["merges, MAP"] == str(len(own))
     assert win["merges, direct search"] == str(BUDGET)
     assert 0 <= float(win["win rate"]) <= 1
     assert float(win["R²"]) <= 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from pages import ROOT
 
@@ -15,6 +18,7 @@ from mergekit_map.study.planning import default_evaluations, design
 from mergekit_map.study.study import Study
 
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
+KEPT = ROOT / "docs" / "results"
 _FITS = {
     "`quadratic`": "least squares: R²",
     "`regularized`": "plain: R²",
@@ -29,18 +33,6 @@ _VOLUMES = {
     "NSGA-II": "nsga2: hypervolume",
     "random": "random: hypervolume",
 }
-_METHODS = (
-    "Best single model",
-    "Model soup",
-    "TIES",
-    "Task arithmetic",
-    "TA, preference as weights",
-    "AdaMerging++",
-    "Direct search",
-    "MOEA/D",
-    "MAP",
-)
-
 Rows = list[list[str]]
 
 
@@ -64,11 +56,38 @@ def needed(result: str, rows: dict[str, str]) -> str:
 
 
 def win_rates() -> str:
-    """Write the win rates over direct search."""
-    header, *lines = kept_table("paper_tables.md", "search")
-    columns = ["models", "merges, direct search", "merges, MAP", "win rate", "R²"]
-    places = [header.index(column) for column in columns]
-    return _markdown(columns, [[line[i] for i in places] for line in lines])
+    """Write the win rates over direct search, and places among all methods."""
+    header = [
+        "models of",
+        "N",
+        "merges, MAP",
+        "direct",
+        "win rate",
+        "own merges",
+        "paper",
+    ]
+    header += ["place: front", "select", "own merges"]
+    lines = []
+    for folder in sorted(path.parent for path in KEPT.glob("*/table4.json")):
+        names = [
+            name for name in ("table2", "table3") if (folder / f"{name}.json").exists()
+        ]
+        rates = [row for name in names for row in _rows(folder / f"{name}.json", 0)]
+        places = {row[0]: row[1:4] for row in _rows(folder / "table4.json", 1)}
+        lines += [
+            [folder.name, str(n), str(ours), str(direct)]
+            + [f"{100 * rate['mean']:.1f} %" for rate in (found, own, paper)]
+            + [str(place) for place in places[n]]
+            for n, direct, _, way, ours, _, found, own, _, _, _, paper, _ in rates
+            if way == "default"
+        ]
+    return _markdown(header, lines)
+
+
+def _rows(path: Path, table: int) -> list[list[Any]]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows: list[list[Any]] = content["tables"][table]["rows"]
+    return rows
 
 
 def contest_matches() -> str:
@@ -77,12 +96,6 @@ def contest_matches() -> str:
     kept = [i for i, _ in enumerate(table[0]) if any(line[i] for line in table[1:])]
     header, *lines = ([line[i] for i in kept] for line in table)
     return _markdown(header, lines)
-
-
-def preference_sums() -> str:
-    """Write what preferences get of the methods that are not variants of others."""
-    header, *lines = kept_table("paper_tables.md", "method")
-    return _markdown(header, [line for line in lines if line[0] in _METHODS])
 
 
 def default_merges() -> str:
@@ -150,7 +163,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "evaluations-needed-again": lambda: needed("fewer_evaluations_again.md", _FITS),
     "hypervolume": lambda: needed("fewer_evaluations.md", _VOLUMES),
     "win-rates": win_rates,
-    "preference-sums": preference_sums,
     "default-evaluations": default_merges,
     "nested-measurements": nested_measurements,
     "opponents": opponents,

@@ -31,7 +31,6 @@ SAID = {
     ),
     "docs/comparing.md": (
         "50 % is a tie",
-        "each opponent with 200 merges",
         "the paper's 200 to 1000 merges",
         "search of 6, 9 and 12 merges",
     ),

@@ -25,6 +25,7 @@ from mergekit_map.version import __version__
 
 _PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")
 INDEX = "README.md"
+_BLOCK = 256  # tokens of a block of text, where a task does not say another number
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,7 @@ def page(content: Mapping[str, Any]) -> str:
     parts += [markdown(read_table(table)).rstrip() for table in content["tables"]]
     parts += [f"- {note}" for note in content["notes"]]
     options = " ".join(content["options"])
-    tokens = (
-        f", {content['tokens']} tokens of each" if content["kind"] == "loss" else ""
-    )
+    tokens = _tokens(content["tokens"]) if content["kind"] == "loss" else ""
     parts += [
         "## How it was made",
         f"    python tests/benchmarks/paper.py {name} --families FOLDER {options}",
@@ -132,6 +131,13 @@ def page(content: Mapping[str, Any]) -> str:
         + ".",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _tokens(count: int) -> str:
+    blocks = math.ceil(count / _BLOCK)
+    of = f"{blocks} blocks of it" if blocks > 1 else "one block of it"
+    unknown = "" if blocks > 1 else ", whose error of measuring is not known"
+    return f", {count} tokens of each text ({of}{unknown})"
 
 
 def read_table(content: Mapping[str, Any]) -> Table:

@@ -25,6 +25,7 @@ from mergekit_map.steps.select import Selection
 
 # What is predicted to keep a limit by nothing, misses it as often as not.
 _SPARE = 0.02
+_LOWEST = -1.0  # that is drawn
 
 _COLUMNS = [
     Column("limit", 0, percent=True),
@@ -37,7 +38,7 @@ _CAPTION = (
     "measured, and for each limit the merges that `select --require` chose on the "
     "surrogates, one to keep it on all tasks and one for each task, with {spare} "
     "points to spare, and `merge` measured: {ours} merges in all. *Direct search* is "
-    "as many random merges{short}, and *all* of them its {all}."
+    "as many random merges{short}, and *all* its {all}."
 )
 
 
@@ -47,13 +48,15 @@ def figure2(runs: Runs) -> Result:
     compared = runs.compare(runs.plain(models), runs.direct(len(models)))
     kept = _kept(runs, compared)
     figure, panels = new_figure(1, len(LIMITS), size=5)
-    ways = [("MAP", MEASURED), ("direct search", PREDICTED), ("direct, all", DIRECT)]
+    ways = list(zip(kept, (MEASURED, PREDICTED, DIRECT), strict=False))
     tasks = list(compared.metrics)
     for axes, limit in zip(panels, LIMITS, strict=True):
         for shift, (way, color) in enumerate(ways):
             best = [_best(kept[way], i, limit) for i in range(len(tasks))]
             places = np.arange(len(tasks)) + 0.27 * (shift - 1)
             axes.bar(places, np.nan_to_num(best), 0.25, color=color, label=way)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, _LOWEST), max(high, 1.0))
         axes.axhline(limit, color="black", linestyle="--", linewidth=0.8)
         axes.set_xticks(
             range(len(tasks)), tasks, rotation=40, ha="right", parse_math=False
@@ -64,7 +67,7 @@ def figure2(runs: Runs) -> Result:
     rows = [_row(way, kept[way], limit) for limit in LIMITS for way, _ in ways]
     return Result(
         title="Figure 2: the best of a task while all others keep a limit",
-        headline=_headline(rows),
+        headline=_headline(rows, len(ways), shares=_are_shares(compared)),
         figure=figure,
         caption="No bar: no merge keeps the limit on all other tasks.",
         tables=[
@@ -87,11 +90,9 @@ def _kept(runs: Runs, compared: Compared) -> dict[str, FloatArray]:
     ours = known(np.vstack([compared.utilities(list(merges.values())), *further]))
     direct = known(compared.contest.rivals[RANDOM].Y)
     zero, one = _ends(compared)
-    found = {
-        "MAP": ours,
-        "direct search": direct[: len(ours)],
-        "direct, all": direct,
-    }
+    found = {"MAP": ours, "direct search": direct[: len(ours)]}
+    if len(direct) > len(ours):
+        found["direct, all"] = direct
     return {way: (Y - zero) / (one - zero) for way, Y in found.items()}
 
 
@@ -182,16 +183,20 @@ def _row(way: str, kept: FloatArray, limit: float) -> list[Cell]:
     ]
 
 
-def _headline(rows: Sequence[Sequence[Cell]]) -> str:
+def _headline(rows: Sequence[Sequence[Cell]], ways: int, *, shares: bool) -> str:
+    parts = [(LIMITS[i], *rows[ways * i :][:2]) for i in range(len(LIMITS))]
     said = "; ".join(
         f"{100 * limit:g} %: {ours[3]} of {ours[2]} merges of MAP and {direct[3]} of "
         f"{direct[2]} of direct search"
-        for limit, ours, direct, _ in (
-            (LIMITS[i], *rows[3 * i : 3 * i + 3]) for i in range(len(LIMITS))
-        )
+        for limit, ours, direct in parts
     )
+    _, ours, direct = parts[0]
+    most, theirs = (f"{100 * float(str(row[-1])):.0f} %" for row in (ours, direct))
+    of = "" if shares else " of the gain"
     return (
-        f"Keep the limit on all tasks, {said} (paper: at 65 % none of direct search)."
+        f"One merge of MAP keeps {most}{of} on all tasks, one of direct search "
+        f"{theirs}. "
+        f"Keep the limit on all, {said} (paper: at 65 % none of direct search)."
     )
 
 
@@ -201,8 +206,9 @@ def _caption(compared: Compared, kept: Mapping[str, FloatArray]) -> str:
         if _are_shares(compared)
         else "the share of what the task's best single model gains over the base"
     )
-    ours, direct = len(kept["MAP"]), len(kept["direct, all"])
+    ours, direct = len(kept["MAP"]), len(kept["direct search"])
     short = "" if direct >= ours else f" as its budget allows, {direct}"
+    every = len(kept["direct, all"]) if "direct, all" in kept else direct
     return _CAPTION.format(
-        unit=unit, ours=ours, short=short, all=direct, spare=round(100 * _SPARE)
+        unit=unit, ours=ours, short=short, all=every, spare=round(100 * _SPARE)
     )
