@@ -1,4 +1,4 @@
-"""What is beyond the attacks of ``tests/hardening``: sums, and who is asked when."""
+"""What is beyond the attacks of ``benchmarks/fuzzing``: sums, and who is asked when."""
 
 import functools
 from collections.abc import Callable

@@ -1,0 +1,201 @@
+"""The true values of a family's merges, anywhere in its box.
+
+A ``Truth`` interpolates what ``contest_families.py`` measured, item by item (the loss
+of a block of text, the log-likelihood of an answer): that is smooth even where the
+metric, such as an accuracy, is not.
+
+    python benchmarks/contest_truth.py FOLDER [NAMES]
+
+prints how well it does on merges left out, and how well a quadratic would.
+
+Notation: ``d`` coefficients, ``m`` tasks, ``X`` (k, d) merges, ``Y`` (k, m) values in
+the tasks' own units and direction, ``b`` items of a task.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import RBFInterpolator
+
+from mergekit_map.compare.budget import sobol_points
+from mergekit_map.measurement import Measurement, Metric
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+LOSS = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats/token")
+ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
+UNSEEN = 500
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A family that is searched: its file, its coefficients, how much of it is seen."""
+
+    family: str
+    d: int
+    questions: int | None = None
+
+
+SCENES = {
+    "n2_shape": Scene("n2_shape", 2),
+    "n2_wide": Scene("n2_wide", 2),
+    "ties2": Scene("ties2", 2),
+    "acc2_30": Scene("acc2", 2, 30),
+    "acc2_50": Scene("acc2", 2, 50),
+    "acc2_100": Scene("acc2", 2, 100),
+    "acc2_200": Scene("acc2", 2, 200),
+    "n3": Scene("n3", 3),
+    "n3_wide": Scene("n3_wide", 3),
+    "n3_shape": Scene("n3_shape", 3),
+    "acc3_50": Scene("acc3", 3, 50),
+    "acc3_200": Scene("acc3", 3, 200),
+    "n4": Scene("n4", 4),
+    "n7": Scene("n7", 7),
+}
+# Of the fair contest (``fair_contest.py``) alone, which has two to eight models.
+MORE_MODELS = {f"n{d}": Scene(f"n{d}", d) for d in (5, 6, 8)}
+# Of many documents: not in the contest, where all are measured.
+DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}
+
+
+def scene(folder: Path, name: str) -> Truth:
+    """Read the truth of a scene, from the folder of the families."""
+    chosen = {**SCENES, **MORE_MODELS, **DOCUMENTS}[name]
+    return Truth(folder / f"{chosen.family}.npz", chosen.questions)
+
+
+class Truth:
+    """The values of any merge of a family, smooth between those that were measured."""
+
+    def __init__(self, path: Path, questions: int | None = None, points: Any = ...):
+        """Read ``NAME.npz``; of accuracies the first ``questions`` alone.
+
+        ``points`` (indices) limits what is interpolated.
+        """
+        with np.load(path) as found:
+            self.names = tuple(map(str, found["names"]))
+            self.bounds: Array = found["bounds"]
+            X, items = found["X"][points], found["items"][points]
+        self.metric = LOSS if items.ndim == 3 else ACCURACY
+        if self.metric is ACCURACY:
+            items = items[:, :, :questions]
+        self._shape = items.shape[1:]
+        self._items = self._interpolator(X, items.reshape(len(X), -1))
+        # Interpolation is linear in the data, so that a mean loss needs no items.
+        self._losses = self._interpolator(X, values(items))
+
+    def items(self, X: Array) -> Array:
+        """Give what the metric is a mean of, (k, m, b): block losses, rights as 1."""
+        items = self.scores(X)
+        return items if self.metric is LOSS else _right(items)
+
+    def scores(self, X: Array) -> Array:
+        """Give losses (k, m, b), or log-likelihoods of answers (k, m, b, answers)."""
+        return np.asarray(self._items(self._unit(X)).reshape(len(X), *self._shape))
+
+    def margins(self, X: Array) -> Array:
+        """Give how far the right answers are ahead of the others, (k, m, b)."""
+        answers = self.scores(X)
+        return np.asarray(answers[..., 0] - answers[..., 1:].max(axis=-1))
+
+    def predict(self, X: Array) -> Array:
+        """Give the values of merges (k, d) in every task, (k, m)."""
+        if self.metric is LOSS:
+            return np.asarray(self._losses(self._unit(X)))
+        return self.items(X).mean(axis=2)
+
+    def utilities(self, X: Array) -> Array:
+        """Give the same with larger better."""
+        return self.metric.sign * self.predict(X)
+
+    def stderr(self, X: Array) -> Array:
+        """Give the standard errors of the values, (k, m), if items are independent."""
+        items = self.items(X)
+        return np.asarray(items.std(axis=2, ddof=1) / np.sqrt(items.shape[2]))
+
+    def measure(self, x: Array) -> dict[str, Measurement]:
+        """Measure one merge (d,) as a search would, with standard errors; by task."""
+        [means], [errors] = self.predict(x[None]), self.stderr(x[None])
+        return {
+            name: Measurement(float(mean), float(error), self._shape[1])
+            for name, mean, error in zip(self.names, means, errors, strict=True)
+        }
+
+    def _unit(self, X: Array) -> Array:
+        return X / self.bounds[:, 1]
+
+    def _interpolator(self, X: Array, Y: Array) -> RBFInterpolator:
+        return RBFInterpolator(self._unit(X), Y, kernel="quintic", degree=3)
+
+
+def plain_design(bounds: Array, n: int, seed: int) -> Array:
+    """Give the anchors of a box (d, 2) from 0, and Sobol points, (n, d)."""
+    anchors = anchor_merges(len(bounds))
+    rng = np.random.default_rng(seed)
+    U = sobol_points(len(bounds), max(n - len(anchors), 1), rng)
+    return np.vstack([anchors, U * bounds[:, 1]])[:n]
+
+
+def anchor_merges(d: int) -> Array:
+    """Give the base, every single model, and the uniform soup; (d + 2, d)."""
+    return np.vstack([np.zeros(d), np.eye(d), np.full(d, 1 / d)])
+
+
+def unseen_merges(bounds: Array) -> Array:
+    """Draw merges to predict, the same ones for all; (UNSEEN, d)."""
+    rng = np.random.default_rng(12345)
+    return np.asarray(sobol_points(len(bounds), UNSEEN, rng) * bounds[:, 1])
+
+
+def values(items: Array) -> Array:
+    """Average items (k, m, b), or the questions (k, m, b, answers) that are right."""
+    return np.asarray((items if items.ndim == 3 else _right(items)).mean(axis=2))
+
+
+def quality(path: Path) -> tuple[Array, Array]:
+    """Score the interpolation and a quadratic on a tenth held out; R2 (m,) of each."""
+    with np.load(path) as found:
+        X, Y = found["X"], found["Y"]
+    held_out = np.random.default_rng(0).permutation(len(X)) < len(X) / 10
+    unseen = Y[held_out]
+    features = np.array([_quadratic_terms(x) for x in X])
+    terms = np.linalg.lstsq(features[~held_out], Y[~held_out], rcond=None)[0]
+    total = ((unseen - unseen.mean(axis=0)) ** 2).sum(axis=0)
+    interpolated = Truth(path, points=~held_out).predict(X[held_out])
+    quadratic = features[held_out] @ terms
+    return (
+        1 - ((interpolated - unseen) ** 2).sum(axis=0) / total,
+        1 - ((quadratic - unseen) ** 2).sum(axis=0) / total,
+    )
+
+
+def _right(answers: Array) -> Array:
+    """Tell which questions are answered rightly, 1 or 0; the first answer is right."""
+    return np.asarray(answers[..., 0] > answers[..., 1:].max(axis=-1), np.float64)
+
+
+def _quadratic_terms(x: Array) -> Array:
+    padded = np.concatenate([[1.0], x])
+    return np.outer(padded, padded)[np.triu_indices(len(padded))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    paths = sorted(arguments.folder.glob("*.npz"))
+    for path in paths:
+        if path.stem in (arguments.names or [path.stem]):
+            interpolated, quadratic = quality(path)
+            print(path.stem, "interpolated", *interpolated.round(6), end=" ")
+            print("quadratic", *quadratic.round(4))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""How the demo ends, as the README shows it.
+
+    python benchmarks/demo_end.py
+
+Runs ``mergekit-map demo`` in a folder of its own and keeps the end of what it says, and
+what made it, in ``docs/results/demo.json`` and ``demo.md``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from experiments.kept import INDEX, index, machine, versions
+
+from mergekit_map.files import write_atomically, write_json
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+_COMMAND = "from mergekit_map.cli import main; main()"
+_BEGIN = "mergekit-map-demo/merged holds"
+_END = "It is better than the soup"
+
+
+def main() -> None:
+    """Run it, and keep what it says."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = subprocess.run(
+            [sys.executable, "-c", _COMMAND, "demo"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    content = {
+        "end": _end(said),
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_json(RESULTS / "demo.json", content)
+    write_atomically(RESULTS / "demo.md", _page(content))
+    write_atomically(RESULTS / INDEX, index(RESULTS))
+    print(_page(content))
+
+
+def _end(said: str) -> str:
+    """Give what stands in the README: from the checkpoint to the last sentence."""
+    lines = said[said.index(_BEGIN) :].splitlines()
+    last = next(i for i, line in enumerate(lines) if line.startswith(_END))
+    return "\n".join(line.rstrip() for line in lines[: last + 1]) + "\n"
+
+
+def _page(content: dict[str, object]) -> str:
+    return (
+        "# How the demo ends\n\n"
+        f"```text\n{content['end']}```\n\n"
+        f"    python benchmarks/demo_end.py\n\n"
+        f"{content['date']}, {content['machine']}.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

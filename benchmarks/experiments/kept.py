@@ -1,0 +1,197 @@
+"""What an experiment found, kept as JSON, and the pages and the index made of that.
+
+A page is a function of its JSON alone, so that what stands in it can be checked.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
+from mergekit_map.files import write_atomically, write_json
+from mergekit_map.publish.pictures import png
+from mergekit_map.version import __version__
+
+_PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")
+INDEX = "README.md"
+_BLOCK = 256  # tokens of a block of text, where a task does not say another number
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an experiment found on one family."""
+
+    title: str  # with the paper's name of it
+    headline: str  # a sentence with the numbers that matter, and the paper's
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()  # what it was made of; differences to the paper
+    figure: Figure | None = None
+    caption: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)  # what else is worth keeping
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a result was made."""
+
+    name: str
+    folder: str  # of the family's results
+    family: str
+    size: str
+    kind: str
+    parameters: int
+    options: Sequence[str]  # of the command, folders aside
+    share: float
+    tokens: int  # of each text, at most
+    seed: int  # of the family
+    digest: str  # of what its models do
+    seconds: float  # of searches and comparisons that were not there yet
+
+
+def keep(result: Result, made: Made, out: Path) -> Path:
+    """Write ``NAME.json``, ``NAME.md`` and, if it is drawn, ``NAME.png``."""
+    folder = out / made.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        **asdict(made),
+        "title": result.title,
+        "headline": result.headline,
+        "tables": [asdict(table) for table in result.tables],
+        "notes": list(result.notes),
+        "caption": result.caption,
+        "picture": result.figure is not None,
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+        "data": dict(result.data),
+    }
+    if result.figure is not None:
+        write_atomically(folder / f"{made.name}.png", png(result.figure))
+    path = folder / f"{made.name}.json"
+    write_json(path, content)
+    write_atomically(path.with_suffix(".md"), page(json.loads(path.read_text())))
+    write_atomically(out / INDEX, index(out))
+    return path
+
+
+def machine() -> str:
+    """Name the processor, and how many cores there are of it."""
+    cores = len(os.sched_getaffinity(0))
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else ():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return f"{model}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def versions() -> dict[str, str]:
+    """Say what measured."""
+    return {
+        "mergekit-map": __version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def page(content: Mapping[str, Any]) -> str:
+    """Write the page of a kept result."""
+    name = content["name"]
+    parts = [f"# {content['title']}", content["headline"]]
+    if content["picture"]:
+        parts.append(f"![{content['title']}]({name}.png)")
+        parts.append(content["caption"])
+    parts += [markdown(read_table(table)).rstrip() for table in content["tables"]]
+    parts += [f"- {note}" for note in content["notes"]]
+    options = " ".join(content["options"])
+    tokens = _tokens(content["tokens"]) if content["kind"] == "loss" else ""
+    parts += [
+        "## How it was made",
+        f"    python benchmarks/paper.py {name} --families FOLDER {options}",
+        f"On the family `{content['family']}` of size {content['size']} "
+        f"({content['parameters']:,} parameters, seed {content['seed']}, "
+        f"{content['digest']}), tasks of "
+        f"kind `{content['kind']}`{tokens}; direct search and MOEA/D with "
+        f"{100 * content['share']:g} % of the paper's budgets. {content['date']}, "
+        f"{content['machine']}; searches and comparisons that were not there from "
+        f"another result took {content['seconds']:.0f} s. "
+        + ", ".join(f"{k} {v}" for k, v in content["versions"].items())
+        + ".",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _tokens(count: int) -> str:
+    blocks = math.ceil(count / _BLOCK)
+    of = f"{blocks} blocks of it" if blocks > 1 else "one block of it"
+    unknown = "" if blocks > 1 else ", whose error of measuring is not known"
+    return f", {count} tokens of each text ({of}{unknown})"
+
+
+def read_table(content: Mapping[str, Any]) -> Table:
+    """Read a table as it was kept."""
+    return Table(
+        name=content["name"],
+        title=content["title"],
+        caption=content["caption"],
+        columns=[Column(**column) for column in content["columns"]],
+        rows=[list(map(_cell, row)) for row in content["rows"]],
+        beyond=content["beyond"],
+    )
+
+
+def _cell(cell: Any) -> Cell:
+    if not isinstance(cell, dict):
+        return cell
+    return Spread(**{key: math.nan if v is None else v for key, v in cell.items()})
+
+
+def results(out: Path) -> list[dict[str, Any]]:
+    """Read all that is kept, family by family."""
+    found = [json.loads(path.read_text()) for path in sorted(out.glob("*/*.json"))]
+    return sorted(found, key=lambda c: (c["parameters"], c["folder"], _order(c)))
+
+
+def _order(content: Mapping[str, Any]) -> tuple[str, int]:
+    name = content["name"]
+    word = name.rstrip("0123456789")
+    return word, int(name[len(word) :] or 0)
+
+
+def index(out: Path) -> str:
+    """Write the index: what is kept of each family, in a line each."""
+    lines = [
+        "# Kept results",
+        "The paper's tables and figures, made anew by `benchmarks/paper.py` on "
+        "families that `benchmarks/laboratory/build.py` trains. Each page has its "
+        "command, date, machine, seeds and versions, and the JSON beside it has the "
+        "numbers. This page is made by the same command.",
+    ]
+    if (out / "demo.md").exists():
+        lines.append("[How the demo ends](demo.md), as the README shows it.")
+    kept = results(out)
+    for folder in dict.fromkeys(c["folder"] for c in kept):
+        ours = [c for c in kept if c["folder"] == folder]
+        lines.append(f"## {folder}, {ours[0]['parameters']:,} parameters")
+        lines += _rows(folder, ours)
+    return "\n\n".join(lines) + "\n"
+
+
+def _rows(folder: str, kept: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = ["| result | says |", "| --- | --- |"]
+    for c in kept:
+        text = c["headline"].replace("|", "\\|")
+        rows.append(f"| [{c['title']}]({folder}/{c['name']}.md) | {text} |")
+    return ["\n".join(rows)]

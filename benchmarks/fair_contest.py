@@ -1,0 +1,235 @@
+"""The fair contest: every method pays for every merge whose value it shows.
+
+    python benchmarks/contest_families.py FAMILIES n2_wide n3_wide n4 n5 n6 n7 n8
+    python benchmarks/fair_contest.py run FAMILIES RUNS --most-minutes 60
+    python benchmarks/fair_contest.py table FAMILIES RUNS > .../contest.md
+
+Families of two to eight models have known true values (``contest_truth.py``). All
+methods begin with the same merges: the base, every single model, the uniform soup.
+``map`` is our search as a user gets it who sets nothing but the evaluations, and
+``map_asked`` one who then asks for preferences; ``gp`` and ``forest`` fit a plain
+design of as many merges; all then measure points of the front that they predict, as far
+as the charge allows. Opponents are those of ``mergekit-map compare``. Those that plan
+for their budget search once for each of ``MARKS``; the others once for the last, or
+until ``--seconds`` of processor time are used: that is the time limit of BoTorch and
+Optuna.
+
+Kept is a line per search. What is there is not run again, so that a run which was
+stopped, or came to the end of its minutes, goes on with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contest import evaluator, gaussian_process, study_of
+from contest_truth import Array, Truth, anchor_merges, plain_design, scene
+from fair_contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
+from scipy.stats import qmc
+from sklearn.ensemble import RandomForestRegressor
+
+from mergekit_map.compare.budget import Budget
+from mergekit_map.compare.opponents import OPPONENTS
+from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.results.anchor_values import Anchors
+from mergekit_map.results.choosing import choose_merge
+from mergekit_map.results.log import by_merge
+from mergekit_map.results.opened_log import open_log
+from mergekit_map.search.dense import non_dominated
+from mergekit_map.search.selection import spread
+from mergekit_map.study.running import run_study
+
+# Of our search, by coefficients, the first to be done first: 50 merges with those of
+# its end, what fits into 20, and its default where that is more.
+SEARCHES = dict(
+    zip(
+        range(2, 9),
+        ((44, 12), (44, 14), (44, 14), (44, 14), (44, 56), (44, 72), (44, 90)),
+        strict=True,
+    )
+)
+AT_THE_END = 6  # merges of its front that our search measures at most
+PLANNING = ("grid", "moead", "nsga2", "nsga3", "sms_emoa")
+GOING_ON = ("random", "sobol", "cma_es", "optuna", "qlognehvi")
+METHODS = (OURS, ASKED, "gp", "forest", *PLANNING, *GOING_ON)
+SEEDS = 5
+SECONDS = 60
+_CANDIDATES = 12  # log2 of the merges among which a forest finds its front
+_DIGITS = 6
+
+
+class Timed(Budget):
+    """A budget that is also used up after some seconds of processor time."""
+
+    def __init__(self, *given: Any, seconds: float) -> None:
+        super().__init__(*given)
+        self._end = time.process_time() + seconds
+
+    def spend(self, U: Array) -> Array:
+        Y = super().spend(U)
+        if time.process_time() > self._end:
+            self.left = 0
+        return Y
+
+
+def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any:
+    """Run a whole study; its front comes in the order in which it is paid for.
+
+    A user who ``asks`` pays first for what ``select --prefer`` gives preferences.
+    """
+    study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
+        result = run_study(study, evaluator(study, truth), log, lambda _: None)
+        measured = study.vectors([dict(key) for key in by_merge(log)])
+    front = study.vectors(result.front)
+
+    def predict(X: Array) -> Array:
+        values = [surrogate.predict(X) for surrogate in result.surrogates.values()]
+        return truth.metric.sign * np.column_stack(values)
+
+    front = front[spread(predict(front), len(front))]
+    wanted = preferences(len(truth.names)) if asks else ()
+    chosen = [_asked(truth, predict, front, weights) for weights in wanted]
+    return measured, np.vstack([*chosen, front])
+
+
+def _asked(truth: Truth, predict: Any, front: Array, weights: Array) -> Array:
+    metrics = dict.fromkeys(truth.names, truth.metric)
+    select = SelectSpec(prefer=dict(zip(truth.names, weights.tolist(), strict=True)))
+    given = select, metrics, predict, truth.bounds, front
+    X, index = choose_merge(*given, Anchors({}))
+    return np.asarray(X[index])
+
+
+def plain_process(truth: Truth, budget: int, seed: int) -> Any:
+    """Fit a Gaussian process per task to a plain design, and find the front of them."""
+    found = gaussian_process(truth, budget, seed)
+    front = np.array(found["front"])
+    order = spread(np.array(found["predicted"]), len(front))
+    return found["measured"], front[order]
+
+
+def forest(truth: Truth, budget: int, seed: int) -> Any:
+    """Fit a random forest per task, and find the front of it among Sobol points."""
+    X = plain_design(truth.bounds, budget, seed)
+    sobol = qmc.Sobol(len(truth.bounds), seed=seed).random_base2(_CANDIDATES)
+    candidates = sobol * truth.bounds[:, 1]
+    predicted = np.column_stack(
+        [
+            RandomForestRegressor(random_state=seed).fit(X, y).predict(candidates)
+            for y in truth.utilities(X).T
+        ]
+    )
+    best = non_dominated(predicted)
+    front = candidates[best]
+    return X, front[spread(predicted[best], min(len(front), MARKS[-1]))]
+
+
+def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) -> Array:
+    """Let an opponent spend the budget, from the merges that our search begins with."""
+    d, m = len(truth.bounds), len(truth.names)
+    given = truth.utilities, truth.bounds, m, budget, anchor_merges(d)
+    allowed = Timed(*given, seconds=seconds)
+    OPPONENTS[name](allowed, np.random.default_rng(seed))
+    return allowed.X
+
+
+def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """List the searches: what tells most first, seed by seed."""
+    for place in range(len(MARKS)):
+        for seed in range(arguments.seeds):
+            for method in arguments.methods:
+                for family in arguments.families:
+                    budgets = _budgets(method, FAMILIES[family])
+                    if place < len(budgets):
+                        key = {"family": family, "method": method}
+                        yield {**key, "budget": budgets[place], "seed": seed}
+
+
+def _budgets(method: str, d: int) -> tuple[int, ...]:
+    if method == OURS:
+        return SEARCHES[d]
+    if method == ASKED:
+        return SEARCHES[d][:1]
+    if method in ("gp", "forest"):
+        return tuple(n + AT_THE_END for n in SEARCHES[d])
+    return MARKS if method in PLANNING else MARKS[-1:]
+
+
+def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
+    """Do one search; returns the line of the record."""
+    truth = _truth(families, key["family"])
+    method, search = key["method"], (key["budget"], key["seed"])
+    started = time.process_time()
+    front: Any = np.empty((0, 0))
+    if method in (OURS, ASKED):
+        asks = method == ASKED
+        measured, front = search_as_a_user(truth, *search, asks=asks)
+    elif method in ("gp", "forest"):
+        fit = plain_process if method == "gp" else forest
+        measured, front = fit(truth, *search)
+    else:
+        measured = opponent(truth, method, *search, seconds)
+    return {
+        **key,
+        "measured": np.round(measured, _DIGITS).tolist(),
+        "front": np.round(front, _DIGITS).tolist(),
+        "seconds": round(time.process_time() - started, 2),
+        "limit": seconds,
+    }
+
+
+@functools.cache
+def _truth(families: Path, name: str) -> Truth:
+    return scene(families, name)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Do the searches that the record does not have yet, as long as there is time."""
+    path: Path = arguments.runs
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text().splitlines() if path.exists() else []
+    done = [json.loads(line) for line in lines]
+    known = {tuple(e[k] for k in ("family", "method", "budget", "seed")) for e in done}
+    missing = [job for job in jobs(arguments) if tuple(job.values()) not in known]
+    end = time.monotonic() + 60 * arguments.most_minutes
+    for index, job in enumerate(missing):
+        if time.monotonic() > end:
+            print(f"{len(missing) - index} searches are left: the same command goes on")
+            return
+        line = do(arguments.families_folder, job, arguments.seconds)
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("run")
+    command.set_defaults(call=run)
+    command.add_argument("families_folder", type=Path)
+    command.add_argument("runs", type=Path, help="a .jsonl file")
+    command.add_argument("--families", nargs="+", default=list(FAMILIES))
+    command.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    command.add_argument("--seeds", type=int, default=SEEDS)
+    command.add_argument("--seconds", type=float, default=SECONDS)
+    command.add_argument("--most-minutes", type=float, default=float("inf"))
+    command = commands.add_parser("table")
+    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
+    command.add_argument("families_folder", type=Path)
+    command.add_argument("runs", type=Path)
+    arguments = parser.parse_args()
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,345 @@
+"""The tables of ``fair_contest.py``, from its record."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contest_table import markdown
+from contest_truth import Array, Truth, quality, scene
+from scipy.optimize import minimize
+
+from mergekit_map.compare.indicators import draw_preferences, hypervolume
+from mergekit_map.search.nsga import compute_front
+
+Entry = dict[str, Any]
+Score = Callable[[Array], float]
+
+FAMILIES = dict(n2_wide=2, n3_wide=3, n4=4, n5=5, n6=6, n7=7, n8=8)
+MARKS = (20, 50, 100, 200, 500, 1000)  # merges that are paid
+OURS, ASKED = "map", "map_asked"
+FITTED = (OURS, ASKED, "gp", "forest")  # who fit first, and have no limit of time
+NAMES = {
+    OURS: "MAP",
+    ASKED: "MAP, asked",
+    "gp": "Gaussian process, our front finder",
+    "forest": "random forest",
+    "random": "random",
+    "sobol": "Sobol",
+    "grid": "grid",
+    "moead": "MOEA/D",
+    "nsga2": "NSGA-II",
+    "nsga3": "NSGA-III",
+    "sms_emoa": "SMS-EMOA",
+    "cma_es": "CMA-ES",
+    "optuna": "Optuna",
+    "qlognehvi": "BoTorch",
+}
+HEAD = """\
+# The fair contest
+
+    python benchmarks/contest_families.py FAMILIES {families}
+    python benchmarks/fair_contest.py run FAMILIES RUNS \\
+        --seeds {count} --seconds SECONDS [--methods ...]
+    python benchmarks/fair_contest.py table FAMILIES RUNS
+
+{when}; table of {day}, {machine}. N tiny models are merged by task arithmetic and
+measured on the losses of N texts: for two models those of `mergekit-map demo`, for
+three some that were trained to go far from their base, both in a box to 1.5; for more
+those of `family8.py` (282 k parameters, a box to 1). All methods begin with the same
+merges (the base, each model, the uniform soup) and **pay for every merge whose value
+counts here**, these included. MAP is `mergekit-map search` with nothing set but the
+evaluations ({searches}); the rest of a column is spent on points of the front that it
+predicts, as many as there are. *MAP, asked* pays first for what `mergekit-map select
+--prefer` gives each of the 20 preferences of the second tables. So it is with the
+process and the forest, which fit as many merges of a plain design. MOEA/D, NSGA-II,
+NSGA-III, SMS-EMOA and the grid search anew for each column, as they plan for what they
+may spend; the others go on from column to column. An opponent's search ends after so
+many seconds of processor time: {limits}. Who has fewer than 1000 merges *at the end*
+was stopped by that. BoTorch asks for four merges at a time. CMA-ES goes for one sum of
+the tasks, so that its front is a by-product.
+
+Not run: {missing}.
+
+Medians over the seeds (lowest to highest). A cell is empty where nothing was run, or
+some seed did not come so far. *At the end*: what the method has after all that its
+longest search evaluated, and how many merges that was. *s*: processor time of that
+search, in which measuring is an interpolation. Bold: the best median of a column in
+which MAP has one.
+
+What a merge is worth is a fitted truth: an interpolation of merges that were measured
+once. R² on a tenth left out of it is at least {quality:.5f}, in every family and task.
+"""
+VOLUMES = """\
+Hypervolume of all that was paid, as a share of that of the front that our finder has of
+the truth itself (100 points for two models, else 450; more points can have more).
+"""
+REGRETS = """\
+What the best merge paid lacks of the best there is, mean over 20 random preferences, in
+percent of a task's range over the front; lower is better.
+"""
+MATCHES = """\
+Merges paid until the hypervolume is that of MAP's search alone, no point of its front
+measured on top; medians over the seeds. `>`: not yet after so many in most seeds. Who
+searches anew for each column is looked at there alone: ≤ 500 is over 200, 500 at most.
+"""
+
+
+def preferences(m: int) -> Array:
+    """Give the preferences by which all are judged, (20, m)."""
+    return draw_preferences(m, np.random.default_rng(0))
+
+
+@dataclass(eq=False)
+class Yardstick:
+    """The front of a family, and the best sum of each preference."""
+
+    truth: Truth
+    front: Array = field(init=False)  # (k, m) utilities
+    preferences: Array = field(init=False)  # (P, m)
+    best: Array = field(init=False)  # (P,)
+
+    def __post_init__(self) -> None:
+        m, bounds = len(self.truth.names), self.truth.bounds
+        found = compute_front(self.truth.utilities, bounds, m, seed=0)
+        self.front = self.truth.utilities(found)
+        self.preferences = preferences(m)
+        starts = found[self._sums(self.front).argmax(axis=0)]
+        self.best = np.array([self._most(i, x) for i, x in enumerate(starts)])
+
+    def volume(self, X: Array) -> float:
+        """Give the share of the front's hypervolume that merges (k, d) have."""
+        return hypervolume(self.truth.utilities(X), self.front)
+
+    def regret(self, X: Array) -> float:
+        """Give what the best of merges (k, d) lacks, in percent."""
+        sums = self._sums(self.truth.utilities(X)).max(axis=0)
+        return float(100 * (self.best - sums).mean())
+
+    def _sums(self, Y: Array) -> Array:
+        scaled = (Y - self.front.min(axis=0)) / np.ptp(self.front, axis=0)
+        return np.asarray(scaled @ self.preferences.T)
+
+    def _most(self, preference: int, start: Array) -> float:
+        found = minimize(
+            lambda x: -self._sums(self.truth.utilities(x[None]))[0, preference],
+            start,
+            bounds=self.truth.bounds,
+        )
+        return -float(found.fun)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The searches of one method on one family; by seed, those of each budget."""
+
+    seeds: Mapping[int, Mapping[int, Entry]]
+
+    @property
+    def seconds(self) -> float:
+        """Give the median of the longest searches."""
+        longest = [
+            max(e["seconds"] for e in runs.values()) for runs in self.seeds.values()
+        ]
+        return float(np.median(longest))
+
+    def paid(self, seed: int, n: int) -> Array | None:
+        """Give the first n merges that were paid, (n, d); None if fewer were."""
+        runs = self.seeds[seed]
+        fit = [e for e in runs.values() if len(e["measured"]) <= n and e["front"]]
+        if fit:  # the largest search that leaves something of the charge, or nothing
+            chosen = max(fit, key=lambda e: len(e["measured"]))
+            X = np.array([*chosen["measured"], *chosen["front"]])
+            return X[:n] if len(X) >= n else None
+        if n in runs:  # planned for it, and came so far
+            X = np.array(runs[n]["measured"])
+            return X if len(X) == n else None
+        longest = max(runs.values(), key=lambda e: len(e["measured"]))
+        going_on = len(runs) == 1 and not longest["front"]
+        X = np.array(longest["measured"])
+        return X[:n] if going_on and len(X) >= n else None
+
+    def all(self, seed: int) -> Array:
+        """Give all that was paid by the longest search."""
+        runs = self.seeds[seed].values()
+        longest = max(runs, key=lambda e: len(e["measured"]))
+        return np.array([*longest["measured"], *longest["front"]])
+
+
+def table(families: Path, path: Path) -> str:
+    """Write Markdown: what each method has for what it paid, family by family."""
+    found: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(dict))
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    for e in entries:
+        runs = found[e["family"]][e["method"]]
+        runs.setdefault(e["seed"], {})[e["budget"]] = e
+    parts, matches = [], []
+    for family, d in FAMILIES.items():
+        if OURS not in found[family]:
+            continue
+        measure = Yardstick(scene(families, family))
+        methods = {m: Runs(found[family][m]) for m in NAMES if found[family][m]}
+        matches.append([str(d), *_matches(methods, measure)])
+        parts += [f"## {d} models (`{family}`)", ""]
+        for words, score, form, better in (
+            (VOLUMES, measure.volume, "{:.3f}", max),
+            (REGRETS, measure.regret, "{:.2f}", min),
+        ):
+            parts += [words, *_scores(methods, score, form, better), ""]
+    rivals = [name for name in NAMES if name not in FITTED]
+    columns = ["models", "MAP paid", "has", *(NAMES[name] for name in rivals)]
+    head = ["## Until others have what MAP has", "", MATCHES]
+    return "\n".join(
+        [
+            _head(families, entries, found),
+            *head,
+            *markdown(columns, matches),
+            "",
+            *parts,
+        ]
+    )
+
+
+def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) -> str:
+    names = [name for name in FAMILIES if OURS in found[name]]
+    seeds = {e["seed"] for e in entries}
+    searches = sorted({e["budget"] for e in entries if e["method"] == OURS})
+    ran = {e["method"] for e in entries}
+    missing = [NAMES[m] for m in NAMES if m not in ran]
+    missing += [f"{d} models" for n, d in FAMILIES.items() if n not in names]
+    return HEAD.format(
+        missing=", ".join(missing) or "nothing of this",
+        families=" ".join(names),
+        day=datetime.date.today(),
+        machine=f"{os.cpu_count()} cores of {platform.machine()}",
+        count=len(seeds),
+        when=f"Seeds {min(seeds)} to {max(seeds)}",
+        searches=", ".join(map(str, searches)),
+        limits=_limits(entries),
+        quality=min(quality(families / f"{name}.npz")[0].min() for name in names),
+    )
+
+
+def _limits(entries: Sequence[Entry]) -> str:
+    """Name the seconds that opponents may take, most common first."""
+    allowed: dict[str, set[float]] = defaultdict(set)
+    for e in entries:
+        if e["method"] not in FITTED:
+            allowed[e["method"]].add(e["limit"])
+    counts = Counter(itertools.chain(*allowed.values())).most_common(1)
+    usual = [limit for limit, _ in counts]
+    others = [
+        f"{NAMES[method]} {_seconds(limits)}"
+        for method, limits in allowed.items()
+        if [*limits] != usual
+    ]
+    return ", ".join([*map(_seconds, [usual] if usual else []), *others])
+
+
+def _seconds(limits: Iterable[float]) -> str:
+    return " or ".join(f"{limit:g} s" for limit in sorted(limits))
+
+
+def _scores(
+    methods: Mapping[str, Runs],
+    score: Score,
+    form: str,
+    better: Callable[[Sequence[float]], float],
+) -> list[str]:
+    """Make a row for each method, a column for each number of merges paid."""
+    values = {
+        name: [_by_seed(runs, mark, score) for mark in MARKS]
+        for name, runs in methods.items()
+    }
+    best = [
+        better([float(np.median(row[i])) for row in values.values() if row[i]] or [0.0])
+        for i in range(len(MARKS))
+    ]
+    rows = []
+    for name, runs in methods.items():
+        cells = [
+            _cell(v, form, bold=bool(v and ours) and float(np.median(v)) == top)
+            for v, ours, top in zip(values[name], values[OURS], best, strict=True)
+        ]
+        ends = [runs.all(seed) for seed in runs.seeds]
+        paid = np.median([len(X) for X in ends])
+        end = f"{_cell([score(X) for X in ends], form)} with {paid:.0f}"
+        rows.append(
+            [NAMES[name], str(len(runs.seeds)), *cells, end, f"{runs.seconds:.0f}"]
+        )
+    columns = ["method", "seeds", *map(str, MARKS), "at the end", "s"]
+    return markdown(columns, rows)
+
+
+def _by_seed(runs: Runs, mark: int, score: Score) -> list[float]:
+    paid = [runs.paid(seed, mark) for seed in runs.seeds]
+    return (
+        []
+        if any(X is None for X in paid)
+        else [score(X) for X in paid if X is not None]
+    )
+
+
+def _cell(values: Sequence[float], form: str, *, bold: bool = False) -> str:
+    if not values:
+        return ""
+    stars = "**" if bold else ""
+    middle, low, high = (form.format(f(values)) for f in (np.median, min, max))
+    return f"{stars}{middle}{stars} ({low} to {high})"
+
+
+def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
+    """Count what others pay for as much as MAP's longest search has measured."""
+    searches = [max(runs.items())[1] for runs in methods[OURS].seeds.values()]
+    wanted = float(
+        np.median([measure.volume(np.array(e["measured"])) for e in searches])
+    )
+    paid = np.median([len(e["measured"]) for e in searches])
+    cells = [f"{paid:.0f}", f"{wanted:.3f}"]
+    for name in NAMES:
+        if name in FITTED:
+            continue
+        cells.append(
+            _reached(methods[name], measure, wanted) if name in methods else ""
+        )
+    return cells
+
+
+def _reached(runs: Runs, measure: Yardstick, wanted: float) -> str:
+    numbers, most = [], []
+    anew = any(len(by_budget) > 1 for by_budget in runs.seeds.values())
+    for seed, by_budget in runs.seeds.items():
+        most.append(max(len(e["measured"]) for e in by_budget.values()))
+        numbers.append(_first(runs, seed, measure, wanted))
+    middle = float(np.median(numbers))
+    if not np.isfinite(middle):
+        return f"> {np.median(most):.0f}"
+    return f"≤ {middle:.0f}" if anew else f"{middle:.0f}"
+
+
+def _first(runs: Runs, seed: int, measure: Yardstick, wanted: float) -> float:
+    by_budget = runs.seeds[seed]
+    if len(by_budget) > 1:  # a search of its own for each mark
+        for mark in sorted(by_budget):
+            if measure.volume(np.array(by_budget[mark]["measured"])) >= wanted:
+                return mark
+        return np.inf
+    [e] = by_budget.values()
+    X = np.array(e["measured"])
+    if measure.volume(X) < wanted:
+        return np.inf
+    low, high = 0, len(X)  # more merges never have less
+    while high - low > 1:
+        middle = (low + high) // 2
+        reached = measure.volume(X[:middle]) >= wanted
+        low, high = (low, middle) if reached else (middle, high)
+    return high

@@ -1,0 +1,150 @@
+"""Every attack of every class, tried; the table of what was tried and what failed.
+
+    python benchmarks/fuzzing/table.py [CLASS ...] [--seed 0] [--most N] [--keep]
+
+A class is a module ``attacks_on_CLASS.py`` beside this one, with ``BEFORE`` (attacks
+tried and failed on commit 9f55b38), ``QUICK`` (how many of them the suite tries) and
+``attacks(seed)``, which yields them; a class that says so in ``drawn`` is drawn in an
+order of its own where not all are tried. With ``--keep`` what came out
+is kept in ``results/CLASS.json``, and the table in ``results/table.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from attack import Attack, Impossible, warm
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+_ROUTE = re.compile(r"/(?:[\w.+-]+/)+")  # to a file of this machine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("classes", nargs="*", metavar="CLASS")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, help="of each class, drawn by the seed")
+    parser.add_argument("--keep", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="attacks-home-") as home:
+        _apart(home)
+        _all(arguments)
+
+
+def _apart(home: str) -> None:
+    """Ask nothing of the Hub, and keep what is kept apart from the user's."""
+    offline = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+    # Read by the libraries when they are imported.
+    os.environ.update(dict.fromkeys(offline, "1"), OMP_NUM_THREADS="1")
+    os.environ["MERGEKIT_MAP_HOME"] = home
+    sys.path.insert(0, str(HERE.parent))  # as pytest has it
+    warm()
+
+
+def _all(arguments: argparse.Namespace) -> None:
+    for name in arguments.classes or classes():
+        found = tried(name, arguments.seed, arguments.most)
+        print(f"{name}: {found['tried']} tried, {len(found['failed'])} failed")
+        if arguments.keep:
+            path = RESULTS / f"{name}.json"
+            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    if arguments.keep:
+        (RESULTS / "table.md").write_text(table())
+
+
+def classes() -> list[str]:
+    """List the classes of attacks."""
+    return sorted(
+        path.stem.removeprefix("attacks_on_") for path in HERE.glob("attacks_on_*.py")
+    )
+
+
+def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
+    """Try the attacks of a class, and say which failed, and how."""
+    module = importlib.import_module(f"attacks_on_{name}")
+    attacks = list(module.attacks(seed))
+    there = len(attacks)
+    if most is not None and most < there:
+        draw = getattr(module, "drawn", lambda all_, rng: rng.sample(all_, most))
+        attacks = list(draw(attacks, random.Random(seed)))[:most]
+    began = time.monotonic()
+    failed, impossible = failures(attacks)
+    for why in sorted(set(impossible.values())):
+        print(
+            f"  {len(impossible)} of {len(attacks)} not tried: {why}", file=sys.stderr
+        )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=HERE,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": seed,
+        "seconds": round(time.monotonic() - began),
+        "tried": len(attacks) - len(impossible),
+        "there": there,
+        "before": list(module.BEFORE),
+        "failed": {name: _ROUTE.sub("", problem) for name, problem in failed.items()},
+    }
+
+
+def failures(attacks: Iterable[Attack]) -> tuple[dict[str, str], dict[str, str]]:
+    """Try attacks; gives those that failed, and those that are not possible here."""
+    failed, impossible = {}, {}
+    for attack in attacks:
+        try:
+            problem = attempt(attack)
+        except Impossible as why:
+            impossible[attack.name] = str(why)
+            continue
+        if problem:
+            failed[attack.name] = problem
+            print(f"  {attack.name}\n    {problem}", file=sys.stderr, flush=True)
+    return failed, impossible
+
+
+def attempt(attack: Attack) -> str:
+    """Try an attack in a folder of its own."""
+    with tempfile.TemporaryDirectory(
+        prefix="attack-", ignore_cleanup_errors=True
+    ) as folder:
+        return attack.attempt(Path(folder))
+
+
+def table() -> str:
+    """Write the table of all kept results."""
+    rows = [
+        "| class | tried on 9f55b38 | failed | there are | tried | failed now | on |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text())
+        before, failing = found["before"] if any(found["before"]) else ("-", "-")
+        rows.append(
+            f"| {path.stem.replace('_', ' ')} | {before} | {failing} | "
+            f"{found.get('there', '')} | {found['tried']} | {len(found['failed'])} | "
+            f"{found['commit']}, {found['date']} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The paper's tables and figures, on families of the laboratory.
+
+    python benchmarks/laboratory/build.py languages FOLDER --size 5m
+    python benchmarks/paper.py table1 table2 --families FOLDER --size 5m
+
+Each NAME (all of them by default) is made for each family of that size, from searches
+and comparisons by the ordinary program, and kept in ``docs/results/FAMILY-SIZE/`` as
+``NAME.md``, ``NAME.json`` and, where it is a figure, ``NAME.png``. What is measured
+lies in run folders below ``--work`` and is not measured again; names share it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path += [str(TESTS), str(TESTS / "laboratory")]
+
+import transformers  # noqa: E402
+from experiments.bayesian import figure14, figure15  # noqa: E402
+from experiments.curves import figure6  # noqa: E402
+from experiments.fresh import fresh  # noqa: E402
+from experiments.kept import Made, Result, keep  # noqa: E402
+from experiments.nested import figure12, table9  # noqa: E402
+from experiments.pairs import (  # noqa: E402
+    figure7,
+    figure8,
+    figure9,
+    figure10,
+    table7,
+)
+from experiments.preferences import table4  # noqa: E402
+from experiments.runs import Runs, Unfit  # noqa: E402
+from experiments.thresholds import figure2  # noqa: E402
+from experiments.two_models import figure1, figure5  # noqa: E402
+from experiments.vectors import figure3, table1  # noqa: E402
+from experiments.win_rates import table2, table3  # noqa: E402
+from laboratory.family import KINDS, MANIFEST, Family, load  # noqa: E402
+
+NAMES: dict[str, Callable[[Runs], Result]] = {
+    "table1": table1,
+    "table2": table2,
+    "table3": table3,
+    "table4": table4,
+    "table7": table7,
+    "table9": table9,
+    "figure1": figure1,
+    "figure2": figure2,
+    "figure3": figure3,
+    "figure5": figure5,
+    "figure6": figure6,
+    "figure7": figure7,
+    "figure8": figure8,
+    "figure9": figure9,
+    "figure10": figure10,
+    "figure12": figure12,
+    "figure14": figure14,
+    "figure15": figure15,
+    "fresh": fresh,
+}
+RESULTS = TESTS.parent / "docs" / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make what was asked for."""
+    asked = _parser().parse_args(arguments)
+    transformers.utils.logging.disable_progress_bar()
+    for family in _families(asked.families, asked.size, asked.family):
+        for name in asked.names or NAMES:
+            try:
+                print(
+                    f"{family.name}-{family.size} {name}: {make(name, family, asked)}"
+                )
+            except Unfit as reason:
+                print(f"{family.name}-{family.size} {name}: left out, {reason}")
+
+
+def make(name: str, family: Family, asked: argparse.Namespace) -> Path:
+    """Make one table or figure of a family, and keep it."""
+    usual = family.tasks[0].kind
+    kind = asked.kind or usual
+    folder = f"{family.name}-{family.size}" + ("" if kind == usual else f"-{kind}")
+    work = asked.work / folder
+    runs = Runs(family, work, kind, asked.share, asked.tokens, asked.models)
+    if len(runs.models) < 2:
+        raise Unfit(f"it has no two models with a task of kind {kind!r}")
+    result = NAMES[name](runs)
+    made = Made(
+        name=name,
+        folder=folder,
+        family=family.name,
+        size=family.size,
+        kind=kind,
+        parameters=family.parameters,
+        options=_options(family, asked),
+        share=asked.share,
+        tokens=asked.tokens,
+        seed=family.seed,
+        digest=family.digest,
+        seconds=sum(runs.spent),
+    )
+    return keep(result, made, asked.out)
+
+
+def _options(family: Family, asked: argparse.Namespace) -> list[str]:
+    """Give what of the command decides what is made."""
+    options = ["--size", family.size, "--family", family.name]
+    for option in ("kind", "share", "tokens", "models"):
+        value = getattr(asked, option)
+        if value != _parser().get_default(option):
+            options += [f"--{option}", f"{value}"]
+    return options
+
+
+def _families(folder: Path, size: str, name: str | None) -> list[Family]:
+    found = sorted(folder.expanduser().glob(f"{name or '*'}-{size}/{MANIFEST}"))
+    if not found:
+        raise SystemExit(
+            f"{folder} has no {name or 'family'}-{size}; make it with "
+            f"benchmarks/laboratory/build.py {name or 'languages'} {folder} --size {size}"
+        )
+    return [load(path.parent) for path in found]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*NAMES, []])
+    parser.add_argument("--families", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--size", required=True)
+    parser.add_argument("--family", help="one of them; all by default")
+    parser.add_argument("--kind", choices=KINDS, help="of the tasks")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the paper's budgets of others"
+    )
+    parser.add_argument("--tokens", type=int, default=512, help="of each text")
+    parser.add_argument("--models", type=int, default=8, help="of each family, at most")
+    parser.add_argument("--work", type=Path, default=Path("paper-runs"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The time of a search by workers beside that of one process, in turns in one run.
+
+Run it: python benchmarks/workers.py [--evaluations 32] [--tokens 32768]
+[--times 2] [--models FOLDER] [--ray] [--keep]
+
+On the family of the demo, or on the models ``base``, ``code`` and ``math`` of a folder,
+with text of Python's own library.
+Each time is that of a whole command, imports and opening of models included; best of
+several. Processor time tells what a busy machine hides: of the first process and, as
+``workers``, the most that one of the others took. In the end, log, surrogates and front
+must be the bytes of one process of as many threads. ``--keep`` writes the table to
+``results/workers.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import scale
+
+from mergekit_map.config.yaml_file import yaml_text
+from mergekit_map.demo.family import Family, family_folder, train_family
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
+_FOUND = ("front.json", "front.csv", "surrogates.json")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to search."""
+
+    name: str
+    threads: int
+    options: tuple[str, ...] = ()
+
+
+WAYS = (
+    Way("one process of one thread", 1),
+    Way("two workers of one thread", 2, ("--workers", "2")),
+    Way("one process of two threads", 2),
+)
+SAME = WAYS[2]  # as many threads fit, so that it must find the same to the last bit
+RAY = Way("two Ray actors of one thread", 2, ("--workers", "ray:2"))
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of one search."""
+
+    wall: float
+    driver: float  # of the processor
+    workers: float  # of the processor: the most that one of them took
+
+
+def write_config(folder: Path, models: Path, evaluations: int, tokens: int) -> Path:
+    """Write what is searched: two texts of so many tokens."""
+    family, library = (
+        Family(models),
+        sorted(Path(json.__file__).parents[1].glob("*.py")),
+    )
+    tasks = {}
+    for index, name in enumerate(("odd", "even")):
+        text = "\n".join(path.read_text("utf-8") for path in library[index::2])
+        path = folder / f"{name}.txt"
+        path.write_text(text[: 8 * tokens], encoding="utf-8")
+        tasks[name] = {"perplexity": {"file": str(path)}, "max_tokens": tokens}
+    search = {"evaluations": evaluations, "bounds": [0, 1], "seed": 0}
+    content = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family.model("base")),
+        "models": [{"model": str(family.model(name))} for name in ("code", "math")],
+        "dtype": "float32",
+        "map": {"tasks": tasks, "search": search},
+    }
+    config = folder / "config.yml"
+    config.write_text(yaml_text([content], []), encoding="utf-8")
+    return config
+
+
+def search(config: Path, run: Path, way: Way) -> Took:
+    """Search in one way, on the clock."""
+    main = "from mergekit_map.cli import main; main()"
+    words = [sys.executable, "-c", main, "search", str(config), str(run), "--quiet"]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(way.threads),
+        "MERGEKIT_MAP_HOME": str(run.with_name(f"{run.name}-home")),  # nothing kept
+    }
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [*words, *way.options], env=environment, stdout=subprocess.DEVNULL
+    )
+    seen: dict[int, float] = {}
+    driver = 0.0
+    while process.poll() is None:
+        driver = max(driver, _processor_seconds(process.pid))
+        for child in _descendants(process.pid):
+            seen[child] = max(seen.get(child, 0.0), _processor_seconds(child))
+        time.sleep(0.1)
+    if process.returncode:
+        raise SystemExit(f"{way.name} failed")
+    return Took(time.monotonic() - started, driver, max(seen.values(), default=0.0))
+
+
+def _descendants(process: int) -> list[int]:
+    try:
+        tasks = Path(f"/proc/{process}/task/{process}/children").read_text()
+    except OSError:
+        return []
+    children = [int(word) for word in tasks.split()]
+    return [*children, *(other for child in children for other in _descendants(child))]
+
+
+def _processor_seconds(process: int) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Compare what was found."""
+    for name in _FOUND:
+        if (run / name).read_bytes() != (other / name).read_bytes():
+            raise SystemExit(f"{name} of {run.name} and {other.name} differ")
+    logs = [
+        [{**json.loads(line), "seconds": 0} for line in path.read_text().splitlines()]
+        for path in (run / "evaluations.jsonl", other / "evaluations.jsonl")
+    ]
+    if logs[0] != logs[1]:
+        raise SystemExit(f"the logs of {run.name} and {other.name} differ")
+
+
+def table(times: dict[Way, list[Took]]) -> list[str]:
+    """Write the best of each way, and its share of the first."""
+    best = {way: min(took, key=lambda one: one.wall) for way, took in times.items()}
+    first = best[WAYS[0]].wall
+    lines = ["| search | seconds | of one process | processor: first | workers |"]
+    lines += ["| --- | --- | --- | --- | --- |"]
+    for way, took in best.items():
+        share = took.wall / first
+        processor = f"{took.driver:.1f} | {took.workers:.1f}"
+        lines.append(f"| {way.name} | {took.wall:.1f} | {share:.2f} | {processor} |")
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evaluations", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=32768)
+    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--keep", action="store_true")
+    asked = parser.parse_args(arguments)
+    models = asked.models
+    if models is None:
+        models = train_family(family_folder(), lambda *_: None).folder
+    ways = [*WAYS, *([RAY] if asked.ray else [])]
+    times: dict[Way, list[Took]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        config = write_config(folder, models, asked.evaluations, asked.tokens)
+        for number in range(asked.times):
+            for index, way in enumerate(ways):
+                run = folder / f"{number}-{index}"
+                times[way].append(search(config, run, way))
+                print(way.name, times[way][-1], os.getloadavg(), flush=True)
+        alone = folder / f"0-{WAYS.index(SAME)}"
+        for index, way in enumerate(ways):
+            if way.threads == SAME.threads:
+                assert_same(alone, folder / f"0-{index}")
+    text = "\n".join(table(times))
+    print(text)
+    if asked.keep:
+        size = f"--evaluations {asked.evaluations} --tokens {asked.tokens}"
+        command = f"python benchmarks/workers.py {size} --times {asked.times}"
+        about = f"`{command}`: {scale.processor()}."
+        RESULT.write_text(f"# Workers\n\n{about}\n\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()
