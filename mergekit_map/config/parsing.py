@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from mergekit_map.config.map_lines import map_block
 from mergekit_map.config.presets import PresetTask
+from mergekit_map.config.removed import removed_keys
 from mergekit_map.config.specs import MapBlock, SelectSpec
 from mergekit_map.config.task_specs import (
     LONGEST_TASK,
@@ -69,6 +70,9 @@ def parse_map_block(
         task, wrong = _parse_task(str(name), content)
         problems += wrong
         tasks |= {} if task is None else {str(name): task}
+    if removed := removed_keys(raw):
+        kept = [p for p in problems if p.key not in removed]
+        problems = [*kept, *(Problem(key, text) for key, text in removed.items())]
     if problems:
         return None, tasks, problems
     return block.model_copy(update={"tasks": tasks}), tasks, []
