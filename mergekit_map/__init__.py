@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mergekit_map.errors import MapError as MapError
     from mergekit_map.measurement import Measurement as Measurement
     from mergekit_map.measurement import Metric as Metric
-    from mergekit_map.migrating.evolve import migrate_evolve as migrate_evolve
     from mergekit_map.publish.fronts_report import (
         write_fronts_report as write_fronts_report,
     )
@@ -61,7 +60,6 @@ _HOMES = {
     "load_project": "steps.project",
     "look_at": "steps.looking",
     "merge_point": "steps.merge",
-    "migrate_evolve": "migrating.evolve",
     "probe_config": "steps.probing",
     "read_imported": "study.import_csv",
     "read_run": "steps.reading",

@@ -46,7 +46,6 @@ _COMMANDS = {
     "report": "Write one HTML page and pictures of a finished search.",
     "compare": "Hold searches against baselines: the paper's tables.",
     "schema": "Print the JSON Schema of a configuration, for editors.",
-    "import-evolve": "Turn a mergekit-evolve configuration into one of ours.",
     "cache": "List, remove and bound what is kept between searches.",
     "demo": "Do all of it on models trained here, offline.",
 }

@@ -17,7 +17,7 @@ import mergekit_map
 
 HEAVY = {"torch", "transformers", "mergekit", "lm_eval", "peft", "datasets"}
 
-COMMANDS = ("import_evolve", "push", "report", "select")
+COMMANDS = ("push", "report", "select")
 ROOMS = ("config", "publish", "results", "search", "study")
 LIGHT = (
     "mergekit_map",

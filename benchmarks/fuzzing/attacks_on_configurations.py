@@ -50,15 +50,8 @@ def attacks(seed: int) -> Iterator[Attack]:
         plain = ["init", _FILE, "new.yml"]
         if name not in _INIT_MAY:
             yield Attack(f"init from {name}", functools.partial(_text, content, plain))
-        other = ["import-evolve", _FILE]
-        yield Attack(f"import of {name}", functools.partial(_text, content, other))
     for name, (change, words) in _WHOLES.items():
         yield Attack(name, functools.partial(_whole, change, words))
-    for table, inner in ((wrong_values.GENOME, ("genome",)), (wrong_values.EVOLVE, ())):
-        for key, value in ((k, v) for k, values in table.items() for v in values):
-            place = (*inner, key)
-            name = f"evolve {'.'.join(place)}: {_shown(value)}"
-            yield Attack(name, functools.partial(_evolve, place, value))
     for number, words in enumerate(_options()):
         shown = " ".join(_shown(word) for word in words)
         yield Attack(f"option {number}: {shown}", functools.partial(_option, words))
@@ -90,13 +83,6 @@ def _whole(
     change(content, folder)
     (folder / _FILE).write_text(yaml.safe_dump(content))
     return _cheaply(folder, asked(folder, "inspect", _FILE), _FILE, *words)
-
-
-def _evolve(place: tuple[str, ...], value: Any, folder: Path) -> str:
-    content = yaml.safe_dump(wrong_values.evolve(place, value))
-    (folder / _FILE).write_text(content)
-    outcome = asked(folder, "import-evolve", _FILE, "new.yml")
-    return _cheaply(folder, outcome, f"{_FILE}:", place[-1])
 
 
 def _option(words: list[str], folder: Path) -> str:

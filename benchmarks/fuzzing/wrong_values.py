@@ -187,27 +187,6 @@ ENTRY: dict[str, list[Any]] = {
     "density": [NAN, INF, -0.5, 2, "x", True, [], {}, [0.5, NAN]],
     "nothing": [1],
 }
-GENOME: dict[str, list[Any]] = {
-    "models": [*NO_LISTS, [], [3], ["c"], ["a", "a"], [""], [None], ["a\0", "b"]],
-    "merge_method": NO_CHOICES,
-    "base_model": [3, True, [], {}, "", "\0"],
-    "tokenizer_source": [3, True, [], {}, ""],
-    # mergekit-evolve takes all below 1 for one group.
-    "layer_granularity": [wrong for wrong in NO_COUNTS if wrong != -1],
-    "normalize": NO_SWITCHES,
-    "allow_negative_weights": NO_SWITCHES,
-    "filters": [*NO_LISTS, [3], [""], [None], ["\0"]],
-    "smooth": NO_SWITCHES,
-    "nothing": [1],
-}
-EVOLVE: dict[str, list[Any]] = {
-    "genome": [*NO_MAPPINGS, None, {}],
-    "tasks": [*NO_LISTS, [], [3], [None], [{}], [{"name": ""}], [{"name": "\0"}]],
-    "limit": [*NO_LARGE_COUNTS, 0],
-    "num_fewshot": NO_COUNTS,
-    "apply_chat_template": NO_SWITCHES,
-    "nothing": [1],
-}
 
 
 def changes() -> Iterator[tuple[Place, Any]]:
@@ -239,20 +218,6 @@ def changed(place: Place, value: Any) -> dict[str, Any]:
     part[place[-1]] = value
     if place[:2] == ("map", "backend"):
         content["map"]["merge"] = "disk"
-    return content
-
-
-def evolve(place: Place, value: Any) -> dict[str, Any]:
-    """Give a configuration of mergekit-evolve with another value at a place."""
-    models = {"models": ["a", "b"], "base_model": "c", "merge_method": "ties"}
-    content: dict[str, Any] = {
-        "genome": models,
-        "tasks": [{"name": "gsm8k", "metric": "exact_match,none"}],
-    }
-    part: Any = content
-    for key in place[:-1]:
-        part = part[key]
-    part[place[-1]] = value
     return content
 
 

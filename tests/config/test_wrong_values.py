@@ -26,7 +26,6 @@ from mergekit_map.config.task_specs import (
 from mergekit_map.config.wrong_values import in_words, mistakes
 from mergekit_map.config.yaml_file import YamlFile, read_yaml
 from mergekit_map.merging.entries import check_merge
-from mergekit_map.migrating.genome import EvolveTask, Genome, Settings
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import in_one_sentence
 from mergekit_map.results.run_folder import Manifest
@@ -44,9 +43,6 @@ GOOD: dict[type[BaseModel], dict[str, Any]] = {
     LmEvalTask: {"lm_eval": "arc_easy", "metric": "acc"},
     PresetTask: {"preset": "gsm8k"},
     PythonTask: {"python": "a:b", "direction": "maximize"},
-    Genome: {"models": ["a"], "merge_method": "ties"},
-    EvolveTask: {"name": "a"},
-    Settings: {},
 }
 VALUES: list[Any] = [
     *(None, True, -1, 0, 3, 2.5, float("nan"), float("inf"), "", "words", "1e2"),
