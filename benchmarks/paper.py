@@ -120,7 +120,8 @@ def _families(folder: Path, size: str, name: str | None) -> list[Family]:
     if not found:
         raise SystemExit(
             f"{folder} has no {name or 'family'}-{size}; make it with "
-            f"benchmarks/laboratory/build.py {name or 'languages'} {folder} --size {size}"
+            "benchmarks/laboratory/build.py "
+            f"{name or 'languages'} {folder} --size {size}"
         )
     return [load(path.parent) for path in found]
 

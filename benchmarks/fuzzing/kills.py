@@ -100,12 +100,12 @@ def disturbed(
                 count += 1
                 after = measured(run)
                 assert before <= after, "what was measured is lost"
-                print(f"kill {count} of {whom}, {len(after)} measured", flush=True)  # noqa: T201
+                print(f"kill {count} of {whom}, {len(after)} measured", flush=True)
                 known, more = after, rng.randrange(1, 8)
             time.sleep(0.02)
         if driver.returncode == 0:
             break
-    print(f"{count} kills")  # noqa: T201
+    print(f"{count} kills")
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
         text = (killed / path.relative_to(alone)).read_text()
         assert text.replace(str(killed), str(alone)) == path.read_text(), path
     assert not (killed / "evaluations.early.jsonl").exists()
-    print(f"the same bytes: {len(logs[0])} measurements")  # noqa: T201
+    print(f"the same bytes: {len(logs[0])} measurements")
 
 
 if __name__ == "__main__":

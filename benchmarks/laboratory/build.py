@@ -1,6 +1,6 @@
 """Train a family of models, from text that any Debian or Python installation has.
 
-    python benchmarks/laboratory/build.py FAMILY FOLDER [--size SIZE] [--manpages DIR ...]
+    python benchmarks/laboratory/build.py FAMILY FOLDER [--size SIZE] [--manpages DIR]
 
 FAMILY is one of
 

@@ -137,7 +137,7 @@ def take_print(page: Path, path: Path) -> None:
 
 def saved(path: Path) -> None:
     Image.open(path).quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
-    print(f"{path}: {path.stat().st_size // 1024} kB")  # noqa: T201
+    print(f"{path}: {path.stat().st_size // 1024} kB")
 
 
 if __name__ == "__main__":

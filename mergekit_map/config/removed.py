@@ -22,7 +22,7 @@ def removed_keys(block: Mapping[str, Any]) -> dict[KeyPath, str]:
         path, value = _split(pattern)
         for place, content in _places(block, path):
             if value is None or content == value:
-                found["map", *place] = sentence
+                found[("map", *place)] = sentence
     return found
 
 

@@ -17,7 +17,7 @@ from mergekit_map.study.forecast import forecast
 from mergekit_map.study.planning import default_evaluations, design
 from mergekit_map.study.study import Study
 
-RESULTS = ROOT / "tests" / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 KEPT = ROOT / "docs" / "results"
 _FITS = {
     "`quadratic`": "least squares: R²",
@@ -92,7 +92,7 @@ def _rows(path: Path, table: int) -> list[list[Any]]:
 
 def contest_matches() -> str:
     """Copy what others pay for as much, but for columns of what was not run."""
-    table = kept_table("../../../docs/results/contest.md", "models")
+    table = kept_table("../../docs/results/contest.md", "models")
     kept = [i for i, _ in enumerate(table[0]) if any(line[i] for line in table[1:])]
     header, *lines = ([line[i] for i in kept] for line in table)
     return _markdown(header, lines)
