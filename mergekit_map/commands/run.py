@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing(live=True)
+@showing()
 @config_or_options("out", "OUT")
 @click.option(
     "--run-folder",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing(live=True)
+@showing()
 @config_or_options("run", "RUN")
 @click.option(
     "--import",

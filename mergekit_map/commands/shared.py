@@ -44,7 +44,6 @@ def search_and_show(
 ) -> Front:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
-        from mergekit_map.commands.live import serving_live
         from mergekit_map.commands.progress import TerminalReporter
         from mergekit_map.commands.terminal import show_front
         from mergekit_map.results.reason_words import unmet_limits
@@ -63,7 +62,7 @@ def search_and_show(
             model_paths=model_paths,
             trust_run=trust_run,
         )
-        with reporter, serving_live(run), workers or nullcontext():
+        with reporter, workers or nullcontext():
             found = search_front(project, run, reporter, imported, workers=workers)
             front = found.front
     except KeyboardInterrupt as stop:

@@ -1,4 +1,4 @@
-"""How much a command says, and to whom: --quiet, --log-file, --json, --live."""
+"""How much a command says, and to whom: --quiet, --log-file, --json."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Shown:
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False
-    live: bool = False
     log: TextIO | None = None
     answer: dict[str, Any] = field(default_factory=dict)
     result: Path | None = None  # what it made
@@ -98,10 +97,8 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     )
 
 
-def showing(
-    *, live: bool = False, quiet: bool = False, as_json: bool = True
-) -> Callable[..., Any]:
-    """Add --log-file and --json; --live and --quiet where they are asked for.
+def showing(*, quiet: bool = False, as_json: bool = True) -> Callable[..., Any]:
+    """Add --log-file and --json, and --quiet where the command asks for it.
 
     Goes on top of the other options. Commands that have mergekit's options have its
     --quiet and --verbose among them; one may print JSON by itself.
@@ -111,7 +108,6 @@ def showing(
         @functools.wraps(command)
         def begin(**arguments: Any) -> None:
             known = shown()
-            known.live = arguments.pop("live", False)
             own = arguments.get("as_json", False)
             known.as_json = arguments.pop("as_json") if as_json else False
             known.quiet = bool(arguments.get("quiet")) and not own
@@ -123,14 +119,14 @@ def showing(
                 command(**arguments)
 
         decorated: Any = begin
-        for option in reversed(_options(live=live, quiet=quiet, as_json=as_json)):
+        for option in reversed(_options(quiet=quiet, as_json=as_json)):
             decorated = option(decorated)
         return decorated
 
     return add_options
 
 
-def _options(*, live: bool, quiet: bool, as_json: bool) -> list[Any]:
+def _options(*, quiet: bool, as_json: bool) -> list[Any]:
     options = [
         click.option(
             "--log-file",
@@ -142,9 +138,6 @@ def _options(*, live: bool, quiet: bool, as_json: bool) -> list[Any]:
     if as_json:
         text = "Print one JSON object for programs; all else goes to standard error."
         options.append(click.option("--json", "as_json", is_flag=True, help=text))
-    if live:
-        text = "Serve the report on this machine while it searches, kept up to date."
-        options.insert(0, click.option("--live", is_flag=True, help=text))
     if quiet:
         text = "Print nothing but the path of what was written, and errors."
         options.append(click.option("--quiet", "-q", is_flag=True, help=text))

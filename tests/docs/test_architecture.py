@@ -106,7 +106,6 @@ def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
     shared = {"shared", "options", "merge_options", "new_merge"}
     shared |= {
         "gain_table",
-        "live",
         "needs_table",
         "probe_table",
         "next_steps",

@@ -64,7 +64,8 @@ def test_a_wrong_command_line_is_noticed() -> None:
         parse("mergekit-map select my-search --preefr math=2")
 
 
-@pytest.mark.parametrize("page", PAGES)
+# A change may name an option that left.
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
 def test_options_named_in_passing_exist(page: str) -> None:
     named = set(re.findall(r"`(--[a-z-]+)[ `=]", text(page)))
     known = {
