@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from mergekit_map.steps.search import search_front as search_front
     from mergekit_map.steps.select import Selection as Selection
     from mergekit_map.steps.select import select_point as select_point
-    from mergekit_map.steps.sharding import search_shard as search_shard
     from mergekit_map.study.callbacks import Callback as Callback
     from mergekit_map.study.import_csv import read_imported as read_imported
     from mergekit_map.study.study import Progress as Progress
@@ -64,7 +63,6 @@ _HOMES = {
     "read_imported": "study.import_csv",
     "read_run": "steps.reading",
     "search_front": "steps.search",
-    "search_shard": "steps.sharding",
     "select_point": "steps.select",
     "write_fronts_report": "publish.fronts_report",
     "write_report": "publish.report",

@@ -100,10 +100,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
 
 
-def read_whole(path: Path, most: int, start: int = 0) -> bytes:
+def read_whole(path: Path, most: int) -> bytes:
     """Read a file of at most so many bytes; nothing that is endless, or waits.
-
-    With ``start``, what comes after so many bytes.
 
     Raises:
         OSError: it is larger, or no file but a folder, a pipe, a device.
@@ -113,7 +111,6 @@ def read_whole(path: Path, most: int, start: int = 0) -> bytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is a folder, a pipe or a device, and no file")
-        file.seek(start)
         content = file.read(most + 1) if status.st_size <= most else None
     if content is None or len(content) > most:
         raise OSError(f"it has {status.st_size} bytes, more than the {most} it may")

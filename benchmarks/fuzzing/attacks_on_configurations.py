@@ -348,8 +348,6 @@ def _options() -> Iterator[list[str]]:
             yield [*search, f"{option}={value}"]
     for value in ("0", "-1", "x", "", "ray:0", "ray:x", "99999", "1" + "0" * 30):
         yield [*search, f"--workers={value}"]
-    for value in ("", "0/2", "3/2", "x", "1/0", "-1/2", "1/1/1", "1/" + "9" * 30):
-        yield [*search, f"--shard={value}"]
     for value in ("-1", "x", "", "1.5"):
         yield [*search, f"--points={value}"]
     for value in ("", "x", "=", "a=", "=b", "nobody=/tmp"):

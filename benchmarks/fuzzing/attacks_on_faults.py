@@ -68,7 +68,6 @@ class Case:
 
 
 SEARCH = Case(("search", "config.yml", "new"), run="new")
-SHARD = Case(("search", "config.yml", "new", "--shard", "1/1"), run=None)
 SEARCH_DISK = Case(("search", "disk.yml", "new"), run="new")
 SELECT = Case(("select", "run", "--index", "1"), ("run",))
 REPORT = Case(("report", "run"), ("run",))
@@ -77,7 +76,6 @@ CACHE = Case(("cache",), run=None)
 INSPECT = Case(("inspect", "config.yml"), run=None)
 UPLOAD = Case(PUSH, ("run", "merged"), run=None)
 ALL_OF_IT = Case(DEMO, run="demo/run")
-LOGS = {SEARCH: "evaluations.jsonl", SHARD: "evaluations.1-of-1.jsonl"}
 
 
 def attacks(seed: int) -> Iterator[Attack]:
@@ -246,15 +244,11 @@ def _of_logs() -> Iterator[Attack]:
         for count in (1, 5, 11, 29):
             for name, change in changes.items():
                 title = f"the log is {name} {when} line {count} is written"
-                meet = functools.partial(_log_changed, SEARCH, change_when, count)
+                meet = functools.partial(_log_changed, change_when, count)
                 yield Attack(title, functools.partial(meet, change))
         title = f"the run folder is removed {when} line 3 is written"
-        meet = functools.partial(_log_changed, SEARCH, change_when, 3)
+        meet = functools.partial(_log_changed, change_when, 3)
         yield Attack(title, functools.partial(meet, _without_its_folder))
-    for name, change in changes.items():
-        title = f"the log of a shard is {name} while line 5 is written"
-        meet = functools.partial(_log_changed, SHARD, _while_line, 5)
-        yield Attack(title, functools.partial(meet, change))
 
 
 def _of_hubs() -> Iterator[Attack]:
@@ -578,34 +572,31 @@ def run_in_two(
 
 
 def _log_changed(
-    case: Case,
     change_when: Callable[[Path, int, Callable[[], object]], None],
     count: int,
     change: Callable[[Path], Any],
     folder: Path,
 ) -> str:
     copied(folder)
-    log = folder / "new" / LOGS[case]
+    log = folder / "new" / "evaluations.jsonl"
 
     def now() -> None:
         shutil.copyfile(log, folder / "log.before")
         change(log)
 
     limits = Limits(seconds=300, before=lambda: change_when(log, count, now))
-    done = run_in(folder, case.words, limits)
+    done = run_in(folder, SEARCH.words, limits)
     if not (folder / "log.before").exists():
         return f"there were no {count} lines: {done.said[-300:]}"
-    problem = _failed_well(done, (LOGS[case],))
+    problem = _failed_well(done, ("evaluations.jsonl",))
     if problem or done.code == 0:
         return problem or "it ends as if nothing had happened"
     had = lines(folder / "log.before") if "there again" in done.said else []
     lost = lost_or_doubled(had, log) if had else ""
-    again = [
-        run_in(folder, words) for words in dict.fromkeys((case.words, SEARCH.words))
-    ]
-    if failed := next((one for one in again if one.code), None):
+    again = run_in(folder, SEARCH.words)
+    if again.code:
         # What is no line any more is refused; the user repairs it.
-        return "" if f"{log.name}:" in failed.said else failed.said[-300:]
+        return "" if f"{log.name}:" in again.said else again.said[-300:]
     # What was answered item by item is gone with the folder, and is not in the front.
     other = "" if change is _without_its_folder else _other_front(folder / "new")
     return first(lost, disagreement(folder / "new"), other)

@@ -100,9 +100,6 @@ CASES = {
         kills=4,
         stops=2,
     ),
-    "search --shard": Case(
-        ("search", "config.yml", "new", "--shard", "1/1"), run=None, kills=6, stops=2
-    ),
     "search --workers 2": Case(
         ("search", "config.yml", "new", "--workers", "2"), run="new", kills=3, stops=2
     ),

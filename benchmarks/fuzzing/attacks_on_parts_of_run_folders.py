@@ -1,4 +1,4 @@
-"""What else lies in a run folder, damaged: what was found so far, waits, is of shards.
+"""What else lies in a run folder, damaged: what was found so far, or waits.
 
 Files that are made anew may be passed over; what is read and cannot be right is refused
 in a sentence with the file, and nothing is written.
@@ -33,16 +33,11 @@ from attacks_on_damaged_run_folders import (
     paths,
     put,
 )
-from run_folders import SEARCH, attacked, contents, made, shared
+from run_folders import SEARCH, attacked, contents, made, waiting
 
 BEFORE = (0, 0)  # not tried as a class of its own
 QUICK = 5
 
-ALIVE = "evaluations.1-of-2.jsonl.alive"
-# Of a search whose shard 1 of 2 left a log: the other one, one of three, and itself.
-SHARD = (*SEARCH, "--shard", "2/2")
-LAST = (*SEARCH, "--shard", "3/3")
-FIRST = (*SEARCH, "--shard", "1/2")
 _FINISHED = (SELECT, BETWEEN, REPORT, MERGE)
 # What a search sets out to do, and what is made anew whenever somebody looks.
 REWRITTEN = re.compile(r"run/(search\.json|so-far/)")
@@ -58,15 +53,7 @@ PARTS: dict[str, tuple[Callable[[], Path], dict[str, tuple[Words, ...]], bool]] 
         },
         True,
     ),
-    "shared": (
-        shared,
-        {
-            "evaluations.early.jsonl": (SEARCH,),  # of workers: shards do not read it
-            "evaluations.1-of-2.jsonl": (SHARD, SEARCH, LAST, FIRST),
-            ALIVE: (SHARD,),
-        },
-        False,
-    ),
+    "by workers": (waiting, {"evaluations.early.jsonl": (SEARCH,)}, False),
 }
 
 
@@ -78,7 +65,7 @@ def attacks(seed: int) -> Iterator[Attack]:
             for number, (way, damage) in enumerate(ways.items()):
                 words = commands[number % len(commands)]
                 torn = TORN if name.endswith(".jsonl") else {"not there"}
-                fine = spare or name == ALIVE or way in NOT_WRONG | torn
+                fine = spare or way in NOT_WRONG | torn
                 yield _attack(state, make, name, way, damage, words, wrong=not fine)
             for number, (way, damage, wrong) in enumerate(_keyed(make, name, seed)):
                 words = commands[number % len(commands)]
@@ -91,8 +78,6 @@ def _keyed(
 ) -> Iterator[tuple[str, Callable[[Path], None], bool]]:
     """Put some values into every key of a file; of a log, in its third line."""
     text = (make() / "run" / name).read_text()
-    if name == ALIVE:  # no JSON
-        return
     log = name.endswith(".jsonl")
     example: Any = json.loads(text.splitlines()[LINE - 1] if log else text)
     for path in paths(example):

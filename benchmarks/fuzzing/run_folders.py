@@ -77,15 +77,13 @@ def made(*, finished: bool) -> Path:
 
 
 @functools.cache
-def shared() -> Path:
-    """Stop a search, once, of which some lines wait and some are of a shard."""
+def waiting() -> Path:
+    """Stop a search, once, of which some lines wait for their turn."""
     folder = _copied(made(finished=False))
     log = folder / "run" / "evaluations.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:2]))
-    for name in ("evaluations.early.jsonl", "evaluations.1-of-2.jsonl"):
-        (log.parent / name).write_text("".join(lines[2:7]))
-    (log.parent / "evaluations.1-of-2.jsonl.alive").write_text("1.1 1 measuring\n")
+    (log.parent / "evaluations.early.jsonl").write_text("".join(lines[2:7]))
     return folder
 
 
@@ -104,7 +102,6 @@ def _do(folder: Path, *words: str, code: int = 0) -> None:
 def _quickly(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("MERGEKIT_MAP_HOME", str(folder / "home"))
-        patch.setattr("mergekit_map.results.company._SILENCE", 0.5)
         for quick in (fronts_of_few_points, blank_pictures, configurations_read_once):
             stack.enter_context(quick())
         yield
@@ -113,7 +110,7 @@ def _quickly(folder: Path) -> Iterator[None]:
 @contextmanager
 def _stopping_after(lines: int) -> Iterator[None]:
     """Interrupt a search when its log has so many lines."""
-    from mergekit_map.results import growing_log, log
+    from mergekit_map.results import log, opened_log
 
     append, left = log.append_line, iter(range(lines))
 
@@ -124,5 +121,5 @@ def _stopping_after(lines: int) -> Iterator[None]:
         return state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growing_log, "append_line", append_or_stop)
+        patch.setattr(opened_log, "append_line", append_or_stop)
         yield

@@ -16,7 +16,6 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
-from mergekit_map.commands.sharding import share_and_show
 from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.workers import workers_option
@@ -37,12 +36,6 @@ if TYPE_CHECKING:
     help="Evaluations that were measured elsewhere, a row per merge: a column per "
     "coefficient, a column named as each task, and 'TASK stderr' where it is known.",
 )
-@click.option(
-    "--shard",
-    metavar="I/N",
-    help="Measure the share of one of N processes that see RUN (2/8), of an array of "
-    "jobs for example; at the end, search without it.",
-)
 @workers_option
 @points_option
 @model_path_option
@@ -53,7 +46,6 @@ def search(
     config: Path,
     run: Path,
     import_file: Path | None,
-    shard: str | None,
     points: int,
     model_paths: dict[str, str],
     workers: Staff | None,
@@ -69,18 +61,6 @@ def search(
 
     Example: mergekit-map search merge.yml my-search
     """
-    if shard is not None:
-        share_and_show(
-            shard,
-            config,
-            run,
-            merge_options,
-            import_file,
-            model_paths=model_paths,
-            trust_run=trust_run,
-            workers=workers,
-        )
-        return
     with starting():
         from mergekit_map.commands.next_steps import after_search, show_steps
 

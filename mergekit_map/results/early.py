@@ -1,9 +1,8 @@
-"""Measurements that came before their turn, or that somebody else made.
+"""Measurements that workers made before their turn.
 
-The log has its lines in the order in which one process measures. What is measured
-sooner, by a worker, waits in ``evaluations.early.jsonl``, in lines of the same form;
-logs of shards, ``evaluations.I-of-N.jsonl``, are read the same way. A line whose turn
-came is in the log as well and does not count here any more.
+The log has its lines in the order in which one process measures. What a worker measures
+sooner waits in ``evaluations.early.jsonl``, in lines of the same form. A line whose
+turn came is in the log as well and does not count here any more.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from mergekit_map.files import write_atomically
 from mergekit_map.measurement import Measurement
@@ -33,25 +31,19 @@ _OF_ITS_TURN = ("role", "foretold")  # which nobody knows before
 
 
 class EarlyResults:
-    """What waits for its turn; on the disk as soon as it is kept.
+    """Measurements that wait for their turn; on the disk as soon as they are kept.
 
     Args:
-        path: Where lines of this search wait.
-        others: Logs of the same form that only are read.
-        logged: What had its turn.
+        path: The file of those that wait.
+        logged: Returns the measurements that had their turn.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        logged: Callable[[], Iterable[Evaluation]],
-        others: Iterable[Path] = (),
-    ):
+    def __init__(self, path: Path, logged: Callable[[], Iterable[Evaluation]]):
         self._path, self._logged = path, logged
         drop_torn_line(path)
         self._own = list(read_log(path))
         self._found: dict[Key, list[Evaluation]] = {}
-        for e in [*(e for other in others for e in read_log(other)), *self._own]:
+        for e in self._own:
             self._add(e)
         self.tidy()
 
@@ -100,25 +92,11 @@ class EarlyResults:
             self._found.setdefault(e.key, []).append(e)
 
 
-class Results(Protocol):
-    """Where measurements wait."""
-
-    def keep(self, evaluation: Evaluation) -> None:
-        """Let a measurement wait; it is on the disk when this returns."""
-        ...
-
-    def find(
-        self, key: Key, merge: str, definition: str, *, take: bool
-    ) -> Evaluation | None:
-        """Find what was measured on all documents."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Waiting:
     """What waits of some fingerprints."""
 
-    results: Results
+    results: EarlyResults
     merge: str
     definitions: Mapping[str, str]  # of each task
 

@@ -12,14 +12,14 @@ _BEGINNING = b"{"  # of every line, which a kill may cut after any byte
 _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
 
-def whole_lines(path: Path, start: int = 0) -> list[bytes]:
-    """List the finished lines from some byte on; none where there is no log yet.
+def whole_lines(path: Path) -> list[bytes]:
+    """Return the finished lines; none where there is no log yet.
 
     Raises:
         ArtifactError: the log cannot be read, or ends in what is not the beginning of
             a line.
     """
-    *lines, rest = _content(path, start).split(b"\n")
+    *lines, rest = _content(path).split(b"\n")
     _refuse_odd(rest, path)
     return lines
 
@@ -49,9 +49,9 @@ def _refuse_odd(rest: bytes, path: Path) -> None:
         )
 
 
-def _content(path: Path, start: int = 0) -> bytes:
+def _content(path: Path) -> bytes:
     try:
-        return read_whole(path, _MOST_BYTES, start)
+        return read_whole(path, _MOST_BYTES)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -9,9 +9,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import unwritable
-from mergekit_map.results.growing_log import GrowingLog
-from mergekit_map.results.log import LOCK_NAME, Evaluation, read_log
+from mergekit_map.files import state_of, unwritable, write_atomically
+from mergekit_map.results.log import (
+    LOCK_NAME,
+    Evaluation,
+    append_line,
+    encode,
+    read_log,
+)
 from mergekit_map.results.log_lines import drop_torn_line
 
 
@@ -23,7 +28,8 @@ class EvaluationLog:
     ):
         self.path = path
         self._evaluations = evaluations
-        self._file = None if in_memory else GrowingLog(path, evaluations)
+        self._on_disk = not in_memory
+        self._state = state_of(path)
         self._tell: Callable[[Evaluation], None] | None = None
 
     def tell(self, listener: Callable[[Evaluation], None]) -> None:
@@ -34,35 +40,53 @@ class EvaluationLog:
         return iter(self._evaluations)
 
     def append(self, evaluation: Evaluation) -> None:
-        """Add a measurement; it is on the disk when this returns."""
+        """Add a measurement; it is on the disk when this returns.
+
+        Raises:
+            ArtifactError: it cannot be written, or the file is not as it was left.
+        """
         self._evaluations.append(evaluation)
-        if self._file is not None:
-            self._file.append(evaluation)
+        if self._on_disk:
+            self.check()
+            # Not the state afterwards: somebody may change it while it is written.
+            self._state = append_line(self.path, evaluation, self._state)
         if self._tell is not None:
             self._tell(evaluation)
 
     def check(self) -> None:
         """Refuse a log that somebody else changed while it is open.
 
+        A log that is gone is written anew first.
+
         Raises:
             ArtifactError: it is not as it was left.
         """
-        if self._file is not None:
-            self._file.check()
+        now = state_of(self.path)
+        if not self._on_disk or now == self._state:
+            return
+        if now is None:
+            text = "".join(encode(e) + "\n" for e in self._evaluations)
+            write_atomically(self.path, text)
+            raise ArtifactError(
+                f"{self.path} was removed while it was written, so the search stops; "
+                "it is there again, with all that was measured: search again to go on"
+            )
+        raise ArtifactError(
+            f"{self.path} was changed by somebody else while it was written, so the "
+            "search stops; restore it, or search again to go on from what it says now"
+        )
 
 
 @contextmanager
-def open_log(path: Path, patience: float = 0) -> Iterator[EvaluationLog]:
+def open_log(path: Path) -> Iterator[EvaluationLog]:
     """Open a log for one search at a time; a line cut short by a kill is dropped.
-
-    Whoever only needs it for a moment waits for so many seconds.
 
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.
     """
     lock = FileLock(path.with_name(LOCK_NAME))
     try:
-        lock.acquire(timeout=patience)
+        lock.acquire(timeout=0)
     except Timeout:
         raise ArtifactError(
             f"another search is writing {path}; wait for it, or name another run folder"

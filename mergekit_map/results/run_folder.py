@@ -8,6 +8,7 @@ appears whole under its own name.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from mergekit_map.results.records import (
 )
 
 _SO_FAR = "so-far"
+_SHARD_LOG = re.compile(r"evaluations\.[0-9]+-of-[0-9]+\.jsonl")
 _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
 
 
@@ -88,11 +90,6 @@ class RunFolder:
         # There while another point is chosen: what follows from it may be of the last.
         self.choosing = path / ".choosing"
         self.choosing_lock = path / ".choosing.lock"
-
-    @property
-    def shards(self) -> list[Path]:
-        """List the logs of searches that measured a share each."""
-        return sorted(self.path.glob("evaluations.*-of-*.jsonl"))
 
     @property
     def so_far(self) -> RunFolder:
@@ -181,12 +178,13 @@ class RunFolder:
 
 
 def open_run(path: Path) -> RunFolder:
-    """Take a folder for that of a search, if nothing in it leads out of it.
+    """Return the folder of a search, if nothing in it leads out of it.
 
-    What killed processes left in it, half written, goes.
+    Remove what killed processes left in it, half written.
 
     Raises:
-        ArtifactError: it holds a link, or something that is neither file nor folder.
+        ArtifactError: it holds a link, something that is neither file nor folder, or
+            the log of a shard.
     """
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
@@ -198,6 +196,12 @@ def open_run(path: Path) -> RunFolder:
                 raise ArtifactError(
                     f"{found} is {kind}, and a run folder holds files and folders "
                     "alone; put the file itself there, or remove it"
+                )
+            if found.parent == path and _SHARD_LOG.fullmatch(found.name):
+                raise ArtifactError(
+                    f"{found} is the log of a shard, and shards (--shard I/N) are no "
+                    "longer supported: search into a new folder, on many machines "
+                    "with --workers ray; or remove the logs of shards"
                 )
     return RunFolder(path)
 

@@ -91,11 +91,6 @@ class PartEvaluator:
         earlier = self._read(coefficients, task)
         return None if earlier is None else earlier.answers
 
-    def forget(self, coefficients: Mapping[str, float], task: str) -> None:
-        """Read records anew that another process may have written."""
-        if self._records is not None:
-            self._records.forget(coefficients, task)
-
     def _recorded(
         self, wanted: Wanted, measure: Callable[[Work], Measurement]
     ) -> Measurement:

@@ -20,7 +20,6 @@ from mergekit_map.results.origin import seal
 from mergekit_map.results.places import keep_places
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.results.shard_logs import refuse_running
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
@@ -47,7 +46,6 @@ from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.planning import warn_of_few
-from mergekit_map.study.shared_words import shards_in_words
 from mergekit_map.study.study import Reporter, Study, StudyResult
 from mergekit_map.version import __version__
 
@@ -133,7 +131,6 @@ def _claimed(run: Path) -> Iterator[EvaluationLog]:
     folder = RunFolder(run)
     folder.claim()
     with open_log(folder.log) as log:
-        refuse_running(run)
         yield log
 
 
@@ -148,7 +145,7 @@ def _opened_run(
     run = log.path.parent
     folder, study = RunFolder(run), project.study()
     with ExitStack() as stack:
-        write_record(folder.plan, underway(project, study, folder))
+        write_record(folder.plan, _underway(project, study, folder))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
         take_over(project, study, log, folder, told)
@@ -157,9 +154,7 @@ def _opened_run(
         log.tell(told.measured)
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)
-        if found := shards_in_words(run, study):
-            told.notice(found)
-        early = EarlyResults(folder.early, lambda: log, folder.shards)
+        early = EarlyResults(folder.early, lambda: log)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
             hands_for(project, crew),
@@ -205,7 +200,7 @@ def _write_results(
     forget_so_far(folder)
 
 
-def underway(project: Project, study: Study, run: RunFolder) -> Underway:
+def _underway(project: Project, study: Study, run: RunFolder) -> Underway:
     """Write down what a search sets out to do, for whoever looks before its end."""
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     recipe = None

@@ -1,4 +1,4 @@
-"""What a search and a shard of it have in common."""
+"""The parts of a search that every search has: its project, workers and front."""
 
 from __future__ import annotations
 

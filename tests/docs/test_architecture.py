@@ -110,7 +110,6 @@ def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
         "probe_table",
         "next_steps",
         "progress",
-        "sharding",
         "showing",
         "talk",
         "workers",

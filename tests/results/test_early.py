@@ -75,16 +75,3 @@ def test_what_failed_is_tried_again(tmp_path: Path) -> None:
     failed = replace(line, value=float("nan"), error="no")
     (tmp_path / "e.jsonl").write_text(encode(failed) + "\n")
     assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") is None
-
-
-def test_logs_of_shards_are_read_and_left_alone(tmp_path: Path) -> None:
-    line = kept(tmp_path)
-    shard = tmp_path / "shard.jsonl"
-    (tmp_path / "e.jsonl").rename(shard)
-    before = shard.read_bytes()
-    early = EarlyResults(tmp_path / "e.jsonl", lambda: [line], [shard])
-    assert not early.of("m", TASKS).has(MERGE, "one")
-    early = EarlyResults(tmp_path / "e.jsonl", list, [shard])
-    assert early.of("m", TASKS).take(MERGE, "one") == MEASURED
-    early.tidy()
-    assert shard.read_bytes() == before

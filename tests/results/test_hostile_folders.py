@@ -56,6 +56,17 @@ def everything() -> str:
     return "".join(path.read_text(errors="replace") for path in paths if path.is_file())
 
 
+@pytest.mark.parametrize("count", ["2", "9" * 60])
+def test_the_log_of_a_shard_is_refused_with_what_to_do_instead(count: str) -> None:
+    log = Path("run", f"evaluations.1-of-{count}.jsonl")
+    log.write_bytes(b"")
+    for command in (["select", "run"], REPORT, ["merge", "run", "out"]):
+        result = invoke(*command)
+        assert result.exit_code == 2
+        assert f"{log} is the log of a shard" in result.output
+        assert "--workers ray" in result.output
+
+
 @pytest.mark.parametrize("command", [*CHOICES, REPORT])
 @pytest.mark.parametrize("name", ["../../secret.txt", "../secret.txt", "/etc/hostname"])
 def test_a_front_names_no_file(command: list[str], name: str) -> None:

@@ -19,7 +19,6 @@ from mergekit_map.steps.hiring import hired
 from mergekit_map.steps.processes import Died, Processes
 from mergekit_map.steps.search import search_front
 from mergekit_map.steps.serving import Open, Request, Serving
-from mergekit_map.steps.sharding import search_shard
 
 FOUND = ("front.json", "front.csv", "surrogates.json")
 
@@ -354,23 +353,3 @@ def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> Non
         pass
     with pytest.raises(ConfigError, match="these workers have ended"):
         search(config, "run", processes)
-
-
-def test_shards_that_have_workers_find_what_one_process_finds(
-    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mergekit_map.results.company._SILENCE", 0.0)
-    alone = search(config, "alone")
-    for number, seed in ((1, 4), (2, 5)):
-        gang = Here(2, seed=seed, deaths=1)
-        search_shard("config.yml", "run", f"{number}/2", workers=gang)
-        assert gang.asked
-    parts = [[*read_log(Path(f"run/evaluations.{i}-of-2.jsonl"))] for i in (1, 2)]
-    assert all(len(part) >= 6 for part in parts)
-    assert not {e.key for e in parts[0]} & {e.key for e in parts[1]}
-
-    assert_same(search(config, "run", Here(3)), alone)
-
-    # Timings say whether it is the same measurement or another one.
-    taken = {(e.key, e.seconds) for e in read_log(Path("run/evaluations.jsonl"))}
-    assert {(e.key, e.seconds) for part in parts for e in part} <= taken
