@@ -18,7 +18,7 @@ from experiments.kept import INDEX, index, machine, versions
 
 from mergekit_map.files import write_atomically, write_json
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 _COMMAND = "from mergekit_map.cli import main; main()"
 _BEGIN = "mergekit-map-demo/merged holds"
 _END = "It is better than the soup"

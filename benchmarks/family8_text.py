@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "laboratory"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "laboratory"))
 from manual_pages import draw_pages
 
 from mergekit_map.demo.corpus import CorpusSizes, Split, read_corpus

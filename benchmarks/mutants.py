@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCES = (
     "mergekit_map/search/*.py",
     "mergekit_map/study/*.py",

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path += [str(TESTS), str(TESTS / "laboratory")]
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / "laboratory"))
 
 import transformers  # noqa: E402
 from experiments.bayesian import figure14, figure15  # noqa: E402
@@ -61,7 +61,7 @@ NAMES: dict[str, Callable[[Runs], Result]] = {
     "figure15": figure15,
     "fresh": fresh,
 }
-RESULTS = TESTS.parent / "docs" / "results"
+RESULTS = HERE.parent / "docs" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -120,8 +120,8 @@ def _families(folder: Path, size: str, name: str | None) -> list[Family]:
     if not found:
         raise SystemExit(
             f"{folder} has no {name or 'family'}-{size}; make it with "
-            "benchmarks/laboratory/build.py "
-            f"{name or 'languages'} {folder} --size {size}"
+            f"benchmarks/laboratory/build.py {name or 'languages'} {folder} "
+            f"--size {size}"
         )
     return [load(path.parent) for path in found]
 

@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parent
 RESULT, PICTURE = HERE / "results" / "scale.md", ROOT / "docs" / "scale.png"
 LEFT = "a checkpoint per candidate"
 # As this program measures: in bfloat16 answers tie, as half_precision.py shows.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "benchmarks" / "gpu.py"
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
 
 
 def run(*code: str) -> str:

@@ -34,7 +34,7 @@ from evil_folders import notebook as evil_notebook
 from page_judge import Judge
 from sending import VECTORS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "publish"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "publish"))
 from browser import find_chromium
 
 BEFORE = (0, 0)  # none was tried in a browser

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import yaml
 from markdown_it import MarkdownIt
 
-RUN = Path(__file__).resolve().parents[1] / "data" / "run_v1" / "run"
+RUN = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1" / "run"
 Text: TypeAlias = Callable[[str], str]  # what to put into a place, by its name
 
 # Names that stand in several files; each is changed in all of them.

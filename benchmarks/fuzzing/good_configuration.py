@@ -15,7 +15,7 @@ import torch
 import transformers
 from attack import Limits, Outcome, command
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 from tiny_tokenizer import make_tokenizer
 

@@ -19,7 +19,7 @@ import torch
 import transformers
 from attack import Limits, Outcome, command
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path.append(str(TESTS))
 from quick_fronts import blank_pictures, fronts_of_few_points  # noqa: E402
 from tiny_tokenizer import make_tokenizer  # noqa: E402

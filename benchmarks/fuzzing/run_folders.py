@@ -15,7 +15,7 @@ import pytest
 from attack import Outcome, command
 from quick_fronts import blank_pictures, configurations_read_once, fronts_of_few_points
 
-DATA = Path(__file__).parents[1] / "data" / "run_v1"
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "run_v1"
 CONFIG = """\
 merge_method: ties
 base_model: models/base

@@ -32,7 +32,7 @@ from playwright.sync_api import Page
 from mergekit_map.publish.fronts_report import write_fronts_report
 from mergekit_map.publish.report import write_report
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "publish"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "publish"))
 from browser import open_browser, watched_page
 
 WIDTHS = (1280, 400)

@@ -177,7 +177,9 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_scripts_and_files_that_are_named_exist(page: str) -> None:
-    named = re.findall(r"\b((?:tests|recipes|docs|\.ci)/[\w./-]*\w)", text(page))
+    named = re.findall(
+        r"\b((?:benchmarks|tests|recipes|docs|\.ci)/[\w./-]*\w)", text(page)
+    )
 
     for path in named:
         assert (ROOT / path).exists(), path
