@@ -16,22 +16,14 @@ from mergekit_map.merging.methods import builtin_method
 from mergekit_map.merging.recipe import draws_random_numbers
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.stored_replays import layout
-from mergekit_map.models.references import (
-    Reference,
-    map_references,
-    models_with_adapter,
-)
-from mergekit_map.models.sources import find_description, fingerprint
+from mergekit_map.models.references import map_references, models_with_adapter
+from mergekit_map.models.sources import fingerprint
 
 _FORMAT = 1  # of the folder
 _PACKAGES = ("mergekit", "torch", "transformers", "safetensors", "peft")
 
 # Sources of a tokenizer that are no models.
 _NO_MODELS = {"base", "union"}
-
-# What a fingerprint of a model has, and what is no part of a merge.
-_WEIGHTS = {".safetensors", ".bin", ".json", ".model"}
-_WORDS = {".md", ".pdf", ".png", ".jpg", ".onnx", ".gguf", ".pth", ".pt", ".h5"}
 
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
@@ -50,7 +42,7 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "method": method,
             "configuration": template,
-            "models": [[fingerprint(model), *_more_files(model)] for model in models],
+            "models": [fingerprint(model) for model in models],
             # Terms are added in this order.
             "coefficients": [[c.name, c.places] for c in space.coefficients],
             "remainder": space.remainder,
@@ -65,17 +57,6 @@ def _own_code() -> str:
     """Digest how tensors are prepared, which may change between two releases."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return digest([[path.name, sha256_of_file(path)] for path in files])
-
-
-def _more_files(model: str) -> list[list[str]]:
-    """Digest what a fingerprint leaves out and a merge takes over: templates, code."""
-    found = []
-    for part in Reference.parse(model).parts:
-        for path in sorted(find_description(str(part)).folder.iterdir()):
-            known = path.suffix in _WEIGHTS | _WORDS or path.name.startswith(".")
-            if path.is_file() and not known:
-                found.append([path.name, sha256_of_file(path)])
-    return found
 
 
 def _machine(space: MergeSpace, options: MergeOptions) -> list[Any]:

@@ -112,7 +112,7 @@ def _plain(value: Any, name: str) -> Any:
     elif isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     elif isinstance(value, ModelReference):
-        return {"model": value.model_dump(mode="json")}
+        return {"model": str(value)}
     elif isinstance(value, MergeMethod):
         return {"method": value.spec.name}
     raise MergeError(

@@ -75,7 +75,7 @@ class WeightTable:
             return [[tensor, numbers[m], w] for (tensor, m), w in weights.items()]
 
         return {
-            "models": [model.model_dump(mode="json") for model in models],
+            "models": [str(model) for model in models],
             "constant": rows(self.constant),
             "slopes": {name: rows(table) for name, table in self.slopes.items()},
         }

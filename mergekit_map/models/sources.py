@@ -5,6 +5,7 @@ Reads headers and configuration files; whoever needs weights reads rows of them.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 
 from mergekit_map.errors import MergeError
-from mergekit_map.files import sha256
+from mergekit_map.files import sha256, written_state
 from mergekit_map.models.found_files import (
     is_there,
     read_json_file,
@@ -33,7 +34,19 @@ from mergekit_map.models.settings import Settings
 
 NO_FOLDER = "there is no folder"  # how it is said that a model was not found
 
-_DESCRIPTIONS = ["*.json", "tokenizer.model"]
+# What a loader may read of a repository of the Hub beside weights.
+_DESCRIPTIONS = [
+    *("*.json", "*.model", "*.txt", "*.vocab", "*.tokenizer", "*.tiktoken"),
+    *("*.jinja", "*.py"),
+]
+# What no loader reads: words, pictures, weights for others, states of a training.
+_NOT_READ = {
+    *(".md", ".pdf", ".png", ".jpg", ".onnx", ".gguf", ".h5", ".msgpack"),
+    *(".pt", ".pth", ".ckpt", ".log"),
+}
+_WEIGHTS = {".safetensors", ".bin"}
+_DEEPEST = 3  # folders in each other; a link may lead in a circle
+_MOST_FILES = 1000  # the largest models have some hundred files of weights
 _INDEX = "model.safetensors.index.json"
 _WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
 
@@ -213,7 +226,7 @@ def _reason(error: Exception) -> str:
 
 
 def fingerprint(reference: str) -> str:
-    """Digest the content of a model: weights, configuration, tokenizer.
+    """Digest the content of a model: all that a loader may read of it.
 
     The same model at another path has the same fingerprint.
     """
@@ -231,27 +244,44 @@ def weights_fingerprint(files: ModelFiles) -> list[str]:
 
 
 def fingerprinted(folder: Path) -> list[Path]:
-    """List the files that a fingerprint is of."""
-    kinds = {".safetensors", ".bin", ".json", ".model"}
-    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+    """List the files that a fingerprint is of: those that a loader may read.
+
+    Of subfolders all but weights, which are those of another model.
+
+    Raises:
+        MergeError: there are too many, so that it is more than a folder of a model.
+    """
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        place = Path(parent)
+        depth = len(place.relative_to(folder).parts)
+        passed = _NOT_READ | (_WEIGHTS if depth else set())
+        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_hidden(n)]
+        read = (place / n for n in files if not _is_hidden(n))
+        found += [p for p in read if p.suffix not in passed and p.is_file()]
+        if len(found) > _MOST_FILES:
+            raise MergeError(
+                f"{folder} holds more than {_MOST_FILES} files beside its weights; "
+                "name a folder that holds the model alone"
+            )
+    return sorted(found)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "__pycache__"))
 
 
 def _fingerprint_folder(folder: Path) -> str:
-    files = fingerprinted(folder)
-    lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
+    files = [(p.relative_to(folder).as_posix(), p) for p in fingerprinted(folder)]
+    lines = [f"{name} {_fingerprint_file(path)}\n" for name, path in sorted(files)]
     return sha256("".join(lines))[:16]
 
 
 def _fingerprint_file(path: Path) -> str:
-    # Large files of the Hub's cache are links to a file named by its SHA-256.
-    blob = path.resolve().name
-    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", blob):
-        return blob
-    status = path.stat()
-    return _hash(path, status.st_size, status.st_mtime_ns, status.st_ino)
+    return _hash(path, written_state(path))
 
 
 @lru_cache(maxsize=4096)
-def _hash(path: Path, *_version: int) -> str:
-    """Hash a file once for each version of it; reading is what takes the time."""
+def _hash(path: Path, _state: tuple[int, ...]) -> str:
+    """Hash a file once for each state of it; reading is what takes the time."""
     return digest_of_file(path)

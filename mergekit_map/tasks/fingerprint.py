@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
 import json
 import re
-from collections.abc import Mapping, Set
+import sysconfig
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,53 @@ def fingerprint(*parts: Any) -> str:
     """
     text = json.dumps(_plain(parts), ensure_ascii=False, sort_keys=True)
     return sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def modules_beside(module: ModuleType) -> dict[str, Path]:
+    """Map the modules that a module imports from its own folder to their files.
+
+    Directly or by one another, wherever in the text an import stands.
+    """
+    found: dict[str, Path] = {}
+    if getattr(module, "__file__", None) is None:
+        return found
+    name, file = module.__name__, Path(str(module.__file__))
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    folder = file.parent
+    root = folder.parents[package.count(".")] if package else folder
+    if str(folder) in sysconfig.get_paths().values():
+        return found  # that of everything installed is nobody's own
+    unread = [(package, file)]
+    while unread:
+        for imported in _imports(*unread.pop()):
+            path = root.joinpath(*imported.split("."))
+            for place in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
+                own = folder in place.parents and place != file
+                if own and imported not in found and place.is_file():
+                    found[imported] = place
+                    is_package = place.name == "__init__.py"
+                    inside = imported if is_package else imported.rpartition(".")[0]
+                    unread.append((inside, place))
+    return found
+
+
+def _imports(package: str, file: Path) -> Iterator[str]:
+    """List what a file of a package imports, as absolute names, and their packages."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # whoever imports it says so
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package.split(".")[: 1 - node.level or None] if node.level else []
+            base = ".".join([*filter(None, start), *filter(None, [node.module])])
+            names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
 def _plain(value: Any) -> Any:

@@ -24,7 +24,7 @@ from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
 from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.search.arrays import finite
-from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.fingerprint import fingerprint, modules_beside
 from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
 from mergekit_map.tasks.process_state import process_kept
 from mergekit_map.tasks.standard_error import ratio_standard_error
@@ -42,7 +42,7 @@ class PythonFunction:
     name: str
     function: Callable[..., Any]
     metric: Metric
-    fingerprint: str  # of the whole file that defines the function
+    fingerprint: str  # of its file, and of what that imports from its own folder
     partial: bool  # whether it is told which documents to measure
 
 
@@ -72,7 +72,10 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    identity = fingerprint("python", 1, spec.python, spec.direction, function)
+    beside = modules_beside(module)
+    texts = [{name: beside[name].read_bytes() for name in sorted(beside)}]
+    own = texts if beside else []
+    identity = fingerprint("python", 1, spec.python, spec.direction, function, *own)
     return PythonFunction(name, function, metric, identity, partial)
 
 
@@ -109,7 +112,9 @@ def _import(module_name: str, directory: Path) -> ModuleType:
             module = sys.modules.get(module_name)
             if module is None:
                 return importlib.import_module(module_name)
-            # Its file may have been edited, or another folder have one of that name.
+            # Files may have been edited, or another folder have some of that name.
+            for name in modules_beside(module):
+                sys.modules.pop(name, None)
             return importlib.reload(module)
     except KeyboardInterrupt:
         raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -35,18 +37,88 @@ def test_a_single_changed_number_changes_the_fingerprint(
     assert fingerprint(str(copy)) != before
 
 
-def test_files_of_the_hubs_cache_are_known_by_their_name(
+@pytest.mark.parametrize(
+    "name",
+    [
+        "merges.txt",
+        "vocab.txt",
+        "qwen.tiktoken",
+        "chat_template.jinja",
+        "additional_chat_templates/tool_use.jinja",
+        "modeling_own.py",
+        "code/layers.py",
+    ],
+)
+def test_a_file_that_a_loader_may_read_is_part_of_the_fingerprint(
+    name: str, family: dict[str, Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(family["a"], tmp_path / "copy") / name
+    without = fingerprint(str(tmp_path / "copy"))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("one")
+    before = fingerprint(str(tmp_path / "copy"))
+
+    path.write_text("two")
+
+    assert len({without, before, fingerprint(str(tmp_path / "copy"))}) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", ".cache/lock", "optimizer.pt", "checkpoint-5/model.safetensors"],
+)
+def test_what_no_loader_reads_is_no_part_of_the_fingerprint(
+    name: str, family: dict[str, Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(family["a"], tmp_path / "copy") / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("one")
+
+    assert fingerprint(str(tmp_path / "copy")) == fingerprint(str(family["a"]))
+
+
+def test_a_folder_of_thousands_of_files_is_refused(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
-    digest = "ab" * 32
-    (tmp_path / digest).write_bytes(b"never read")
+    copy = shutil.copytree(family["a"], tmp_path / "copy")
+    (copy / "data").mkdir()
+    for number in range(1001):
+        (copy / "data" / f"{number}.txt").touch()
+    (copy / "data" / "loop").symlink_to(copy)
+
+    with pytest.raises(MergeError, match="more than 1000 files beside its weights"):
+        fingerprint(str(copy))
+
+
+def test_a_link_is_read_whatever_it_is_called(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    blob = tmp_path / ("ab" * 32)  # as files of the Hub's cache are
+    shutil.copy(family["a"] / "model.safetensors", blob)
     model = shutil.copytree(family["a"], tmp_path / "model")
     (model / "model.safetensors").unlink()
-    (model / "model.safetensors").symlink_to(tmp_path / digest)
-    before = fingerprint(str(model))
-    (tmp_path / digest).write_bytes(b"still never read")
+    (model / "model.safetensors").symlink_to(blob)
 
-    assert fingerprint(str(model)) == before
+    assert fingerprint(str(model)) == fingerprint(str(family["a"]))
+
+    shutil.copy(family["b"] / "model.safetensors", blob)
+
+    assert fingerprint(str(model)) != fingerprint(str(family["a"]))
+
+
+def test_a_file_overwritten_in_place_with_its_time_put_back_is_read_again(
+    family: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(family["a"], tmp_path / "copy")
+    path = copy / "model.safetensors"
+    before, status = fingerprint(str(copy)), path.stat()
+    time.sleep(0.02)  # some file systems count time in hundredths
+
+    with path.open("r+b") as file:
+        file.write((family["b"] / "model.safetensors").read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert fingerprint(str(copy)) != before
 
 
 def test_local_paths_become_absolute_and_hub_ids_stay(tmp_path: Path) -> None:

@@ -185,6 +185,45 @@ def test_the_fingerprint_changes_with_any_line_of_the_file(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "files",
+    [
+        {"own_task.py": "from own_other import K", "own_other.py": "K = 1"},
+        {"own_task.py": "import own_pack.deep", "own_pack/deep.py": "K = 1"},
+        {
+            "own_task.py": "def late():\n    import own_one",
+            "own_one.py": "from own_two import *",
+            "own_two.py": "import own_one  # in a circle",
+        },
+    ],
+)
+def test_the_fingerprint_changes_with_a_module_imported_from_the_same_folder(
+    folder: Path, files: dict[str, str]
+) -> None:
+    for name, code in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{code}\ndef score(model, tokenizer): return 1\n")
+    spec = PythonTask(python="own_task:score", direction="maximize")
+    before = load_function("mine", spec, folder).fingerprint
+    with (folder / list(files)[-1]).open("a") as file:
+        file.write("K = 2\n")
+
+    assert load_function("mine", spec, folder).fingerprint != before
+
+
+def test_an_edited_helper_is_the_one_that_is_called(folder: Path) -> None:
+    spec = PythonTask(python="own_caller:score", direction="maximize")
+    (folder / "own_caller.py").write_text(
+        "from own_constant import K\ndef score(model, tokenizer): return K\n"
+    )
+    returned = []
+    for value in (1, 22):
+        (folder / "own_constant.py").write_text(f"K = {value}\n")
+        returned.append(load_function("mine", spec, folder).function(None, None))
+
+    assert returned == [1, 22]
+
+
+@pytest.mark.parametrize(
     ("code", "function", "message"),
     [
         ("def scor(model, tokenizer): pass", "score", "no function 'score'.*'scor'"),

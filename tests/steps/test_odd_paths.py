@@ -1,0 +1,46 @@
+"""Models whose paths have characters that shells and formats have a use for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from nested_runs import assert_same_weights, invoke, stock, write
+
+TASK = """
+def measure(model, tokenizer):
+    return float(model.lm_head.weight.double().sum())
+"""
+
+
+@pytest.mark.parametrize("merge", ["memory", "disk"])
+@pytest.mark.parametrize("name", ["with space", 'with"quote', "Ümläut", "it's"])
+def test_a_model_with_an_odd_path_is_searched_and_merged_as_mergekit_does(
+    name: str,
+    merge: str,
+    family: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_sum.py").write_text(TASK)
+    places = {n: shutil.copytree(family[n], Path(name) / n) for n in ("base", "a", "b")}
+    task = {"python": "own_sum:measure", "direction": "maximize"}
+    search = {"evaluations": 6, "remeasure": 0}
+    write(
+        {
+            "merge_method": "task_arithmetic",
+            "base_model": str(places["base"]),
+            "models": [{"model": str(places[n])} for n in "ab"],
+            "dtype": "float32",
+            "map": {"merge": merge, "search": search, "tasks": {"sum": task}},
+        }
+    )
+
+    invoke("search", "config.yml", "run")
+    invoke("select", "run", "--index", "0")
+    invoke("merge", "run", "out")
+    stock("run/recipe.yml", "stock")
+
+    assert_same_weights("out", "stock")
