@@ -21,7 +21,6 @@ with stopping_at_once():
     from mergekit_map.errors import LostModels, MapError, nearest
     from mergekit_map.exiting import (
         UNREAD,
-        end_without_others,
         flushed,
         open_standard_streams,
         say,
@@ -102,7 +101,6 @@ class _LazyGroup(click.Group):
                 hear_no_more()
                 # At a question click makes the one of the other.
                 code = stopped(error, typed)
-        end_without_others(code)
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import os
 import select
@@ -80,17 +79,6 @@ def flushed(code: int) -> int:
         _write_nowhere([1])
         return code or MapError.exit_code
     return code
-
-
-def end_without_others(code: int) -> None:
-    """End now where threads that a user's function left running never would."""
-    if "mergekit_map.tasks.guarding" not in sys.modules:
-        return
-    from mergekit_map.tasks.guarding import left_running
-
-    if left_running():
-        atexit._run_exitfuncs()
-        os._exit(code)
 
 
 def _reader_is_gone(number: int) -> bool:

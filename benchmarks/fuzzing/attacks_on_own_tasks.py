@@ -1,4 +1,4 @@
-"""Functions of users that do harm, end, give no number, tell secrets or leave traces.
+"""Functions of users that change weights, end, give no number or tell secrets.
 
 Each is measured between two tasks of ours, in a whole search from the command line.
 What these measure must be, bit for bit, what they measure beside a good function.
@@ -10,8 +10,6 @@ import functools
 import json
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -20,17 +18,11 @@ from pathlib import Path
 
 import harmful_code as code
 from attack import Attack, Limits, command, first, held, refused
-from own_searches import BENIGN, TESTS, Searched, models, read_lines, search, unharmed
+from own_searches import BENIGN, Searched, read_lines, search, unharmed
 
 BEFORE = (117, 17)
 QUICK = 3
 
-_QUICKLY = """
-from quick_fronts import blank_pictures, fronts_of_few_points
-from mergekit_map.cli import main
-with fronts_of_few_points(), blank_pictures():
-    main()
-"""
 _SECRET = "s3cr3t-Value_of+mine/77"
 _HF = "hf_" + "aB3" * 10
 
@@ -38,10 +30,11 @@ _HF = "hf_" + "aB3" * 10
 def attacks(seed: int) -> Iterator[Attack]:
     """List them; none is drawn, so that the seed decides nothing."""
     del seed
-    for name, (lines, word) in code.HARM.items():
+    word = "changed the weights"
+    for name, lines in code.HARM.items():
         yield Attack(f"a function {name}", functools.partial(_does_harm, lines, word))
     for name in code.HARM_TOO:
-        lines, word = code.HARM[name]
+        lines = code.HARM[name]
         fails = f"{lines}\nraise ValueError('after that')"
         yield Attack(
             f"a function {name}, and fails",
@@ -54,19 +47,6 @@ def attacks(seed: int) -> Iterator[Attack]:
         yield Attack(
             f"a function {name}, with merge: disk",
             functools.partial(_does_harm, lines, word, merge="disk"),
-        )
-    for name, (lines, word) in code.SETTINGS.items():
-        yield Attack(f"a function {name}", functools.partial(_is_kept, lines, word))
-    for name, lines in code.PROCESS.items():
-        yield Attack(f"a function {name}", functools.partial(_is_kept, lines, ""))
-    for name in code.SETTINGS_TOO:
-        lines, word = {
-            **code.SETTINGS,
-            **{n: (c, "") for n, c in code.PROCESS.items()},
-        }[name]
-        yield Attack(
-            f"a function {name}, with --workers 2",
-            functools.partial(_is_kept, lines, word, workers=True),
         )
     for name, (lines, word) in code.ENDS.items():
         yield Attack(f"a function {name}", functools.partial(_does_harm, lines, word))
@@ -84,8 +64,6 @@ def attacks(seed: int) -> Iterator[Attack]:
         yield Attack(
             f"a module {name}", functools.partial(_is_refused_at_once, lines, word)
         )
-    for name, lines in code.IMPORTED_BESIDE.items():
-        yield Attack(f"a module {name}", functools.partial(_is_kept_at_import, lines))
     for name, (expression, word) in code.VALUES.items():
         yield Attack(
             f"a function gives {name}", functools.partial(_gives, expression, word)
@@ -100,7 +78,7 @@ def attacks(seed: int) -> Iterator[Attack]:
             functools.partial(_of_items, lines, word, more, of_search),
         )
     yield from _secrets()
-    yield from _leftovers()
+    yield from _endless_and_files()
 
 
 def _body(lines: str) -> str:
@@ -136,32 +114,6 @@ def _errors(
     errors = [line.get("error", "") for line in own if line["value"] is None]
     unsaid = [e for e in errors if "task 'mine'" not in e or word not in e]
     return f"{word!r} is not in {unsaid}" if unsaid or not errors else ""
-
-
-def _is_kept(lines: str, word: str, folder: Path, *, workers: bool = False) -> str:
-    """Tell what is wrong where the number counts, and nothing else may change."""
-    words = ("--workers", "2") if workers else ()
-    return _unchanged(search(folder, _body(lines), words=words), word)
-
-
-def _is_kept_at_import(lines: str, folder: Path) -> str:
-    return _unchanged(search(folder, f"{lines}\n{BENIGN}"), "")
-
-
-def _unchanged(found: Searched, word: str) -> str:
-    good = unharmed(failing=False)
-    said = found.outcome.said
-    problem = _others(found, good) or first(
-        "" if found.outcome.code == 0 else f"exit {found.outcome.code}",
-        held(found.outcome),
-        "" if found.of("mine") == good["mine"] else "its own values are others",
-        "" if "front.json" in os.listdir(found.run) else "there is no front",
-        "" if word in said else f"{word!r} is not said",
-        "" if not word or said.count("put back") == 1 else "it is not said once",
-        "" if "stopped" not in said else "it was stopped",
-        "" if "Choose" in said or "select" in said else "nothing was shown in the end",
-    )
-    return problem and f"{problem} | {said.strip()[-500:]}"
 
 
 def _others(found: Searched, good: dict[str, list[dict[str, object]]]) -> str:
@@ -349,11 +301,7 @@ def _tells(
     )
 
 
-def _leftovers() -> Iterator[Attack]:
-    for name, lines in code.LEFT.items():
-        yield Attack(f"a function {name}", functools.partial(_is_kept, lines, ""))
-    for name, lines in code.LATER.items():
-        yield Attack(f"a function {name}", functools.partial(_is_never_wrong, lines))
+def _endless_and_files() -> Iterator[Attack]:
     for name, lines in code.ENDLESS.items():
         for workers in (False, True):
             also = ", with --workers 2" if workers else ""
@@ -361,33 +309,8 @@ def _leftovers() -> Iterator[Attack]:
                 f"a function that never ends, {name}: Ctrl-C{also}",
                 functools.partial(_can_be_stopped, lines, workers=workers),
             )
-    for name, lines in code.AT_THE_END.items():
-        yield Attack(f"a function {name}", functools.partial(_the_program_ends, lines))
     for name, (lines, word) in code.FILES.items():
         yield Attack(f"a function {name}", functools.partial(_loses_files, lines, word))
-
-
-def _is_never_wrong(lines: str, folder: Path) -> str:
-    """Tell what is wrong where others may fail, too, for no fault of theirs."""
-    found, good = search(folder, _body(lines)), unharmed(failing=False)
-    known = {
-        (task, json.dumps(line["coefficients"])): line["value"]
-        for task in ("before", "after")
-        for line in good[task]
-    }
-    wrong = [
-        line
-        for task, lines_of in found.others.items()
-        for line in lines_of
-        if line["value"] is not None
-        and line["value"]
-        != known.get((task, json.dumps(line["coefficients"])), line["value"])
-    ]
-    return first(
-        f"{wrong[0]} is wrong" if wrong else "",
-        held(found.outcome),
-        "" if found.outcome.code in (0, 2) else f"exit {found.outcome.code}",
-    )
 
 
 def _can_be_stopped(lines: str, folder: Path, *, workers: bool) -> str:
@@ -424,36 +347,6 @@ def _can_be_stopped(lines: str, folder: Path, *, workers: bool) -> str:
 def _children() -> list[int]:
     found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return [int(child) for child in found]
-
-
-def _the_program_ends(lines: str, folder: Path) -> str:
-    """Search as a user does, in an interpreter of its own, which must end."""
-    search(folder, BENIGN)  # writes the files, and warms what is kept
-    head = (folder / "own_function.py").read_text()
-    (folder / "own_function.py").write_text(head.replace(BENIGN, _body(lines)))
-    environment = {
-        **os.environ,
-        "MERGEKIT_MAP_HOME": str(models() / "home"),
-        "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
-    }
-    words = ["search", "config.yaml", "other"]
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-c", _QUICKLY, *words],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "the program never ends"
-    return first(
-        "" if ended.returncode == 0 else f"exit {ended.returncode}",
-        "a traceback" if "Traceback" in ended.stderr else "",
-        "" if (folder / "other" / "front.json").exists() else "there is no front",
-    )
 
 
 def _loses_files(lines: str, word: str, folder: Path) -> str:

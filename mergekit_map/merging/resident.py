@@ -50,15 +50,23 @@ class ResidentMerge:
     place: Place = "device"  # where tensors of replays are
     mapped: Recorded | None = None  # what is in use as long as this is
 
+    def __post_init__(self) -> None:
+        targets = self.model.state_dict()
+        self._layouts = {
+            name: _layout(targets[name]) for name in self.replays if name in targets
+        }
+
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
         """Make the model the merge with these coefficients, bit for bit.
 
         Raises:
-            MergeError: tensors of the model are not in memory.
+            MergeError: tensors of the model are not in memory, or not those of the
+                merge.
         """
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
         targets = self.model.state_dict(keep_vars=True)
+        _refuse_changed(targets, self._layouts)
         _refuse_offloaded({name: targets[name] for name in self.replays})
         jobs: dict[bool, list[Callable[[], None]]] = {True: [], False: []}
         for name, replay in self.replays.items():
@@ -78,6 +86,31 @@ class ResidentMerge:
             return [partial(run, part) for part in replay.parts()]
         write = replay.write if self.place == "device" else partial(_write, replay)
         return [partial(write, weights, target)]
+
+
+def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return tensor.dtype, tensor.shape
+
+
+def _refuse_changed(
+    targets: Mapping[str, Tensor], layouts: Mapping[str, tuple[torch.dtype, torch.Size]]
+) -> None:
+    """Refuse a model that is laid out otherwise than the checkpoint it was loaded from.
+
+    Writing would convert merges, and measure what no merge ships.
+    """
+    changed = [
+        name
+        for name, layout in layouts.items()
+        if name not in targets or _layout(targets[name]) != layout
+    ]
+    if changed:
+        raise MergeError(
+            f"{len(changed)} tensors of the model, {changed[0]} among them, were "
+            "removed or changed in dtype or shape since it was loaded, by a python "
+            "task for example: change a copy there (copy.deepcopy(model)), then start "
+            "again"
+        )
 
 
 def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:

@@ -53,7 +53,6 @@ def side_by_side(
 @dataclass(frozen=True, eq=False)
 class _SideBySide:
     engines: Mapping[str, Worker]
-    spoilt = False  # each worker asks its own
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         return _WhenAsked(self.engines, dict(coefficients))

@@ -28,7 +28,6 @@ from mergekit_map.steps.project import Project
 from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
 from mergekit_map.steps.worker import Hands, Merges, Watched, Work
 from mergekit_map.tasks.generations import Generations
-from mergekit_map.tasks.guarding import Guard
 from mergekit_map.tasks.preparing import prepare_tasks
 
 
@@ -205,20 +204,12 @@ class InMemory:
     merge: ResidentMerge
     measures: Mapping[str, Measure]
     generations: Generations = field(default_factory=Generations)
-    guard: Guard | None = None
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
         self.generations.forget()
         self.merge.write(coefficients)
-        if self.guard is not None:
-            self.guard.written_anew()
         return self.measures
-
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether a function of a user changed the weights."""
-        return self.guard is not None and self.guard.spoilt
 
 
 @contextmanager
@@ -233,7 +224,6 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 project.space,
                 checkpoint_activations=spec.search.checkpoint_activations,
             )
-        guard = Guard(merge.model, merge.replays)
         with stage(f"preparing {', '.join(project.tasks)}"):
             measures = prepare_tasks(
                 project.tasks,
@@ -243,6 +233,5 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 differentiate=differentiate,
                 generations=generations,
                 batched=batched(project),
-                guard=guard,
             )
-        yield InMemory(merge, as_searched(project, measures), generations, guard)
+        yield InMemory(merge, as_searched(project, measures), generations)

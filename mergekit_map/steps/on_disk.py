@@ -15,7 +15,6 @@ from mergekit_map.pulse import stage
 from mergekit_map.steps.engines import batched
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.generations import Generations
-from mergekit_map.tasks.guarding import Guard
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.words import bytes_in_words
 
@@ -25,7 +24,6 @@ class OnDisk:
     """Writes each merge with stock mergekit and loads it from there."""
 
     project: Project
-    loaded: OneCheckpoint | None = None
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write a checkpoint, and drop it when it is loaded."""
@@ -35,13 +33,7 @@ class OnDisk:
             config = stock_config(self.project.space, coefficients)
             with stage("merging to disk"):
                 write_checkpoint(config, folder, self.project.options)
-            self.loaded = OneCheckpoint(self.project, folder)
-            return self.loaded.at(coefficients)
-
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether a function of a user changed the model."""
-        return self.loaded is not None and self.loaded.spoilt
+            return OneCheckpoint(self.project, folder).at(coefficients)
 
 
 @dataclass(eq=False)
@@ -50,7 +42,6 @@ class OneCheckpoint:
 
     project: Project
     folder: Path
-    guard: Guard | None = None
 
     def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
         """Load the checkpoint."""
@@ -58,7 +49,6 @@ class OneCheckpoint:
         size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
         with stage(f"loading the merge from disk ({bytes_in_words(size)})"):
             model, tokenizer = load_checkpoint(self.folder, self.project.options)
-            self.guard = Guard(model)
             measures = prepare_tasks(
                 self.project.tasks,
                 model,
@@ -67,14 +57,8 @@ class OneCheckpoint:
                 backend=spec.backend,
                 generations=Generations(),
                 batched=batched(self.project),
-                guard=self.guard,
             )
         return as_searched(self.project, measures)
-
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether a function of a user changed the model."""
-        return self.guard is not None and self.guard.spoilt
 
 
 def as_searched(

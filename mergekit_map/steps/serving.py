@@ -21,7 +21,6 @@ from mergekit_map.pulse import heard_by
 from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.worker import Work, Worker
-from mergekit_map.tasks.process_state import process_kept
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,7 @@ class Serving:
             self._worker.close()
         sys.path[:] = request.paths
         torch.set_num_threads(request.threads)
-        with process_kept([], importing=True):
-            project: Project = _Unpickler(io.BytesIO(request.project)).load()
+        project: Project = _Unpickler(io.BytesIO(request.project)).load()
         self._worker = Worker(merges_as_asked(project))
         self._worker.open()
 

@@ -60,7 +60,6 @@ class VllmInPlace:
     names: set[str]  # of the tensors of a merge
     measures: Mapping[str, Measure]
     generations: Generations
-    spoilt = False
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Write the weights."""
@@ -71,8 +70,6 @@ class VllmInPlace:
 
 class VllmFromDisk:
     """Starts an engine for each merge, from the checkpoint that mergekit writes."""
-
-    spoilt = False
 
     def __init__(self, project: Project, stack: ExitStack):
         self._project = project
@@ -123,7 +120,6 @@ def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[_OneCheckpoin
 @dataclass(frozen=True, eq=False)
 class _OneCheckpoint:
     measures: Mapping[str, Measure]
-    spoilt = False
 
     def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
         return self.measures

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -39,11 +39,6 @@ class Merges(Protocol):
         """Merge, and give what measures the result until the next merge, by task."""
         ...
 
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether it is no longer the merge that was asked for."""
-        ...
-
 
 @dataclass(frozen=True, eq=False)
 class Watched:
@@ -57,11 +52,6 @@ class Watched:
         measures = self.merges.at(coefficients)
         self.unchanged.check()
         return measures
-
-    @property
-    def spoilt(self) -> bool:
-        """Tell whether the merge must be made again before anything is measured."""
-        return self.merges.spoilt
 
 
 class Hands(Protocol):
@@ -113,7 +103,8 @@ class Worker:
     def measure(self, work: Work) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
         measure = self._measures_of(work, self.at(work.coefficients))
-        return measure() if work.documents is None else measure(work.documents)
+        with self._made_again_after_a_failure():
+            return measure() if work.documents is None else measure(work.documents)
 
     def pieces(self, work: Work) -> int:
         """Count what a measurement can be divided into."""
@@ -122,7 +113,17 @@ class Worker:
     def piece(self, work: Work, index: int) -> Any:
         """Measure one piece; what is found can be sent anywhere."""
         measure = self._measures_of(work, self.at(work.coefficients))
-        return measure.piece(work.documents, index)
+        with self._made_again_after_a_failure():
+            return measure.piece(work.documents, index)
+
+    @contextmanager
+    def _made_again_after_a_failure(self) -> Iterator[None]:
+        """Forget the merge if its measurement fails: a function may have changed it."""
+        try:
+            yield
+        except BaseException:
+            self._coefficients = None
+            raise
 
     def whole(self, work: Work, found: Sequence[Any]) -> Measurement:
         """Join what all pieces found, in their order, of whatever merge they are."""
@@ -143,7 +144,7 @@ class Worker:
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge, unless these coefficients are merged already."""
         merges = self.open()
-        if self._coefficients != coefficients or merges.spoilt:
+        if self._coefficients != coefficients:
             # If the merge fails, it is of no coefficients; and what measured the last
             # one may hold a model that the next one needs the memory of.
             self._coefficients, self._measures = None, {}

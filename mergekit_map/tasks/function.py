@@ -1,12 +1,17 @@
-"""A measurement of one's own: a Python function of the merged model."""
+"""A task of the user's own: a Python function of the merged model.
+
+The function runs in this process, on the model that all tasks measure. A checksum
+before and after each call shows whether it changed the weights.
+"""
 
 from __future__ import annotations
 
+import copy
 import functools
+import hashlib
 import importlib
 import inspect
 import math
-import os
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from mergekit_map.config.task_specs import PythonTask
@@ -26,12 +32,12 @@ from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.search.arrays import finite
 from mergekit_map.tasks.fingerprint import fingerprint, modules_beside
 from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
-from mergekit_map.tasks.process_state import process_kept
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import separate_randomness
 from mergekit_map.words import printable
 
 _KEY = ("python",)
+_WORDS = 64  # of 8 bytes, in a row of the checksum's table
 _LARGEST = 1e50  # as results/answers.py has it, too
 
 
@@ -82,8 +88,8 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
 def prepare_function(
     task: PythonFunction, model: PreTrainedModel, tokenizer: Any
 ) -> Measure:
-    """Bind the function to the model; a single value counts as a mean of one item."""
-    run = functools.partial(_measure, task, model, tokenizer)
+    """Bind the function to the model, and to a tokenizer that it may change."""
+    run = functools.partial(_measure, task, model, copy.deepcopy(tokenizer))
     return PreparedTask(Undivided(run), None)
 
 
@@ -104,18 +110,17 @@ def _takes_documents(signature: inspect.Signature) -> bool:
 
 
 def _import(module_name: str, directory: Path) -> ModuleType:
-    entry, process = str(directory.resolve()), os.getpid()
+    entry = str(directory.resolve())
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
-        with process_kept([], importing=True):
-            module = sys.modules.get(module_name)
-            if module is None:
-                return importlib.import_module(module_name)
-            # Files may have been edited, or another folder have some of that name.
-            for name in modules_beside(module):
-                sys.modules.pop(name, None)
-            return importlib.reload(module)
+        module = sys.modules.get(module_name)
+        if module is None:
+            return importlib.import_module(module_name)
+        # Files may have been edited, or another folder have some of that name.
+        for name in modules_beside(module):
+            sys.modules.pop(name, None)
+        return importlib.reload(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an exit, too: the search is not what ends
@@ -125,8 +130,6 @@ def _import(module_name: str, directory: Path) -> ModuleType:
             "looked for in the working directory and among the installed packages",
         ) from error
     finally:
-        if os.getpid() != process:
-            os._exit(0)  # a copy that the module made; one search goes on
         if entry in sys.path:
             sys.path.remove(entry)
 
@@ -138,18 +141,55 @@ def _measure(
     documents: Sequence[int] | None,
 ) -> Measurement:
     some = None if documents is None else list(documents)
+    before = weight_checksum(model)
+    # Not inference_mode: a function that needs gradients can enable them.
     with separate_randomness(), torch.no_grad():
-        if task.partial:
-            copied = None if some is None else [*some]  # it may change its own
-            returned = task.function(model, tokenizer, documents=copied)
-        else:
-            returned = task.function(model, tokenizer)
+        try:
+            if task.partial:
+                copied = None if some is None else [*some]  # it may change its own
+                returned = task.function(model, tokenizer, documents=copied)
+            else:
+                returned = task.function(model, tokenizer)
+        finally:
+            model.train(mode=False)
+    if weight_checksum(model) != before:
+        raise EvaluationError(
+            "the function changed the weights of the model, so its value is not that "
+            "of the merge; change a copy in it (copy.deepcopy(model))"
+        )
     values = _as_list(returned)
     if some is not None:
         _check_count(returned, values, len(some))
     if values is None:
         return _one_value(returned)
     return _mean(values, range(len(values)) if some is None else some)
+
+
+def weight_checksum(model: torch.nn.Module) -> str:
+    """Compute a checksum of the bits, dtypes, shapes and devices of all tensors.
+
+    Of each tensor it digests the sums of its rows and columns of 8-byte words, which
+    takes as long as reading it once. Any change of one number and any exchange of two
+    changes a sum.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tensor.shape} {tensor.device}".encode())
+        if not tensor.is_meta:
+            table = _as_words(tensor)
+            for sums in (table.sum(dim=0), table.sum(dim=1)):
+                digest.update(sums.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _as_words(tensor: Tensor) -> Tensor:
+    flat = tensor.contiguous().view(-1).view(torch.uint8)
+    row = 8 * _WORDS
+    if missing := -flat.numel() % row:
+        flat = torch.nn.functional.pad(flat, (0, missing))
+    elif flat.storage_offset() % 8:
+        flat = flat.clone()
+    return flat.view(torch.int64).view(-1, _WORDS)
 
 
 def _as_list(returned: Any) -> list[float] | None:

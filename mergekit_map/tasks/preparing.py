@@ -20,7 +20,6 @@ from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
 from mergekit_map.tasks.continuous_batching import answers_in_batches
 from mergekit_map.tasks.function import PythonFunction, check_sizes, prepare_function
 from mergekit_map.tasks.generations import Generations
-from mergekit_map.tasks.guarding import Guard, own_copy
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_model import (
     make_harness_model,
@@ -51,7 +50,6 @@ def prepare_tasks(
     differentiate: Differentiate | None = None,
     generations: Generations | None = None,
     batched: Collection[str] = (),
-    guard: Guard | None = None,
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
@@ -61,8 +59,7 @@ def prepare_tasks(
     With ``generations``, tasks that have the model generate the same share it; they
     must be forgotten when its weights change. Tasks that are ``batched`` generate by
     continuous batching. With ``differentiate``, tasks whose
-    metric is differentiable give a gradient too. A ``guard`` keeps the model as it is
-    from functions of users, and hears whenever weights are overwritten.
+    metric is differentiable give a gradient too.
 
     Raises:
         EvaluationError: a task cannot be measured on this model; a measurement
@@ -97,9 +94,7 @@ def prepare_tasks(
                 batch_size,
                 differentiate,
             )
-        measures[name] = PreparedTask(
-            _Checked(task, model, measure, guard), measure.size
-        )
+        measures[name] = PreparedTask(_Checked(task, model, measure), measure.size)
     return measures
 
 
@@ -171,7 +166,7 @@ def _prepare(
         case HarnessTask():
             return of_harness(task)
         case PythonFunction():
-            return prepare_function(task, model, own_copy(tokenizer))
+            return prepare_function(task, model, tokenizer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +176,6 @@ class _Checked:
     task: LoadedTask
     model: Any  # with the name that failures are told of
     measure: Measure
-    guard: Guard | None = None  # of a model that functions of users measure, too
 
     def pieces(self, documents: Documents) -> int:
         """Count the batches."""
@@ -193,12 +187,7 @@ class _Checked:
     def piece(self, documents: Documents, index: int) -> Any:
         """Measure one of them."""
         with _located(self.task.name, self.model):
-            piece = functools.partial(self.measure.piece, documents, index)
-            if self.guard is None:
-                return piece()
-            if isinstance(self.task, PythonFunction):
-                return self.guard.task_of_user(self.task.name, piece)
-            return self.guard.task_of_ours(piece)
+            return self.measure.piece(documents, index)
 
     def whole(self, documents: Documents, found: Sequence[Any]) -> Measurement:
         """Join what all of them found."""

@@ -36,8 +36,6 @@ class Counting:
         yield self
         self.told.append("close")
 
-    spoilt = False
-
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Any]:
         self.told.append(coefficients["a"])
         return {"one": "measures one", "two": "measures two", "three": "measures three"}

@@ -98,6 +98,14 @@ def test_a_model_in_parts_takes_merges_and_answers_as_a_whole_one(
         assert torch.equal(parts(tokens).logits, stock(tokens).logits)
 
 
+def test_a_model_that_was_converted_is_refused(family: dict[str, Path]) -> None:
+    space = space_of(config("task_arithmetic", family))
+    with resident_merge(space, OPTIONS) as merge:
+        merge.model.half()
+        with pytest.raises(MergeError, match=r"tensors of the model, .* in dtype"):
+            merge.write({"a": 0.5, "b": 0.5})
+
+
 def test_a_model_that_is_offloaded_is_refused_before_anything_is_written(
     family: dict[str, Path], tmp_path: Path
 ) -> None:

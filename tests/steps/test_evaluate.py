@@ -12,9 +12,11 @@ import pytest
 import yaml
 from lm_eval.models.huggingface import HFLM
 
+from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement
 from mergekit_map.steps.evaluate import merges_in_memory
 from mergekit_map.steps.project import load_project
+from mergekit_map.steps.worker import Work, Worker
 
 
 @pytest.fixture
@@ -77,6 +79,23 @@ def test_a_gradient_is_of_the_merge_that_was_written_last(
 
     assert gradients[0] == gradients[2]
     assert gradients[0] != gradients[1]
+
+
+def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
+    config: dict[str, Any],
+) -> None:
+    code = "def f(model, tokenizer):\n    model.lm_head.weight.mul_(2); return 1\n"
+    Path("own.py").write_text(code)
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    merge = tuple({"a": 0.4, "b": 0.7}.items())
+    worker = Worker(merges_in_memory(load_project(Path("config.yml"))))
+
+    before = worker.measure(Work(merge, "text"))
+    with pytest.raises(EvaluationError, match="changed the weights"):
+        worker.measure(Work(merge, "own"))
+
+    assert worker.measure(Work(merge, "text")) == before
+    worker.close()
 
 
 def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(

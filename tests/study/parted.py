@@ -58,7 +58,6 @@ class Models:
     constant: bool = False
     said: Callable[[Mapping[str, float], str, np.ndarray], Any] | None = None
     asked: list[tuple[tuple[float, ...], str, int]] = field(default_factory=list)
-    spoilt: bool = False
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
         """Merge."""

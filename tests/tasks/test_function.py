@@ -1,5 +1,6 @@
 import math
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from transformers import LlamaForCausalLM
 from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask
 from mergekit_map.measurement import Measure, Measurement, Metric
-from mergekit_map.tasks.function import PythonFunction, load_function
+from mergekit_map.tasks.function import PythonFunction, load_function, weight_checksum
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 
@@ -141,6 +142,75 @@ def test_says_that_the_function_failed(
 
     with pytest.raises(EvaluationError, match="measured: ArithmeticError: no luck"):
         run()
+
+
+def _turn_a_bit(flat: torch.Tensor, place: int) -> None:
+    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    flat.view(integers[flat.element_size()])[place] ^= 1
+
+
+def _shift(flat: torch.Tensor, place: int) -> None:
+    flat.copy_(flat.roll(place + 1))
+
+
+def _exchange(flat: torch.Tensor, place: int) -> None:
+    other = (place + 1) % len(flat)
+    flat[[place, other]] = flat[[other, place]]
+
+
+@pytest.mark.parametrize("change", [_turn_a_bit, _shift, _exchange])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(3,), (64, 96), (2, 3, 4)])
+def test_the_checksum_sees_every_bit_and_every_exchange(
+    shape: tuple[int, ...], dtype: torch.dtype, change: Callable[..., None]
+) -> None:
+    module = torch.nn.Module()
+    content = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    module.weight = torch.nn.Parameter(content, requires_grad=False)
+    known, flat = weight_checksum(module), content.view(-1)
+
+    for place in range(0, len(flat) - 1, 1 + len(flat) // 20):
+        before = flat.clone()
+        change(flat, place)
+        assert weight_checksum(module) != known
+        flat.copy_(before)
+    assert weight_checksum(module) == known
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "model.lm_head.weight[0, 0] += 1e-3",
+        "model.lm_head.weight.data.neg_()",
+        "model.half()",
+        "model.resize_token_embeddings(500)",
+        "model.lm_head = torch.nn.Identity()",
+    ],
+)
+def test_a_function_that_changes_the_weights_has_no_value(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any, harm: str
+) -> None:
+    run = prepare(folder, model, tokenizer, f"{harm}; return 1")
+
+    with pytest.raises(EvaluationError, match=r"'mine'.*changed the weights.*copy"):
+        run()
+
+
+def test_a_function_may_use_gradients_modes_and_its_tokenizer(
+    folder: Path, model: LlamaForCausalLM, tokenizer: Any
+) -> None:
+    code = (
+        "tokenizer.padding_side = 'left'; model.train()\n"
+        " with torch.enable_grad():\n"
+        "  embedded = torch.ones(1, 3, 32, requires_grad=True)\n"
+        "  model(inputs_embeds=embedded).logits.sum().backward()\n"
+        " return float(embedded.grad.abs().sum())"
+    )
+
+    assert prepare(folder, model, tokenizer, code)().value > 0
+
+    assert not model.training
+    assert tokenizer.padding_side == "right"
 
 
 def test_says_that_a_value_is_out_of_its_range(
