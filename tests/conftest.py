@@ -48,9 +48,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
     Each process imports torch and transformers anew, which takes seconds.
     """
-    options = ("markexpr", "keyword", "lf")
-    part = any(config.getoption(name, None) for name in options)
-    if part or config.args != config.getini("testpaths"):
+    marks = config.getoption("markexpr")
+    part = config.getoption("keyword") or config.getoption("lf", None)
+    if part or marks != "not nightly" or config.args != config.getini("testpaths"):
         return 0
     cores = available_cores(config)
     return min(cores, MOST_PROCESSES) if cores > 1 else 0

@@ -66,8 +66,8 @@ def coverage(
     return float((abs(found.predict(Z) - true[:128]) <= 1.96 * found.stderr(Z)).mean())
 
 
-@pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("kind", KINDS)
+# Every kind and every link; all pairs of them are for the nightly test below.
+@pytest.mark.parametrize(("kind", "link"), zip(KINDS, LINKS, strict=True))
 def test_95_percent_intervals_hold_the_truth_of_shapes_that_are_not_quadratic(
     kind: Kind, link: Link
 ) -> None:
@@ -81,7 +81,7 @@ def test_95_percent_intervals_hold_the_truth_of_shapes_that_are_not_quadratic(
     assert 0.9 <= np.mean(found) <= 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("d", [2, 3, 4])
 @pytest.mark.parametrize(("noise", "known"), [(0.0, False), (0.1, True), (0.1, False)])
