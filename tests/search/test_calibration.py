@@ -67,7 +67,7 @@ def coverage(
 
 
 # Every kind and every link; all pairs of them are for the nightly test below.
-@pytest.mark.parametrize(("kind", "link"), zip(KINDS, LINKS, strict=True))
+@pytest.mark.parametrize(("kind", "link"), list(zip(KINDS, LINKS, strict=True)))
 def test_95_percent_intervals_hold_the_truth_of_shapes_that_are_not_quadratic(
     kind: Kind, link: Link
 ) -> None:
