@@ -29,7 +29,7 @@ map:
   tasks:
     greeting: {perplexity: {file: texts/greeting.txt}, block: 32}
     code: {perplexity: {file: texts/code.txt}, block: 32}
-  search: {evaluations: 10, remeasure: 2, holdout: 0.3, bounds: auto, seed: 3}
+  search: {evaluations: 10, remeasure: 2, holdout: 0.3, seed: 3}
   select: {prefer: {greeting: 2, code: 1}}
 """
 SEARCH = ("search", "config.yml", "run")

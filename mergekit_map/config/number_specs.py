@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from mergekit_map.config.task_specs import Float, rising
 
 Bounds = tuple[Float, Float]
-AutoBounds = Bounds | Literal["auto"]
 
 _FARTHEST = 1000  # of weights: task vectors are long before noise
 _NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge

@@ -11,8 +11,16 @@ from typing import Any
 
 from mergekit_map.config.yaml_file import KeyPath
 
+_NO_AUTO_BOUNDS = (
+    "'bounds: auto' left; give two numbers such as [0, 1.4]. A finished search says "
+    "which ends its front lies at, and what a larger box would gain"
+)
+
 # By key below ``map``, ``*`` for the name of a task; a pair where only one value left.
-REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {}
+REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {
+    (("search", "bounds"), "auto"): _NO_AUTO_BOUNDS,
+    (("search", "bounds", "*"), "auto"): _NO_AUTO_BOUNDS,
+}
 
 
 def removed_keys(block: Mapping[str, Any]) -> dict[KeyPath, str]:

@@ -22,7 +22,7 @@ from typing_extensions import Self
 
 from mergekit_map.config import at_most
 from mergekit_map.config.engine_specs import Engine, EngineSpec
-from mergekit_map.config.number_specs import AutoBounds, Limit, searchable
+from mergekit_map.config.number_specs import Bounds, Limit, searchable
 from mergekit_map.config.number_specs import share_of as share_of
 from mergekit_map.config.presets import WrittenTask
 from mergekit_map.config.task_specs import (
@@ -54,9 +54,8 @@ class SearchSpec(Strict):
     """Documents to measure at most, of all tasks and merges together."""
     hours: Annotated[Float, Field(gt=0), at_most.A_LIFETIME] | None = None
     """Hours to measure at most, as the log counts them."""
-    bounds: AutoBounds | dict[str, AutoBounds] = (0.0, 1.0)
-    """Of all coefficients, or a mapping from coefficient to bounds. `auto` begins with
-    `[0, 1]` and grows where merges measured beyond an end are better."""
+    bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
+    """Of all coefficients, or a mapping from coefficient to bounds."""
     seed: Annotated[Int, Field(ge=0), at_most.SEEDS] = 0
     """Of the design, and of mergekit's random methods unless `--random-seed` says
     otherwise."""
@@ -90,31 +89,17 @@ class SearchSpec(Strict):
         """Whether documents or hours are limited."""
         return self.documents is not None or self.hours is not None
 
-    def bounds_of(self, name: str) -> AutoBounds:
-        """Give the bounds of a coefficient."""
+    def bounds_of(self, name: str) -> Bounds:
+        """Return the bounds of a coefficient."""
         if isinstance(self.bounds, dict):
             return self.bounds.get(name, (0.0, 1.0))
         return self.bounds
 
-    @field_validator("bounds", mode="before")
-    @classmethod
-    def _numbers_or_auto(cls, value: Any) -> Any:
-        for bounds in value.values() if isinstance(value, dict) else [value]:
-            if isinstance(bounds, str) and bounds != "auto":
-                raise ValueError(
-                    "must be two numbers or 'auto', or a mapping from coefficient to "
-                    f"these, got {bounds!r}"
-                )
-        return value
-
     @field_validator("bounds")
     @classmethod
-    def _bounds(
-        cls, value: AutoBounds | dict[str, AutoBounds]
-    ) -> AutoBounds | dict[str, AutoBounds]:
+    def _bounds(cls, value: Bounds | dict[str, Bounds]) -> Bounds | dict[str, Bounds]:
         for bounds in value.values() if isinstance(value, dict) else [value]:
-            if bounds != "auto":
-                searchable(bounds)
+            searchable(bounds)
         return value
 
     @model_validator(mode="after")
@@ -128,13 +113,6 @@ class SearchSpec(Strict):
             raise ValueError(
                 f"'refine' is for 'strategy: map', but {self.strategy!r} chooses its "
                 "merges itself; remove one of them"
-            )
-        given = self.bounds.values() if isinstance(self.bounds, dict) else [self.bounds]
-        if "auto" in given and not self.refines:
-            raise ValueError(
-                "'bounds: auto' needs merges that are chosen one after the other, by "
-                "'strategy: map' without a grid and without 'refine: false'; remove "
-                "what stands against it, or give bounds as numbers"
             )
         if self.strategy == "bayesian" and "design" in self.model_fields_set:
             raise ValueError(

@@ -247,8 +247,7 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
         if name not in names
     ]
     ends = [search.bounds_of(name) for name in names]
-    first = [(0.0, 1.0) if end == "auto" else end for end in ends]
-    return np.array(first, dtype=np.float64), problems
+    return np.array(ends, dtype=np.float64), problems
 
 
 def put(config: Any, place: KeyPath, value: Any) -> None:

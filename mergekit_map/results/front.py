@@ -25,7 +25,7 @@ from mergekit_map.results.confirmation import Confirmation
 from mergekit_map.results.differences import Differences
 from mergekit_map.results.measured_task import Task
 from mergekit_map.results.merge_order import Order, members
-from mergekit_map.results.quality import Border, Ending, Growth, Unfinished
+from mergekit_map.results.quality import Border, Ending, Unfinished
 from mergekit_map.results.records import Coefficients, Frozen, Line, Record
 from mergekit_map.search.arrays import FloatArray, finite
 
@@ -157,8 +157,6 @@ class Front(Record):
     """What documents say that the search never saw; left out where there are none."""
     border: tuple[Border, ...] = ()
     """Ends of the box at which points lie, and beyond which better ones may."""
-    growth: tuple[Growth, ...] = ()
-    """Ends of the box that the search moved, or tried to."""
     unfinished: Unfinished | None = None
     """How far the search was, if it was not finished; left out if it was."""
     select: SelectSpec = SelectSpec()
@@ -192,15 +190,10 @@ class Front(Record):
     def _named(self) -> Self:
         """Hold each name to what it is the name of."""
         axes = {*self.groups} or {*self.coefficients}
-        ends = {
-            "border": ([end.coefficient for end in self.border], axes),
-            "growth": ([end.coefficient for end in self.growth], {*self.coefficients}),
-        }
-        for key, (named, known) in ends.items():
-            for index, name in enumerate(named):
-                if name not in known:
-                    place = f"{key}.{index}.coefficient"
-                    raise ValueError(f"{place}: the names are {sorted(known)}")
+        for index, end in enumerate(self.border):
+            if end.coefficient not in axes:
+                place = f"border.{index}.coefficient"
+                raise ValueError(f"{place}: the names are {sorted(axes)}")
         for label, group in self.groups.items():
             if group.keys() != self.coefficients.keys():
                 wanted = sorted(self.coefficients)
@@ -234,7 +227,7 @@ class Front(Record):
         for anchor in content["anchors"]:
             anchor["coefficients"] = anchor["coefficients"] or nowhere
         content["select"] = self.select.model_dump(mode="json", exclude_unset=True)
-        later = {"differences", "holdout", "border", "growth", "unfinished"}
+        later = {"differences", "holdout", "border", "unfinished"}
         return {k: v for k, v in content.items() if v or k not in later}
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:

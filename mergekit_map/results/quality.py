@@ -72,19 +72,6 @@ class Border(Frozen):
     """What that would add to the hypervolume of the front, as they predict: a share."""
 
 
-class Growth(Frozen):
-    """An end of the box that `bounds: auto` moved, or tried to."""
-
-    coefficient: Line
-    """Whose end it is."""
-    start: float
-    """Where the search began with it."""
-    end: float
-    """Where it is now."""
-    tried: float | None = None
-    """The weight past it that was measured and was not better; null if none was."""
-
-
 class Ending(Frozen):
     """Why a search stopped measuring, and how well it knew its front then."""
 

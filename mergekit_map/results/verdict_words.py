@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mergekit_map.results.box_words import border_in_words, growth_in_words
+from mergekit_map.results.box_words import border_in_words
 from mergekit_map.results.dominance import Ahead
 from mergekit_map.results.dominance_words import (
     dominates_in_words,
@@ -17,7 +17,6 @@ from mergekit_map.results.quality import Ending, Unfinished, n_safe
 from mergekit_map.results.verdicts import (
     AnchorCompared,
     AtBorder,
-    BoxGrew,
     Ended,
     FewMerges,
     Foretellings,
@@ -89,8 +88,6 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
             yield foretellings_in_words(verdict.held, verdict.count)
         case AtBorder(border):
             yield border_in_words(front, border)
-        case BoxGrew(growth):
-            yield from growth_in_words(front, growth)
         case AnchorCompared():
             yield from _anchor(front, verdict)
         case Held():

@@ -23,7 +23,7 @@ from mergekit_map.results.foretold import (
     stderr_of_miss,
 )
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.results.quality import Border, Ending, Growth, Unfinished, n_safe
+from mergekit_map.results.quality import Border, Ending, Unfinished, n_safe
 from mergekit_map.search.selection import select_by_preference
 from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff
 
@@ -87,13 +87,6 @@ class AtBorder:
 
 
 @dataclass(frozen=True)
-class BoxGrew:
-    """The search moved an end of its box, or measured in vain beyond it."""
-
-    growth: Growth
-
-
-@dataclass(frozen=True)
 class Ended:
     """Why the search ended, and how well the front is known."""
 
@@ -124,7 +117,6 @@ Verdict: TypeAlias = (
     | PoorFit
     | Foretellings
     | AtBorder
-    | BoxGrew
     | AnchorCompared
     | Held
     | Ahead
@@ -158,7 +150,6 @@ def judge(front: Front) -> list[Verdict]:
         *_on_number(front),
         *(found for task in front.tasks for found in _on_fit(front, task)),
         *_on_foretellings(front),
-        *map(BoxGrew, front.growth),
         *map(AtBorder, front.border),
         *compared,
         _on_prediction(front),

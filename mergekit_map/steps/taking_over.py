@@ -79,8 +79,7 @@ def _say_box(
         return
     if before.keys() != study.bounds.keys():
         return
-    fixed = {n for n in before if study.search.bounds_of(n) != "auto"}
-    changed = [n for n in fixed if before[n] != study.bounds[n]]
+    changed = [n for n in before if before[n] != study.bounds[n]]
     found = {e.key[0]: e.coefficients for e in matching(study, log) if _is_own(e)}
     if not changed or not found:
         return

@@ -38,7 +38,7 @@ def found_front(
     anchors = _merges(study, result, list(study.anchors.values()), seen)
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
-        coefficients=dict(result.bounds or study.bounds),
+        coefficients=dict(study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},
         order=result.order,
         tasks={task: _task(study, result, task) for task in study.tasks},
@@ -65,7 +65,6 @@ def found_front(
             if key not in shown
         ),
         border=_border(study, result),
-        growth=tuple(result.growth),
         select=study.select,
         reason="",
         verdicts=(),
@@ -80,9 +79,7 @@ def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
         for merges in (result.front, study.anchors.values())
     )
     names = tuple(result.groups or study.bounds)
-    tried = {(g.coefficient, g.end) for g in result.growth if g.tried is not None}
-    found = find_border(result.surrogates, study.tasks, names, X, anchors)
-    return tuple(b for b in found if (b.coefficient, b.end) not in tried)
+    return tuple(find_border(result.surrogates, study.tasks, names, X, anchors))
 
 
 def measured_at(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from mergekit_map.search.quadratic import n_quadratic_terms
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.bayesian import bayesian_round
 from mergekit_map.study.fitting import fit_surrogates
-from mergekit_map.study.growing import End, trial_round
 from mergekit_map.study.refining import n_spent, refinement_round
 from mergekit_map.study.study import Candidate, Study
 
@@ -27,7 +26,6 @@ def next_round(
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
     surrogates: Mapping[str, Surrogate] | None = None,
-    closed: Container[End] = (),
 ) -> list[Candidate]:
     """Propose the merges to measure next; none when the search is over.
 
@@ -36,7 +34,6 @@ def next_round(
         rounds: What was proposed before.
         known: What was measured of that, and may be fitted.
         surrogates: Fitted to it, where somebody did so already.
-        closed: Ends beyond which nothing is tried again.
 
     Raises:
         DesignError: too few merges can be measured for a surrogate.
@@ -55,8 +52,7 @@ def next_round(
         except DesignError:
             # Measurements failed: there is enough for a fit if others do not.
             return _one_more(study, rounds, known)
-    beyond = trial_round(study, surrogates, closed)
-    return beyond or refinement_round(study, rounds, known, surrogates)
+    return refinement_round(study, rounds, known, surrogates)
 
 
 def _one_more(

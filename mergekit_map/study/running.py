@@ -16,7 +16,6 @@ from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.dividing import times_asked
 from mergekit_map.study.ending import end_search
 from mergekit_map.study.fitting import fit_surrogates
-from mergekit_map.study.growing import Box, growth_of, settled
 from mergekit_map.study.measuring import (
     Plan,
     matching,
@@ -53,19 +52,18 @@ def run_study(
         return run_nested(study, evaluate, log, report)
     rounds: list[list[Candidate]] = []
     measure_all = _Measuring(study, evaluate, log, report, rounds)
-    box, spent = Box(study, study), False
+    spent = False
     surrogates: Mapping[str, Surrogate] = {}
     while True:
         seen = _seen_by(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
-        box = settled(box, rounds, known)
         spent = bool(rounds) and not can_go_on(study, seen)
         if spent:
             surrogates = {}
             break
         refined = bool(rounds) and study.search.refines
-        surrogates = _fitted(box.study, known) if refined else {}
-        planned = next_round(box.study, rounds, known, surrogates, box.refused)
+        surrogates = _fitted(study, known) if refined else {}
+        planned = next_round(study, rounds, known, surrogates)
         if not planned:
             break
         measure_all(planned, surrogates)
@@ -74,11 +72,11 @@ def run_study(
             # Limits that cannot be told from the anchors are no surprise for the end.
             anchors = measured_anchors(study.anchors, matching(study, log))
             wished(study.select, study.tasks, anchors)
-    result = end_search(box.study, rounds, known, measure_all, surrogates)
+    result = end_search(study, rounds, known, measure_all, surrogates)
     if spent and result.ending is not None:
         ending = result.ending.model_copy(update={"spent": True, "trusted": False})
         result = replace(result, ending=ending)
-    return replace(result, bounds=box.study.bounds, growth=growth_of(box))
+    return result
 
 
 class _Measuring:

@@ -24,7 +24,6 @@ from mergekit_map.search.arrays import FloatArray
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.search.surrogate import Surrogate
 from mergekit_map.study.ending import end_search
-from mergekit_map.study.growing import Box, growth_of, settled
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.outcome import fitted_surrogates, found_front, measured_at
 from mergekit_map.study.study import Candidate, Study
@@ -52,11 +51,10 @@ def find_so_far(
         ArtifactError: no merge is measured on every task.
     """
     known = complete_merges(study, log)
-    box = _grown(study, known)
-    if _is_enough(box.study, known):
+    if _is_enough(study, known):
         for wish in (*wishes, SelectSpec()):
             try:
-                return _fitted_front(box, known, log, wish)
+                return _fitted_front(study, known, log, wish)
             except (ConfigError, DesignError):
                 continue  # a limit of what is not measured yet, or a fit that fails
     return _measured_front(study, known, wishes), None
@@ -71,25 +69,16 @@ def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
     return int(inside.sum()) >= len(study.bounds) + 2
 
 
-def _grown(study: Study, known: Sequence[Evaluation]) -> Box:
-    """Grow a box as the search did, merge by merge."""
-    box = Box(study, study)
-    tried = {e.key[0]: e.coefficients for e in known if e.role == "refinement"}
-    for key, merge in tried.items():
-        if not study.contains(study.vectors([merge])).all():
-            last = max(i for i, e in enumerate(known) if e.key[0] == key)
-            seen = list({e.key: e for e in known[: last + 1]}.values())
-            box = settled(box, [[], [("refinement", merge)]], seen)
-    return box
-
-
 def _fitted_front(
-    box: Box, known: Sequence[Evaluation], log: Iterable[Evaluation], wish: SelectSpec
+    study: Study,
+    known: Sequence[Evaluation],
+    log: Iterable[Evaluation],
+    wish: SelectSpec,
 ) -> tuple[Front, Surrogates]:
-    study = replace(box.study, select=wish)
+    study = replace(study, select=wish)
     latest = list({e.key: e for e in known}.values())
     result = end_search(study, [], latest, _measure_nothing)
-    result = replace(result, ending=None, bounds=study.bounds, growth=growth_of(box))
+    result = replace(result, ending=None)
     return found_front(study, result, log), fitted_surrogates(study, result)
 
 

@@ -13,7 +13,7 @@ from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Answers, Measurement, Metric, Part, Wanted
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.merge_order import Order
-from mergekit_map.results.quality import Ending, Growth
+from mergekit_map.results.quality import Ending
 from mergekit_map.search.arrays import BoolArray, FloatArray, inside
 
 if TYPE_CHECKING:
@@ -142,9 +142,6 @@ class StudyResult:
     order: Order | None = None  # what nested MAP merged with what
     stages: Sequence[Stage] = ()  # of nested MAP, the last one among them
     ending: Ending | None = None  # of a search that chooses its merges as it goes
-    # Where the search ended, if not in the bounds of the study, and how it came there.
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    growth: Sequence[Growth] = ()
 
 
 @dataclass(frozen=True, eq=False)

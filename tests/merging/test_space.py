@@ -171,13 +171,6 @@ def test_bounds_by_coefficient() -> None:
     np.testing.assert_array_equal(space.bounds, [[0, 1], [-1, 2]])
 
 
-@pytest.mark.parametrize("bounds", ["auto", {"two": "auto"}])
-def test_a_box_that_may_grow_begins_between_0_and_1(bounds: Any) -> None:
-    space = space_of(merge("ties", "x/one", "x/two"), bounds=bounds)
-
-    np.testing.assert_array_equal(space.bounds, [[0, 1], [0, 1]])
-
-
 def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:
     space = space_of(merge("map_ties", "x/one", "x/two"))
     coefficients = {"one": 0.1 + 0.2, "two": 1e-17}

@@ -243,7 +243,7 @@ def test_the_names_of_files_are_derived() -> None:
     assert RunFolder(Path("run")).pair(2).path == Path("run/nested/pair-2")
 
 
-END = {"coefficient": "nobody", "start": 0.0, "end": 1.0}
+END = {"coefficient": "nobody", "end": 1.0}
 STOP = {"evaluations": 1, "allowed": 1, "trusted": False, "error": 0.1, "hope": 0.1}
 
 
@@ -251,7 +251,6 @@ STOP = {"evaluations": 1, "allowed": 1, "trusted": False, "error": 0.1, "hope": 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("growth", [END]),
         ("border", [{**END, "points": 1, "beyond": 2.0, "gain": 0.1}]),
         ("ending", {**STOP, "task": "nobody"}),
         ("groups", {"one": {"nobody": 1.0}}),

@@ -99,13 +99,6 @@ def test_takes_the_configuration_of_the_demo(
     validator.validate(yaml.safe_load(demo_config(Family(tmp_path))))
 
 
-@pytest.mark.parametrize("bounds", ["auto", {"low": "auto", "high": [0, 2]}])
-def test_takes_bounds_that_grow(
-    bounds: Any, validator: jsonschema.Draft202012Validator, config: Any
-) -> None:
-    validator.validate(changed(config, ["map", "search", "bounds"], bounds))
-
-
 @pytest.mark.parametrize("case", WRONG)
 def test_refuses(
     case: str, validator: jsonschema.Draft202012Validator, config: Any

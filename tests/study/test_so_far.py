@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import bowls, run
+from fakes import IDEAL, LOSS, bowls, run
 from quick_fronts import fronts_of_few_points
-from test_growing_box import bowls as bowls_of
-from test_growing_box import make_study
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.results.log import read_log
 from mergekit_map.study.so_far import find_so_far
+from mergekit_map.study.study import Study
 
 pytestmark = pytest.mark.usefixtures("_few_points")
 
@@ -25,11 +25,22 @@ def _few_points() -> Iterator[None]:
         yield
 
 
+def make_study() -> Study:
+    return Study(
+        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
+        anchors={"base": {"a": 0.0, "b": 0.0}, "soup": {"a": 0.5, "b": 0.5}},
+        tasks=dict.fromkeys(IDEAL, LOSS),
+        definitions={task: task for task in IDEAL},
+        merge="m",
+        search=SearchSpec(evaluations=16, remeasure=2),
+        select=SelectSpec(),
+    )
+
+
 def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
     tmp_path: Path,
 ) -> None:
-    ideals = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
-    study = make_study(ideals, bounds=(0.0, 1.0))
+    study = make_study()
     result = run(study, tmp_path, bowls)
     log = list(read_log(tmp_path / "evaluations.jsonl"))
 
@@ -46,22 +57,10 @@ def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
     assert chosen == pytest.approx(end, abs=1e-9)
 
 
-def test_a_box_that_grew_is_the_one_that_the_search_has(tmp_path: Path) -> None:
-    study = make_study({"t": (1.3,)})
-    result = run(study, tmp_path, bowls_of({"t": (1.3,)}))
-    log = list(read_log(tmp_path / "evaluations.jsonl"))
-
-    front, _ = find_so_far(study, log, [study.select])
-
-    assert front.coefficients == result.bounds == {"a": (0.0, 1.4)}
-    assert list(front.growth) == list(result.growth)
-
-
 def test_what_opponents_and_checkpoints_measured_is_no_part_of_it(
     tmp_path: Path,
 ) -> None:
-    ideals = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
-    study = make_study(ideals, bounds=(0.0, 1.0))
+    study = make_study()
     run(study, tmp_path, bowls)
     log = list(read_log(tmp_path / "evaluations.jsonl"))
     better = {"a": 0.55, "b": 0.45}
