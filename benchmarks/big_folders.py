@@ -120,7 +120,7 @@ def row(size: Big, folder: Path) -> list[str]:
 def measured(*words: object) -> tuple[float, float]:
     """Run a command; give its seconds of the processor, and its memory."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "mergekit_map.cli", *map(str, words)],
+        [sys.executable, "-m", "mergekit_map", *map(str, words)],
         cwd=Path(str(words[1])).parent,
         env=scale.environment(),
         stdout=subprocess.DEVNULL,

@@ -175,7 +175,7 @@ def run_command(folder: Path) -> str:
         "map": {"tasks": {"text": {"perplexity": {"file": "text.txt"}}}},
     }
     (folder / "merge.yml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "mergekit_map.cli", "inspect", "merge.yml"]
+    command = [sys.executable, "-m", "mergekit_map", "inspect", "merge.yml"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     return result.stdout + result.stderr
 

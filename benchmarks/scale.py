@@ -220,7 +220,7 @@ def in_new_process(point: Point) -> dict[str, Any]:
 
 
 def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mergekit_map.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "mergekit_map", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment())
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-OURS = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli"]
+OURS = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
 SHARE = 1.15  # of what mergekit and lm-eval take, for a search that starts
 
 

@@ -1,36 +1,28 @@
 """The command line. Commands are imported when they are called for.
 
-Importing mergekit's options costs seconds, so this module imports click alone. Ctrl-C
-is heard from its first import on.
+Importing mergekit's options costs seconds, so this module imports click alone.
 """
 
 from __future__ import annotations
 
-from mergekit_map.stopping import hear_no_more, stoppable, stopping_at_once
+import errno
+import importlib
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-with stopping_at_once():
-    import errno
-    import importlib
-    import shlex
-    import sys
-    from collections.abc import Sequence
-    from typing import Any
+import click
 
-    import click
-
-    from mergekit_map.errors import LostModels, MapError, nearest
-    from mergekit_map.exiting import (
-        UNREAD,
-        flushed,
-        open_standard_streams,
-        say,
-        sentence,
-        stopped,
-        unread,
-    )
-    from mergekit_map.leftovers import remove_scratch
-    from mergekit_map.version import __version__
-    from mergekit_map.words import printable
+from mergekit_map.errors import LostModels, MapError, nearest
+from mergekit_map.shutdown import (
+    exit_code,
+    handle_signals,
+    ignore_signals,
+    stopped_by,
+)
+from mergekit_map.version import __version__
+from mergekit_map.words import printable
 
 # name -> its line in the list; commands/NAME.py holds the command
 _COMMANDS = {
@@ -87,43 +79,51 @@ class _LazyGroup(click.Group):
         if not extra.get("standalone_mode", True):
             return super().main(args, *others, **extra)
         extra["standalone_mode"] = False
+        is_program = args is None
         typed = sys.argv[1:] if args is None else [*args]
-        with stoppable(for_good=args is None):
-            try:
-                open_standard_streams()
-                try:
-                    code = super().main(args, *others, **extra) or 0
-                except click.ClickException as error:
-                    error.show()
-                    code = error.exit_code
-                code = flushed(code)
-            except (KeyboardInterrupt, click.Abort) as error:
-                hear_no_more()
-                # At a question click makes the one of the other.
-                code = stopped(error, typed)
+        if is_program:
+            handle_signals()
+        try:
+            code = super().main(args, *others, **extra) or 0
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        except (KeyboardInterrupt, click.Abort) as error:
+            code = _say_stopped(error, typed)
+        if is_program:
+            ignore_signals()
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            remove_scratch()
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except SystemExit as end:  # rich ends so where nobody reads it
-            if isinstance(end.__context__, BrokenPipeError):
-                ctx.exit(UNREAD)
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE and unread():
-                ctx.exit(UNREAD)
-            words = sentence(error)
-            if not words:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except LostModels as error:
+            again = f"{shlex.join(['mergekit-map', *ctx.obj])} {error.options}"
+            _fail(ctx, f"{error.message}\nIf they lie elsewhere, type:\n  {again}")
+        except MapError as error:
+            _fail(ctx, str(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click ends quietly, as under ``| head``
                 raise
-            if isinstance(error, LostModels):
-                again = f"{shlex.join(['mergekit-map', *ctx.obj])} {error.options}"
-                words = f"{error.message}\nIf they lie elsewhere, type:\n  {again}"
-            say(f"error: {printable(words)}")
-            ctx.exit(MapError.exit_code)
+            _fail(ctx, str(error))
+        return result
+
+
+def _fail(ctx: click.Context, text: str) -> NoReturn:
+    click.echo(f"error: {printable(text)}", err=True)
+    ctx.exit(MapError.exit_code)
+
+
+def _say_stopped(error: BaseException, typed: Sequence[str]) -> int:
+    """Print how to go on, and return the exit code."""
+    # At a question, click raises Abort in the place of a KeyboardInterrupt.
+    stop = error.__cause__ or error if isinstance(error, click.Abort) else error
+    again = shlex.join(["mergekit-map", *typed])
+    text = str(stop) or f"{stopped_by(stop)}; to go on, type it again: {again}"
+    click.echo(f"\n{printable(text)}", err=True)
+    return exit_code(stop)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

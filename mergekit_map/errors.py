@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections.abc import Iterable
 
-from mergekit_map.masking import masked
+from mergekit_map.words import masked
 
 
 class MapError(Exception):

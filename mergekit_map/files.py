@@ -8,18 +8,19 @@ import json
 import math
 import os
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.leftovers import partial_file, partial_folder, remove_leftovers
-from mergekit_map.shortage import shortage
+from mergekit_map.shutdown import remove, temporary
 
 StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
 State: TypeAlias = tuple[int, int, int]  # device, inode and bytes of a file
 _BLOCK = 1 << 22  # bytes read at a time
+_LONGEST = 48  # letters of a name that the name of its partial file begins with
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -35,13 +36,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _tidy_once(path.parent.absolute())
         with partial_file(path) as partial:
             partial.write_bytes(data)
             partial.chmod(0o666 & ~_umask())  # until then it is its owner's alone
             partial.replace(path)
     except OSError as error:
-        raise unwritable(path, error, len(data)) from None
+        raise unwritable(path, error) from None
 
 
 def append_durably(path: Path, data: bytes, known: State | None = None) -> State:
@@ -63,7 +63,7 @@ def append_durably(path: Path, data: bytes, known: State | None = None) -> State
     except OSError as error:
         if known is not None and isinstance(error, FileNotFoundError):
             return known
-        raise unwritable(path, error, len(data)) from None
+        raise unwritable(path, error) from None
     device, inode, size = known or (opened.st_dev, opened.st_ino, opened.st_size)
     return device, inode, size + len(data)
 
@@ -147,6 +147,47 @@ def refuse_existing(target: Path) -> None:
 
 
 @contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """Yield an empty file beside a path, and remove it unless it was renamed.
+
+    Nobody can have put a link in its place.
+    """
+    handle, name = tempfile.mkstemp(".partial", _prefix(path), path.parent)
+    os.close(handle)
+    with _removed_after(Path(name)) as partial:
+        yield partial
+
+
+@contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside a path, and remove it unless it was renamed."""
+    folder = tempfile.mkdtemp(".partial", _prefix(path), path.parent)
+    with _removed_after(Path(folder)) as partial:
+        yield partial
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder for temporary files, and remove it in the end."""
+    with _removed_after(Path(tempfile.mkdtemp(prefix="mergekit-map-"))) as folder:
+        yield folder
+
+
+@contextmanager
+def _removed_after(path: Path) -> Iterator[Path]:
+    temporary.add(path)
+    try:
+        yield path
+    finally:
+        remove(path)
+        temporary.discard(path)
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:_LONGEST]}."
+
+
+@contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a sibling folder that takes the name of ``target`` when all went well.
 
@@ -157,7 +198,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _tidy_once(target.parent.absolute())
             partial = stack.enter_context(partial_folder(target))
         except OSError as error:
             raise unwritable(target, error) from None
@@ -168,12 +208,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 def _open(absent: int, path: str, flags: int) -> int:
     return os.open(path, flags & ~os.O_CREAT | absent, 0o666)
-
-
-@functools.cache
-def _tidy_once(folder: Path) -> None:
-    """Remove what killed processes left in a folder; once, as that reads all of it."""
-    remove_leftovers(folder)
 
 
 def _umask() -> int:
@@ -202,11 +236,12 @@ def digest(content: Any) -> str:
     return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
 
 
-def unwritable(path: Path, error: OSError, wanted: int = 0) -> ArtifactError:
-    """Say that something cannot be written, and what to do."""
-    short = shortage(error, path, wanted)
-    why = short or f"{error}; name a folder you may write to"
-    return ArtifactError(f"{path} cannot be written: {why}")
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """Return the error for a file or folder that cannot be written."""
+    return ArtifactError(
+        f"{path} cannot be written: {error}; free space or write elsewhere, then run "
+        "the same command again: what is measured is kept"
+    )
 
 
 def cache_home() -> Path:

@@ -2,6 +2,7 @@
 
 Whoever works says so here and need not know whether anybody listens. Nobody does
 unless they are named for the time of a ``with``; inside, it is as in the thread.
+Between two steps a search can be interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 from weakref import WeakKeyDictionary
+
+from mergekit_map.shutdown import check_interrupt
 
 
 class Listener(Protocol):
@@ -81,7 +84,13 @@ def remark(text: str) -> None:
 
 
 def step(done: int, total: int) -> None:
-    """Say how much of what is being measured is done."""
+    """Report how much of what is being measured is done.
+
+    Raises:
+        Interrupted: a signal came, and something is left to do.
+    """
+    if done < total:  # what is measured to its end is kept
+        check_interrupt()
     listener = _LISTENER.get()
     if listener is not None:
         listener.stepped(done, total)

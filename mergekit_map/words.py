@@ -1,12 +1,20 @@
-"""Numbers and lists as people read them."""
+"""Numbers and lists as people read them, and texts without secrets."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 
-from mergekit_map.masking import masked
-
+# Variables whose values are secrets: HF_TOKEN, HUGGING_FACE_HUB_TOKEN, OPENAI_API_KEY,
+# AWS_SECRET_ACCESS_KEY, PGPASSWORD, ...
+_SECRET_NAMES = re.compile(
+    r"(?:TOKEN|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|SECRET|SECRET_?KEY|PASSWORD|PASSWD"
+    r"|CREDENTIALS?)S?$",
+    re.IGNORECASE,
+)
+_HUB_TOKEN = re.compile(r"hf_[A-Za-z0-9]{10,}")
+_SHORTEST_SECRET = 8  # letters; any text may hold fewer by chance
 _COUNTS = ("", "k", "M", "B", "T")
 _NUMBERS = (
     *("no", "one", "two", "three", "four", "five", "six"),
@@ -62,11 +70,20 @@ def cut_short(name: str, most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Write what a terminal would obey as what it is, and no secret; line ends stay."""
+    """Escape what a terminal would obey, but line ends, and leave out secrets."""
     return "".join(
         c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
         for c in masked(text)
     )
+
+
+def masked(text: str) -> str:
+    """Replace the tokens of the environment, and those of the Hub, by ``***``."""
+    values = [v.strip() for name, v in os.environ.items() if _SECRET_NAMES.search(name)]
+    for secret in sorted(set(values), key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return _HUB_TOKEN.sub("***", text)
 
 
 def _short(number: float, units: Sequence[str]) -> str:

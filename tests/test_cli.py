@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -405,34 +403,6 @@ def test_a_model_that_changed_is_not_merged_by_an_old_search(
     assert result.exit_code == 2
     assert "models (moving) changed since the search" in " ".join(result.stderr.split())
     assert not Path("out").exists()
-
-
-@pytest.mark.slow
-def test_interrupting_says_how_to_go_on(config: dict[str, Any]) -> None:
-    Path("mine.py").write_text(
-        "import time\n"
-        "def spread(model, tokenizer):\n"
-        "    time.sleep(1)\n"
-        "    return model.lm_head.weight.std().item()\n"
-    )
-    write(config)
-    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli"]
-    process = subprocess.Popen(
-        [*command, "search", "config.yml", "my run"],
-        stdout=subprocess.PIPE,
-        text=True,
-        # A shell without job control lets background processes ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    log = Path("my run/evaluations.jsonl")
-    while not (log.exists() and log.read_text().count("\n") >= 4):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate()
-
-    assert process.returncode == 130
-    assert "Go on with: mergekit-map search config.yml 'my run'" in output
 
 
 def test_a_limit_that_no_merge_keeps_ends_a_search_with_a_warning(

@@ -34,7 +34,7 @@ from browser import open_browser
 
 WIDTHS = (60, 80, 120)
 HEIGHT = 400  # rows: all that a command prints stays on the screen
-PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli"]
+PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
 
 
 @dataclass(frozen=True)

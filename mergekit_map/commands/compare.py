@@ -17,9 +17,9 @@ from mergekit_map.commands.options import (
     starting,
     trust_option,
 )
-from mergekit_map.commands.showing import answer, say_stopped, showing
+from mergekit_map.commands.showing import answer, showing
 from mergekit_map.compare.tables import Table
-from mergekit_map.stopping import stopped_by
+from mergekit_map.shutdown import deferred
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -90,12 +90,8 @@ def compare(
     spec = ComparisonSpec(
         names, budget, preferences, seed, trust_run, model_paths=model_paths
     )
-    try:
-        with TerminalReporter() as reporter:
-            tables = compare_runs(runs, out, spec, merge_options, reporter)
-    except KeyboardInterrupt as stop:
-        said = "all finished measurements are kept: compare again"
-        say_stopped(stop, [f"{stopped_by(stop)}; {said}"])
+    with deferred(), TerminalReporter() as reporter:
+        tables = compare_runs(runs, out, spec, merge_options, reporter)
     answer(
         out,
         tables=[

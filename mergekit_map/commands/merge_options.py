@@ -25,7 +25,7 @@ import click
 
 from mergekit_map.commands.options import look_first, starting
 from mergekit_map.errors import ConfigError
-from mergekit_map.leftovers import is_scratch
+from mergekit_map.shutdown import temporary
 
 _USUAL_THREADS = 64  # may be asked for on any machine
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -55,7 +55,7 @@ def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
 
 def _named(argument: object) -> object:
     """Call a file that stands for options what it stands for."""
-    passing = isinstance(argument, Path) and is_scratch(argument)
+    passing = isinstance(argument, Path) and argument.parent in temporary
     return "the options" if passing else argument
 
 

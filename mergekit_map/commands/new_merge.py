@@ -17,7 +17,7 @@ import click
 from mergekit_map.commands.options import FOLDER, look_first, not_in_a_line
 from mergekit_map.config.from_options import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
-from mergekit_map.leftovers import scratch_folder
+from mergekit_map.files import scratch_folder
 
 _METHOD = "task_arithmetic"
 _LONGEST_FILE = 1 << 20  # bytes

@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from mergekit_map.commands.options import FOLDER, looked_at, starting
-from mergekit_map.commands.showing import answer, is_terminal, say_stopped, showing
+from mergekit_map.commands.showing import answer, is_terminal, showing
 from mergekit_map.commands.terminal import new_table
 from mergekit_map.errors import ConfigError
-from mergekit_map.stopping import stopped_by
 from mergekit_map.words import bytes_in_words
 
 if TYPE_CHECKING:
@@ -127,13 +126,9 @@ def push(
         )
     if not yes:
         _ask()
-    try:
-        url = upload(
-            api, plan.target, plan.files, plan.removed, message, private=plan.private
-        )
-    except KeyboardInterrupt as stop:
-        said = "what was uploaded whole is kept: push again to go on"
-        say_stopped(stop, [f"{stopped_by(stop)}; {said}"])
+    url = upload(
+        api, plan.target, plan.files, plan.removed, message, private=plan.private
+    )
     answer(
         repository=plan.target.url,
         url=url or None,

@@ -17,9 +17,9 @@ import click
 
 from mergekit_map.commands.merge_options import MergeOptions
 from mergekit_map.commands.options import N_SHOWN, starting
-from mergekit_map.commands.showing import answer, answer_front, say_stopped
+from mergekit_map.commands.showing import answer, answer_front
 from mergekit_map.measurement import BASE
-from mergekit_map.stopping import stopped_by
+from mergekit_map.shutdown import deferred, stopped_by
 
 if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
@@ -62,12 +62,13 @@ def search_and_show(
             model_paths=model_paths,
             trust_run=trust_run,
         )
-        with reporter, workers or nullcontext():
+        with deferred(), reporter, workers or nullcontext():
             found = search_front(project, run, reporter, imported, workers=workers)
             front = found.front
     except KeyboardInterrupt as stop:
         typed = shlex.join(["mergekit-map", *again])
-        say_stopped(stop, _stopped(run, reporter, typed, stopped_by(stop)))
+        stop.args = ("\n".join(_stopped(run, reporter, typed, stopped_by(stop))),)
+        raise
     answer_front(run, front, run)
     show_front(front, n_points)
     if unmet_limits(front):

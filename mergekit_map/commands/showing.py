@@ -7,17 +7,16 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.masking import masked
-from mergekit_map.stopping import StopWords
+from mergekit_map.words import masked
 
 if TYPE_CHECKING:
     from mergekit_map.results.front import Front
@@ -62,14 +61,6 @@ def answer(result: Path | None = None, **content: Any) -> None:
     known = shown()
     known.answer.update(content)
     known.result = result or known.result
-
-
-def say_stopped(stop: KeyboardInterrupt, lines: Iterable[str]) -> NoReturn:
-    """Say what is there of what was stopped, and how to go on."""
-    known = shown()
-    words = StopWords("\n".join(lines), aside=known.quiet or known.as_json)
-    # The program says it in its end, once, however often it is stopped meanwhile.
-    raise type(stop)(words) from None
 
 
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mergekit_map.errors import EvaluationError
+from mergekit_map.shutdown import deferred
 from mergekit_map.words import printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def talk(speaker: Speaker, name: str) -> None:
             continue
         said = [*turns, Turn("user", line)]
         try:
-            answer = speaker.answer(said, _emit)
+            with deferred():
+                answer = speaker.answer(said, _emit)
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
             continue

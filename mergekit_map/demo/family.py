@@ -16,9 +16,7 @@ from mergekit_map.demo.building import FamilySizes, build_family
 from mergekit_map.demo.evaluation import write_choice_task
 from mergekit_map.demo.training import Progress
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import cache_home
-from mergekit_map.leftovers import partial_folder, remove_leftovers
-from mergekit_map.shortage import shortage
+from mergekit_map.files import cache_home, partial_folder
 
 _MODELS = ("base", "code", "math")
 _CHOICE_TASKS = ("code_choice", "math_choice")
@@ -73,9 +71,7 @@ def train_family(
         try:
             _build_beside(folder, sizes, progress)
         except (OSError, SafetensorError) as error:
-            if short := shortage(error, folder):
-                raise ArtifactError(f"{folder} cannot be written: {short}") from None
-            raise
+            raise ArtifactError(f"{folder} cannot be written: {error}") from None
     family = Family(folder)
     # After the rename, and on every use: the tasks name their data by full path, and
     # a cache may have been moved since.
@@ -86,7 +82,6 @@ def train_family(
 
 def _build_beside(folder: Path, sizes: FamilySizes, progress: Progress) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder.parent)
     with partial_folder(folder) as beside:
         built = beside / "family"
         built.mkdir()

@@ -10,8 +10,7 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.files import cache_home, sha256
-from mergekit_map.leftovers import partial_folder, remove_leftovers
+from mergekit_map.files import cache_home, partial_folder, sha256
 from mergekit_map.models.references import models_with_adapter
 from mergekit_map.models.sources import fingerprint
 
@@ -47,7 +46,6 @@ def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
         identity = _identity(reference, options)
         if done.exists() and done.read_text() == identity:
             continue
-        remove_leftovers(cache)
         with partial_folder(cache / "adapter") as scratch:
             merged = model.merged(
                 cache_dir=str(scratch),

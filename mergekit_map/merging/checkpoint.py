@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import logging
 import sys
@@ -25,7 +26,6 @@ from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapters import merge_adapters
 from mergekit_map.merging.devices import shared_out
-from mergekit_map.shortage import shortage
 
 # What mergekit raises on models and settings that it cannot merge, and transformers on
 # files that it cannot load.
@@ -40,6 +40,8 @@ REFUSALS = (
     OSError,
     SafetensorError,
 )
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 # mergekit leaves out, without a word, what a checkpoint calls otherwise.
 _OTHER_NAMES = (
@@ -95,12 +97,14 @@ def write_staged_checkpoint(
 def _explained(folder: Path) -> Iterator[None]:
     """Turn mergekit's refusals into ours, and let go of what it keeps."""
     try:
-        with _raising_shortages():
+        with _raising_full_disks():
             yield
     except Exception as error:  # tokenizers raise no kind of their own
-        # While what was written is there, so that what is said to be free is.
-        if short := shortage(error, folder.parent):
-            raise MergeError(f"this merge cannot be written: {short}") from error
+        if _is_full_disk(error):
+            raise MergeError(
+                f"{folder} cannot be written: {error}; free space, then run the same "
+                "command again"
+            ) from error
         if not isinstance(error, REFUSALS):
             raise
         raise MergeError(
@@ -114,15 +118,15 @@ def _explained(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _raising_shortages() -> Iterator[None]:
-    """Raise what this machine lacks, where mergekit logs it and goes on without."""
-    lacking: list[BaseException] = []
+def _raising_full_disks() -> Iterator[None]:
+    """Raise that the disk is full where mergekit logs it and goes on."""
+    found: list[BaseException] = []
 
     def keep(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is None or not shortage(error):
+        if error is None or not _is_full_disk(error):
             return True
-        lacking.append(error)
+        found.append(error)
         return False
 
     logger = logging.getLogger(run_merge.__module__)
@@ -131,8 +135,14 @@ def _raising_shortages() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(keep)
-    if lacking:
-        raise lacking[0]
+    if found:
+        raise found[0]
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Whether a file cannot grow; libraries in Rust raise errors of their own."""
+    number = getattr(error, "errno", None)
+    return number in _FULL or any(f"(os error {n})" in str(error) for n in _FULL)
 
 
 def load_checkpoint(

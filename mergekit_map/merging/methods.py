@@ -38,6 +38,7 @@ from mergekit_map.merging.replay import (
     in_slices,
 )
 from mergekit_map.merging.trimming import sparsified
+from mergekit_map.shutdown import check_interrupt
 
 PREFIX = "map_"
 
@@ -84,6 +85,7 @@ class MapMethod(GroupMergeMethod):  # type: ignore[misc]  # mergekit is untyped
         replay = self.prepare(group, parameters)
         keep = _keep.get()
         if keep is not None:
+            check_interrupt()  # mergekit merges one tensor after the other
             keep(group.metadata.name, replay)
         merged: Tensor = torch.empty_like(
             group.entries[0].tensor, memory_format=torch.contiguous_format

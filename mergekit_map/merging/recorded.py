@@ -33,10 +33,10 @@ from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.files import (
     digest,
     read_json_or_nothing,
+    scratch_folder,
     whole_folder,
     write_json,
 )
-from mergekit_map.leftovers import scratch_folder
 from mergekit_map.merging.adapted import adapters_of
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.methods import (

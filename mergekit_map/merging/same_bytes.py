@@ -5,8 +5,7 @@ from __future__ import annotations
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
-from mergekit_map.files import sha256_of_file
-from mergekit_map.leftovers import scratch_folder
+from mergekit_map.files import scratch_folder, sha256_of_file
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.same_merges import SameMerges

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mergekit_map.collecting import collecting_later
 from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.fronts_content import fronts_content
 from mergekit_map.publish.html_page import build_page, refuse_foreign
@@ -26,7 +25,6 @@ _SCRIPTS = (
 )
 
 
-@collecting_later()
 def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) -> Path:
     """Write ``fronts.html``, into the folder of the first search if nowhere else.
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mergekit_map.collecting import collecting_later
 from mergekit_map.files import StrPath, write_atomically
 from mergekit_map.publish.html_page import build_page, refuse_foreign
 from mergekit_map.publish.measured_merges import measured_merges
@@ -49,7 +48,6 @@ class Report:
     pictures: tuple[Path, ...]  # of the front and of the surrogates
 
 
-@collecting_later()
 def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
 

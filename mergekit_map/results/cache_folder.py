@@ -16,8 +16,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mergekit_map.files import cache_home, read_json_or_nothing, write_json
-from mergekit_map.leftovers import partial_folder, remove_leftovers
+from mergekit_map.files import (
+    cache_home,
+    partial_folder,
+    read_json_or_nothing,
+    write_json,
+)
 from mergekit_map.words import bytes_in_words, listed
 
 CONTENTS = "contents.json"  # of a recorded merge, written last
@@ -182,8 +186,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _remove_leftovers() -> None:
-    """Remove what processes left that were killed while they wrote."""
-    remove_leftovers(cache_home())
+    """Remove the partial recordings of processes that were killed."""
     for path in recordings_folder().glob(".*.partial"):
         key = path.name.split(".")[1]
         with suppress(Timeout), FileLock(recordings_folder() / f".{key}.lock", 0):

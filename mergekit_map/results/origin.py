@@ -19,8 +19,7 @@ from mergekit_map.config.engine_specs import EngineSpec
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import cache_home
-from mergekit_map.leftovers import partial_file, remove_leftovers
+from mergekit_map.files import cache_home, partial_file
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
@@ -80,7 +79,6 @@ def _is_sealed(folder: RunFolder, text: str) -> bool:
 
 def _key() -> bytes:
     path = cache_home() / "seal.key"
-    remove_leftovers(path.parent)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial_file(path) as partial:  # its owner's alone

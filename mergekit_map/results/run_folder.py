@@ -14,7 +14,6 @@ from pathlib import Path
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import read_whole, unwritable
-from mergekit_map.leftovers import remove_if_left
 from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.identity import Identity
 from mergekit_map.results.log import LOCK_NAME
@@ -180,7 +179,6 @@ class RunFolder:
 def open_run(path: Path) -> RunFolder:
     """Return the folder of a search, if nothing in it leads out of it.
 
-    Remove what killed processes left in it, half written.
 
     Raises:
         ArtifactError: it holds a link, something that is neither file nor folder, or
@@ -188,8 +186,6 @@ def open_run(path: Path) -> RunFolder:
     """
     for folder, folders, files in os.walk(path, onerror=_refuse_unreadable):
         for found in (Path(folder, name) for name in sorted([*folders, *files])):
-            if remove_if_left(found):
-                continue
             mode = found.lstat().st_mode
             if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 kind = "a symbolic link" if found.is_symlink() else "no ordinary file"

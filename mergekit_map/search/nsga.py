@@ -30,6 +30,7 @@ from mergekit_map.search.arrays import FloatArray, from_unit
 from mergekit_map.search.dense import SAME_METRIC, densify, non_dominated, rounded
 from mergekit_map.search.polish import maximise
 from mergekit_map.search.selection import spread
+from mergekit_map.shutdown import check_interrupt
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
@@ -112,6 +113,7 @@ def _check(bounds: FloatArray, n_tasks: int, n_points: int) -> None:
 
 def _on_unit_box(predict: Predict, bounds: FloatArray, n_tasks: int) -> Predict:
     def predict_unit(U: FloatArray) -> FloatArray:
+        check_interrupt()
         Y = predict(from_unit(U, bounds))
         if Y.shape != (len(U), n_tasks):
             raise ValueError(f"predict must return {(len(U), n_tasks)}, got {Y.shape}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mergekit_map.leftovers import scratch_folder
+from mergekit_map.files import scratch_folder
 from mergekit_map.measurement import Measure
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.footprint import check_room

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.leftovers import scratch_folder
+from mergekit_map.files import scratch_folder
 from mergekit_map.steps.births import Birth, Nursery, Started
 
 _SECONDS_BETWEEN_LOOKS = 1.0  # at processes whose line somebody else holds open

@@ -17,7 +17,7 @@ import transformers
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.leftovers import scratch_folder
+from mergekit_map.files import scratch_folder
 from mergekit_map.merging.checkpoint import (
     load_checkpoint,
     write_checkpoint,
@@ -26,6 +26,7 @@ from mergekit_map.merging.checkpoint import (
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.shutdown import check_interrupt
 from mergekit_map.steps.finished import finished_project
 from mergekit_map.steps.nested import finished_pairs
 from mergekit_map.steps.project import Project
@@ -95,7 +96,8 @@ class _Streamer(transformers.TextStreamer):
         self._emit, self.text = emit, ""
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
-        """Take words that will not change any more."""
+        """Take words that will not change any more; called for each token."""
+        check_interrupt()
         self.text += text
         self._emit(text)
 

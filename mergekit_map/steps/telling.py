@@ -11,8 +11,8 @@ from typing import TextIO
 
 from transformers.utils import logging as logging_of_models
 
-from mergekit_map.masking import masked
 from mergekit_map.study.study import Progress, Reporter
+from mergekit_map.words import masked
 
 _logger = logging.getLogger(__name__)
 _WIDTH = 78

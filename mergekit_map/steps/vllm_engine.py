@@ -21,7 +21,7 @@ import numpy as np
 import transformers
 
 from mergekit_map.errors import MergeError
-from mergekit_map.leftovers import scratch_folder
+from mergekit_map.files import scratch_folder
 from mergekit_map.measurement import Measure
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory_share import engine_share

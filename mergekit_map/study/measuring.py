@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from mergekit_map.errors import EvaluationError
-from mergekit_map.masking import masked
 from mergekit_map.measurement import Measurement, Wanted
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
@@ -27,9 +26,10 @@ from mergekit_map.results.log import (
 from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.search.arrays import finite
 from mergekit_map.search.blas_threads import all_threads
+from mergekit_map.shutdown import check_interrupt
 from mergekit_map.study.parts import Drawing, History, draw_part
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study, WorksAhead
-from mergekit_map.words import printable
+from mergekit_map.words import masked, printable
 
 LOG = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def measure(
     total = max(planned, plan.most) * len(study.tasks)
     drawings: dict[int, Drawing | None] = {}
     for index, (role, coefficients, task) in enumerate(missing):
+        check_interrupt()
         position = planned * len(study.tasks) - len(missing) + index
         report(Progress(position, total, coefficients, task, role))
         if index not in drawings:

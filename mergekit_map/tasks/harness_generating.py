@@ -22,7 +22,7 @@ from mergekit_map.tasks.harness_measuring import judge
 from mergekit_map.tasks.harness_requests import Answered, requests_of
 from mergekit_map.tasks.lm_eval_patches import asking
 from mergekit_map.tasks.prepared_task import Documents
-from mergekit_map.tasks.surroundings import quiet, separate_randomness
+from mergekit_map.tasks.surroundings import interruptible, quiet, separate_randomness
 
 _KIND = "generate_until"
 
@@ -42,7 +42,7 @@ class GeneratedTask:
         """Have one of them written."""
         plan = self._plan(documents)
         requests = [plan.requests[place] for place in plan.batches[index]]
-        with quiet(), separate_randomness(), unheard():
+        with quiet(), separate_randomness(), unheard(), interruptible(self.lm):
             return list(self.lm.generate_until(requests))
 
     def whole(

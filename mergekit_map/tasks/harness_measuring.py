@@ -29,7 +29,7 @@ from mergekit_map.tasks.harness_answers import (
 from mergekit_map.tasks.lm_eval_patches import asking, cached_templates
 from mergekit_map.tasks.prepared_task import Documents
 from mergekit_map.tasks.standard_error import ratio_standard_error
-from mergekit_map.tasks.surroundings import quiet, separate_randomness
+from mergekit_map.tasks.surroundings import interruptible, quiet, separate_randomness
 
 
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
@@ -80,6 +80,7 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
     with ExitStack() as stack:
         for context in (quiet(), separate_randomness(), cached_templates()):
             stack.enter_context(context)
+        stack.enter_context(interruptible(lm))
         loaded = task.loaded
         if asked is not None:
             loaded = stack.enter_context(asking(loaded, asked))

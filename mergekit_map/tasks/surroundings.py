@@ -7,11 +7,13 @@ import logging
 import random
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import datasets
 import numpy as np
 import torch
 
+from mergekit_map.shutdown import check_interrupt
 from mergekit_map.tasks.lm_eval_patches import without_bars
 
 
@@ -33,6 +35,20 @@ def quiet() -> Iterator[None]:
         if bars:
             stack.callback(datasets.enable_progress_bars)
         yield
+
+
+@contextlib.contextmanager
+def interruptible(lm: Any) -> Iterator[None]:
+    """Look for an interrupt before each forward pass of lm-eval's model."""
+    model = getattr(lm, "model", None)
+    if not isinstance(model, torch.nn.Module):
+        yield
+        return
+    hook = model.register_forward_pre_hook(lambda *_: check_interrupt())
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextlib.contextmanager

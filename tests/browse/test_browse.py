@@ -391,7 +391,7 @@ def test_the_command_in_a_terminal_walks_refuses_and_ends(run: Path) -> None:
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     screen = pyte.Screen(60, 24)
     stream = pyte.ByteStream(screen)
-    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli", "browse"]
+    command = [sys.executable, "-W", "ignore", "-m", "mergekit_map", "browse"]
     cache = {"HF_HUB_CACHE": str(Path("hub").resolve()), "TERM": "xterm-256color"}
     process = subprocess.Popen(
         [*command, str(run)],

@@ -145,7 +145,7 @@ def environment(hub: Hub, folder: Path) -> dict[str, str]:
 
 
 def words(*arguments: str) -> list[str]:
-    return [sys.executable, "-W", "ignore", "-m", "mergekit_map.cli", *arguments]
+    return [sys.executable, "-W", "ignore", "-m", "mergekit_map", *arguments]
 
 
 def command(hub: Hub, merged: Merged, *arguments: str) -> str:
@@ -430,19 +430,6 @@ def test_an_upload_that_was_killed_goes_on_with_what_is_missing(
         files = hub.repositories[REPO].files
         for path in (merged.folder / "out").glob("*.safetensors"):
             assert files[path.name] == path.read_bytes()
-
-
-def test_ctrl_c_says_that_pushing_again_goes_on(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> str:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mergekit_map.publish.hub.upload", interrupted)
-
-    output = invoke("push", "out", REPO, "--license", "mit", "--yes", code=130)
-    assert "stopped; what was uploaded whole is kept: push again to go on" in output
-    assert not hub.repositories
 
 
 def test_help_has_an_example() -> None:

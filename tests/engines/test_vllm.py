@@ -54,7 +54,7 @@ def test_logged_values_are_those_of_a_fresh_engine_on_mergekits_checkpoint(
     write_config: Write, method: str
 ) -> None:
     config = write_config("llama", method, engine="vllm")
-    command = [sys.executable, "-m", "mergekit_map.cli", "search", str(config), "run"]
+    command = [sys.executable, "-m", "mergekit_map", "search", str(config), "run"]
     subprocess.run(command, check=True)
 
     assert [verdict.equal for verdict in verdicts()] == [True]

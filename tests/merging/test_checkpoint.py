@@ -39,7 +39,7 @@ def test_a_tokenizer_that_does_not_fit_on_the_disk_is_an_error_and_no_traceback(
     with (
         caplog.at_level(logging.ERROR),
         files_of_at_most(MB),
-        pytest.raises(MergeError, match=r"cannot be written: .*out/tokenizer.json wou"),
+        pytest.raises(MergeError, match=r"out cannot be written: .*File too large"),
     ):
         write_checkpoint(config, out, MergeOptions(quiet=True))
 

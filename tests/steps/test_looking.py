@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -248,33 +247,11 @@ def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -
     result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
 
     assert result.exit_code == 130
-    assert "stopped at 13 of at most 36 measurements, which are kept" in result.stdout
+    assert "stopped at 13 of at most 36 measurements, which are kept" in result.stderr
     for command in ("report run", "select run --prefer", "merge run OUT"):
-        assert f"mergekit-map {command}" in result.stdout
-    assert "Go on with: mergekit-map search config.yml run" in result.stdout
+        assert f"mergekit-map {command}" in result.stderr
+    assert "Go on with: mergekit-map search config.yml run" in result.stderr
     assert "11 of at most 36 measurements are there" in result.stderr
-
-
-def test_a_search_that_a_scheduler_ends_says_the_same(stopped: Any) -> None:
-    stopped(11)
-    ending = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM)"
-    text = (
-        Path("mine.py")
-        .read_text()
-        .replace("raise KeyboardInterrupt", f"{ending}; time.sleep(9)")
-    )
-    Path("ends.py").write_text(text)
-    shutil.copytree("run", "other")
-    config = Path("config.yml").read_text().replace("mine:", "ends:")
-    Path("ends.yml").write_text(config)
-    Path("stop.txt").write_text("13")
-    before = signal.getsignal(signal.SIGTERM)
-
-    result = click.testing.CliRunner().invoke(main, ["search", "ends.yml", "other"])
-
-    assert result.exit_code == 143
-    assert "measurements, which are kept" in result.stdout
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_before_anything_is_measured_nobody_is_told_to_look(stopped: Any) -> None:
@@ -286,8 +263,8 @@ def test_before_anything_is_measured_nobody_is_told_to_look(stopped: Any) -> Non
     result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
 
     assert result.exit_code == 130
-    assert "stopped before anything was measured. Go on with:" in result.stdout
-    assert "mergekit-map report" not in result.stdout
+    assert "stopped before anything was measured. Go on with:" in result.stderr
+    assert "mergekit-map report" not in result.stderr
 
 
 def test_a_page_of_several_searches_says_which_is_not_finished(stopped: Any) -> None:

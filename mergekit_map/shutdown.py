@@ -1,0 +1,128 @@
+"""Ctrl-C, SIGTERM and a closed terminal: how the program ends when it is told to.
+
+The program handles these signals. A notebook does not, and has Python's own
+``KeyboardInterrupt``. A handler never throws an exception into whatever runs. Inside of
+``deferred``, where workers must be ended and results shown, the first signal sets a
+flag, and ``check_interrupt`` raises ``Interrupted`` at the next safe point. Elsewhere,
+and at a second signal, the process ends at once: all that counts is in files that are
+whole at any time, and temporary ones are removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+# A launcher such as ``uv run`` passes on the Ctrl-C that the terminal sent as well.
+_SAME_SIGNAL = 0.5  # seconds
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+temporary: set[Path] = set()  # files and folders to remove before the process ends
+
+
+class _State:
+    process = 0  # that handles signals; its children do not
+    deferred = False
+    number = 0  # of the signal that waits
+    heard = 0.0  # when it came
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal told the program to end, and this is a point where it can."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def check_interrupt() -> None:
+    """Raise Interrupted if a signal waits: safe points of long work call this."""
+    if _State.number:
+        raise Interrupted(_State.number)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let a signal wait for the next safe point, or for the end of the block."""
+    before, _State.deferred = _State.deferred, True
+    try:
+        yield
+        check_interrupt()
+    finally:
+        _State.deferred, _State.number = before, 0
+
+
+def handle_signals() -> None:
+    """Handle signals in this process from now on, as the program does."""
+    _State.process = os.getpid()
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        # ``nohup`` and background jobs of a script ignore some of them.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _handle)
+
+
+def ignore_signals() -> None:
+    """Let nothing interrupt the end of the interpreter: all is done."""
+    for name in _SIGNALS:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+def stopped_by(error: BaseException) -> str:
+    """Return ``stopped``, or for example ``stopped by SIGTERM``."""
+    return _stopped_by(getattr(error, "number", signal.SIGINT))
+
+
+def exit_code(error: BaseException) -> int:
+    """Return what shells expect of a program that a signal ended."""
+    return 128 + int(getattr(error, "number", signal.SIGINT))
+
+
+def _stopped_by(number: int) -> str:
+    by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+    return f"stopped{by}"
+
+
+def _handle(number: int, _: object) -> None:
+    if os.getpid() != _State.process:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    elif not _State.deferred:
+        _end(number)
+    elif not _State.number:
+        _State.number, _State.heard = number, time.monotonic()
+        _say("stopping after this step; press Ctrl-C again to end at once")
+    elif time.monotonic() - _State.heard > _SAME_SIGNAL:
+        _end(number)
+
+
+def _end(number: int) -> NoReturn:
+    try:
+        typed = shlex.join(["mergekit-map", *sys.argv[1:]])
+        _say(f"{_stopped_by(number)}; to go on, type it again: {typed}")
+        for path in list(temporary):
+            remove(path)
+    finally:
+        os._exit(128 + number)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+
+
+def _say(text: str) -> None:
+    try:
+        os.write(2, os.fsencode(f"\n{text}\n"))
+    except OSError:  # nobody reads it
+        return

@@ -1,0 +1,169 @@
+"""Signals, a closed standard output and errors of the system end a command cleanly."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+
+from mergekit_map.cli import main
+from mergekit_map.shutdown import Interrupted, check_interrupt, deferred
+
+PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
+START = """
+import os, pathlib, signal, time
+from mergekit_map.files import scratch_folder
+from mergekit_map.shutdown import check_interrupt, deferred, handle_signals
+handle_signals()
+send = lambda number: os.kill(os.getpid(), number)
+"""
+
+
+def start(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell without job control lets background processes ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+@pytest.mark.slow  # imports all in a process of its own
+def test_ctrl_c_between_measurements_says_how_to_go_on(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "import time\n"
+        "def one(model, tokenizer):\n"
+        "    time.sleep(1)\n"
+        "    return model.lm_head.weight.std().item()\n"
+    )
+    tasks = {"one": {"python": "mine:one", "direction": "maximize"}}
+    config = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[name])} for name in "ab"],
+        "map": {"tasks": tasks, "search": {"evaluations": 7}},
+    }
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    process = start(*PROGRAM, "search", "config.yml", "my run")
+    log = Path("my run/evaluations.jsonl")
+    while not (log.exists() and log.read_text().count("\n") >= 2):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "Go on with: mergekit-map search config.yml 'my run'" in said
+    text = log.read_text()
+    count = len([json.loads(line) for line in text.splitlines()])
+    assert text.endswith("\n")
+    assert f"stopped at {count} of at most" in said
+
+
+def test_sigterm_while_libraries_are_imported_ends_at_once(tmp_path: Path) -> None:
+    (tmp_path / "config.yml").touch()
+    process = start(*PROGRAM, "search", str(tmp_path / "config.yml"), "run")
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "loading mergekit ..." in line, line
+
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+
+    assert process.returncode == 143, said
+    again = f"mergekit-map search {tmp_path}/config.yml run"
+    assert said == f"\nstopped by SIGTERM; to go on, type it again: {again}\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "out"),
+    [
+        ("send(signal.SIGHUP); print('later')", 129, ""),
+        ("with scratch_folder() as folder: send(signal.SIGINT)", 130, ""),
+        (
+            "with deferred():\n"
+            "    send(signal.SIGINT); send(signal.SIGINT); print('later')\n"
+            "    try: check_interrupt()\n"
+            "    except KeyboardInterrupt as error: print(type(error).__name__)\n"
+            "    os._exit(0)",
+            0,
+            "later\nInterrupted\n",
+        ),
+        (
+            "with scratch_folder(), deferred():\n"
+            "    send(signal.SIGINT); time.sleep(.6); send(signal.SIGTERM)",
+            143,
+            "",
+        ),
+        (
+            "if child := os.fork():\n"
+            "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+            "else: send(signal.SIGTERM)",
+            0,
+            f"{-signal.SIGTERM}\n",
+        ),
+    ],
+    ids=["at once", "no temporary files", "a flag", "twice", "not in children"],
+)
+def test_a_signal_sets_a_flag_or_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: int, out: str
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    process = start(sys.executable, "-u", "-c", START + script)
+    printed, said = process.communicate()
+
+    assert (process.returncode, printed) == (code, out), said
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_notebook_has_its_own_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt, match=r"^\Z") as found, deferred():
+        signal.raise_signal(signal.SIGINT)
+
+    assert not isinstance(found.value, Interrupted)
+    check_interrupt()
+
+
+def test_nothing_is_said_where_standard_output_is_closed() -> None:
+    read, write = os.pipe()
+    os.close(read)
+
+    done = subprocess.run(
+        [*PROGRAM, "schema"], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_an_error_of_the_system_is_one_line_that_names_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run/front.json")
+
+    monkeypatch.setattr("mergekit_map.steps.schema.config_schema", fail)
+
+    result = click.testing.CliRunner().invoke(main, ["schema"])
+
+    words = "error: [Errno 28] No space left on device: 'run/front.json'\n"
+    assert (result.exit_code, result.stderr) == (2, words)
