@@ -179,7 +179,6 @@ class RunFolder:
 def open_run(path: Path) -> RunFolder:
     """Return the folder of a search, if nothing in it leads out of it.
 
-
     Raises:
         ArtifactError: it holds a link, something that is neither file nor folder, or
             the log of a shard.
