@@ -11,7 +11,7 @@ b. seconds from coefficients to a model for 1 B and 8 B parameters, two and four
    not forward passes (8 B: of a merge and two texts, held in memory alone);
 c. tokens per second of a likelihood task against stock lm-eval at its best batch size;
 d. whether vLLM may be written to in place (a plain, a tied and a mixture-of-experts
-   model), and seconds to answer with vLLM, ``generate_batch`` and ``generate``.
+   model), and seconds to answer with vLLM and ``generate``.
 
 ``tiny`` does all of it in miniature on a CPU, too. What fails is said in its row, and
 the other parts go on. Nothing is begun after the minutes are over. Every time is the
@@ -329,7 +329,7 @@ def answers(scale: Scale, folder: Path) -> Rows:
     size = families.SIZES[scale.searched]
     families.build_family(folder, size, 2, n_words=2048, device=DEVICE)
     task = families.write_generations(folder, "one", scale.answers, scale.answer_tokens)
-    for engine in ("hf", "generate_batch", "vllm"):
+    for engine in ("hf", "vllm"):
         what = f"{scale.answers} answers of {scale.answer_tokens} tokens, {engine}"
         try:
             with ExitStack() as stack:

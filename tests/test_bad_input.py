@@ -219,6 +219,10 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "search", {"strategy": "bayesian", "design": "grid"}),
         r"map\.search: bayesian draws its own merges; remove 'design'",
     ),
+    "an engine that left": (
+        put("map", "engine", "generate_batch"),
+        r"map\.engine: the engine 'generate_batch' left; write 'hf'",
+    ),
     "a box that grows": (
         put("map", "search", {"bounds": "auto"}),
         r"map\.search\.bounds: 'bounds: auto' left; give two numbers such as",

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
-EngineName = Literal["auto", "hf", "generate_batch", "vllm"]
+EngineName = Literal["auto", "hf", "vllm"]
 # What those are called that a task is measured by.
 CALLED: Mapping[str, str] = {
     "hf": "generate of transformers",
-    "generate_batch": "generate_batch of transformers",
     "vllm": "vLLM",
 }
 
@@ -28,8 +27,8 @@ class EngineSpec(BaseModel):
     )
 
     name: EngineName = "auto"
-    """`hf`: `generate` of transformers; `generate_batch`: its continuous batching;
-    `vllm`: vLLM; `auto` takes one of them and says why."""
+    """`hf`: `generate` of transformers; `vllm`: vLLM; `auto` takes one of them and says
+    why."""
     args: dict[Annotated[str, Field(min_length=1)], Any] = Field(default={})
     """What vLLM is opened with, such as `tensor_parallel_size`, `max_model_len`,
     `gpu_memory_utilization` or `quantization`."""

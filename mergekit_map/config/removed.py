@@ -15,9 +15,16 @@ _NO_AUTO_BOUNDS = (
     "'bounds: auto' left; give two numbers such as [0, 1.4]. A finished search says "
     "which ends its front lies at, and what a larger box would gain"
 )
+_NO_GENERATE_BATCH = (
+    "the engine 'generate_batch' left; write 'hf', which answers alike, or 'vllm'"
+)
 
 # By key below ``map``, ``*`` for the name of a task; a pair where only one value left.
 REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {
+    (("engine",), "generate_batch"): _NO_GENERATE_BATCH,
+    (("engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
+    (("tasks", "*", "engine"), "generate_batch"): _NO_GENERATE_BATCH,
+    (("tasks", "*", "engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
     (("search", "bounds"), "auto"): _NO_AUTO_BOUNDS,
     (("search", "bounds", "*"), "auto"): _NO_AUTO_BOUNDS,
 }

@@ -234,8 +234,8 @@ class MapBlock(Strict):
     and no process holds. `auto`: mapped on a CPU; on a GPU where they fit first, of
     device, memory, mapped."""
     engine: Engine = EngineSpec(name="auto")
-    """What generates the answers of lm-eval's tasks that generate: `auto`, `hf`,
-    `generate_batch` or `vllm`, or `{name: vllm, args: {...}}`. All other tasks are
+    """What generates the answers of lm-eval's tasks that generate: `auto`, `hf`
+    or `vllm`, or `{name: vllm, args: {...}}`. All other tasks are
     measured by Hugging Face's model in this process."""
     backend: BackendSpec | None = None
     """With `merge: disk`, another model class of lm-eval for its tasks:

@@ -117,8 +117,8 @@ class Evaluation:
     """Fingerprint that it was measured of, where the same merge has another one now;
     left out where it was measured of this."""
     engine: Line | None = None
-    """What generated the answers, `vllm` or `generate_batch`; left out where
-    transformers' `generate` did, and where none were."""
+    """What generated the answers, `vllm`; left out where transformers' `generate`
+    did, and where none were."""
 
     @model_validator(mode="after")
     def _of_documents(self) -> Self:

@@ -24,7 +24,7 @@ class Task(Frozen):
     fit: Fit
     """Of its surrogate."""
     engine: Line | None = None
-    """What generated its answers, `vllm` or `generate_batch`; left out where the log
+    """What generated its answers, `vllm`; left out where the log
     does not name it."""
 
     @model_serializer(mode="wrap")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mergekit_map.measurement import Measure
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.worker import Merges, Worker
-from mergekit_map.tasks.engine_choice import BATCHED, VLLM
+from mergekit_map.tasks.engine_choice import VLLM
 
 
 def by_engine(project: Project) -> tuple[Project, Project]:
@@ -26,11 +26,6 @@ def by_engine(project: Project) -> tuple[Project, Project]:
     )
     here, rest = (replace(project, tasks=part) for part in parts)
     return (here if there else project), rest
-
-
-def batched(project: Project) -> list[str]:
-    """List the tasks whose answers continuous batching generates."""
-    return [n for n, chosen in project.engines.items() if chosen.name == BATCHED]
 
 
 @contextmanager

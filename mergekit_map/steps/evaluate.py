@@ -22,7 +22,7 @@ from mergekit_map.results.answers import (
 )
 from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Key, evaluation_key
-from mergekit_map.steps.engines import batched, by_engine, side_by_side
+from mergekit_map.steps.engines import by_engine, side_by_side
 from mergekit_map.steps.on_disk import OnDisk, OneCheckpoint, as_searched
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.vllm_engine import checkpoint_in_vllm, merges_in_vllm
@@ -232,6 +232,5 @@ def merges_in_memory(project: Project) -> Iterator[InMemory]:
                 batch_size=spec.batch_size,
                 differentiate=differentiate,
                 generations=generations,
-                batched=batched(project),
             )
         yield InMemory(merge, as_searched(project, measures), generations)

@@ -12,7 +12,6 @@ from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.footprint import check_room
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.pulse import stage
-from mergekit_map.steps.engines import batched
 from mergekit_map.steps.project import Project
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.preparing import prepare_tasks
@@ -56,7 +55,6 @@ class OneCheckpoint:
                 batch_size=spec.batch_size,
                 backend=spec.backend,
                 generations=Generations(),
-                batched=batched(self.project),
             )
         return as_searched(self.project, measures)
 

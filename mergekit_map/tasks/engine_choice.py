@@ -21,11 +21,10 @@ from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
 
 _KIND = "generate_until"
-# Short generations from which continuous batching pays for setting it up.
-MANY = 300
 INSTALL = "pip install 'mergekit-map[vllm]'"
 _DRAWS = "draws its answers, which generate does alike for every merge"
-HF, BATCHED, VLLM = NAMES = ("hf", "generate_batch", "vllm")
+HF, VLLM = NAMES = ("hf", "vllm")
+REMOVED = "generate_batch"  # of which an earlier log may have answers
 # What may differ without another answer.
 _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 
@@ -34,7 +33,7 @@ _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 class Chosen:
     """What measures a task, and why that."""
 
-    name: str  # hf, generate_batch or vllm
+    name: str  # hf or vllm
     why: str
     args: Mapping[str, Any] = field(default_factory=dict)
     open: bool = False  # whether nobody asked for one
@@ -101,7 +100,7 @@ def engine_problems(
         why = None
         if not generates(tasks[name]):
             why = "has the model choose or score text, which Hugging Face's model does"
-        elif spec.engine.name in {BATCHED, VLLM} and draws(tasks[name]):
+        elif spec.engine.name == VLLM and draws(tasks[name]):
             why = f"{_DRAWS}: take 'hf'"
         elif spec.engine.name == VLLM:
             shared = of_all if of_all and of_all.name == VLLM else None
@@ -190,18 +189,7 @@ def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
         without = f"{found} would be started anew for each merge ({known})"
     else:
         return VLLM, f"{found} is installed"
-    count = n_generations(task)
-    if not place.on_gpu:
-        return HF, f"{without}, and on a CPU batching is no faster"
-    if count <= MANY:
-        return HF, f"{without}, and {count} generations are few"
-    return BATCHED, f"{without}, and {count} generations are many"
-
-
-def n_generations(task: LoadedTask) -> int:
-    """Count what a task has the model write."""
-    assert isinstance(task, HarnessTask)
-    return sum(len(leaf.instances) for leaf in task.loaded["tasks"].values())
+    return HF, without
 
 
 @dataclass(frozen=True)

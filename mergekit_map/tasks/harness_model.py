@@ -94,13 +94,10 @@ def prepare_harness(
     task: HarnessTask,
     harness_model: Callable[[int | None], Any],
     scores: Callable[[], Likelihoods],
-    *,
-    at_once: bool = False,
 ) -> Measure:
     """Bind the task's requests to the model, made for a longest input by the callable.
 
-    What is scored, and not generated, is so by ``scores``. Answers that are generated
-    ``at_once`` are no work to share.
+    What is scored, and not generated, is so by ``scores``.
 
     Raises:
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
@@ -123,7 +120,7 @@ def prepare_harness(
         return _ready(task, lm)
     size = sum(task.sizes.values())
     if generates(task):
-        if at_once or draws(task) or not isinstance(lm.batch_size, int):
+        if draws(task) or not isinstance(lm.batch_size, int):
             return _ready(task, lm)
         return PreparedTask(GeneratedTask(task, lm), size)
     if not is_scored(task.loaded):

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError, in_words
 from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
-from mergekit_map.tasks.continuous_batching import answers_in_batches
 from mergekit_map.tasks.function import PythonFunction, check_sizes, prepare_function
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.harness import HarnessTask
@@ -49,7 +48,6 @@ def prepare_tasks(
     backend: BackendSpec | None = None,
     differentiate: Differentiate | None = None,
     generations: Generations | None = None,
-    batched: Collection[str] = (),
 ) -> dict[str, Measure]:
     """Tokenise and build all requests once; each result measures the model as it is.
 
@@ -57,8 +55,7 @@ def prepare_tasks(
     weights in place between measurements. Prepare again for another model. With a
     ``backend``, lm-eval tasks are measured by that, on the folder the model is from.
     With ``generations``, tasks that have the model generate the same share it; they
-    must be forgotten when its weights change. Tasks that are ``batched`` generate by
-    continuous batching. With ``differentiate``, tasks whose
+    must be forgotten when its weights change. With ``differentiate``, tasks whose
     metric is differentiable give a gradient too.
 
     Raises:
@@ -77,19 +74,13 @@ def prepare_tasks(
 
     measures: dict[str, Measure] = {}
     for name, task in tasks.items():
-        found: Callable[[int | None], Any] = harness_model
-        if name in batched:
-            found = functools.partial(harness_model, in_batches=True)
         with _located(name, model):
             measure = _prepare(
                 task,
                 model,
                 tokenizer,
                 functools.partial(
-                    prepare_harness,
-                    harness_model=found,
-                    scores=scores,
-                    at_once=name in batched,
+                    prepare_harness, harness_model=harness_model, scores=scores
                 ),
                 batch_size,
                 differentiate,
@@ -108,18 +99,17 @@ def _harness_models(
     """Give what makes lm-eval's view of a model for a longest input, once for each."""
 
     @functools.cache
-    def harness_model(max_length: int | None, *, in_batches: bool = False) -> Any:
+    def harness_model(max_length: int | None) -> Any:
         if backend is None:
             lm: Any = make_harness_model(model, tokenizer, batch_size, max_length)
         elif max_length is not None:  # which is the backend's own matter
             return harness_model(None)
         else:
             lm = open_backend(Path(str(model.name_or_path)), backend, batch_size)
-        if in_batches:
-            lm.generate_until = answers_in_batches(lm)
         if generations is not None:
-            place = f"{max_length}, in batches" if in_batches else str(max_length)
-            lm.generate_until = generations.remembered(lm.generate_until, place)
+            lm.generate_until = generations.remembered(
+                lm.generate_until, str(max_length)
+            )
         return lm
 
     return harness_model

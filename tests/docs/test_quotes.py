@@ -42,7 +42,6 @@ SAID = {
         "(N+1)(N+2)/2 merges",
         "a standard error of 2 % of the range",
         "up to 10 times the default number",
-        "would gain 0.1 % of its hypervolume",
         "99 % of the hypervolume of all",
         "so a mark of 99 % does, too",
         "1.3 times that of its terms",

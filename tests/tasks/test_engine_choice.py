@@ -15,9 +15,7 @@ from mergekit_map.tasks.engine_choice import (
     choose_engines,
     engine_problems,
     installed_vllm,
-    n_generations,
 )
-from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.loading import load_tasks
 
 
@@ -46,22 +44,10 @@ def choose(folder: Path, *, on_gpu: bool, draws: bool = False, **block: Any) -> 
 
 
 @pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
-def test_without_vllm_a_gpu_takes_batches_where_there_is_much_to_generate(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_cpu = choose(folder, on_gpu=False)
-    few = choose(folder, on_gpu=True)
-    monkeypatch.setattr("mergekit_map.tasks.engine_choice.MANY", 5)
-    many = choose(folder, on_gpu=True)
-
-    assert [found.name for found in (on_cpu, few, many)] == [
-        "hf",
-        "hf",
-        "generate_batch",
-    ]
-    assert on_cpu.why == ("vLLM is not installed, and on a CPU batching is no faster")
-    assert few.why == "vLLM is not installed, and 6 generations are few"
-    assert many.why == "vLLM is not installed, and 6 generations are many"
+def test_without_vllm_generate_writes_the_answers(folder: Path) -> None:
+    for on_gpu in (False, True):
+        found = choose(folder, on_gpu=on_gpu)
+        assert (found.name, found.why) == ("hf", "vLLM is not installed")
 
 
 @pytest.mark.skipif(installed_vllm() is not None, reason="vLLM is installed here")
@@ -101,12 +87,11 @@ def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
 
     found = {
         Chosen("hf", "").definition(task),
-        Chosen("generate_batch", "").definition(task),
         Chosen("vllm", "").definition(task),
         Chosen("vllm", "", {"tensor_parallel_size": 2}).definition(task),
     }
 
-    assert len(found) == 4
+    assert len(found) == 3
     # Searches that knew of no engines go on.
     assert Chosen("hf", "").definition(task) == task.fingerprint[:16]
     # How much memory it may take changes no answer.
@@ -131,7 +116,7 @@ def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
 def test_a_task_that_draws_is_refused_another_engine_than_generate(
     folder: Path,
 ) -> None:
-    spec, tasks = load(folder, draws=True, engine="generate_batch")
+    spec, tasks = load(folder, draws=True, engine="vllm")
 
     (problem,) = engine_problems(tasks, spec.tasks, None)
 
@@ -151,10 +136,3 @@ def test_vllm_is_opened_once(folder: Path) -> None:
     assert (
         "opens vLLM with {'max_model_len': 64}, and others with {}" in problem.message
     )
-
-
-def test_generations_are_counted_request_by_request(folder: Path) -> None:
-    _, tasks = load(folder, limit=4)
-
-    assert isinstance(tasks["mine"], HarnessTask)
-    assert n_generations(tasks["mine"]) == 4

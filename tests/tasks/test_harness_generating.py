@@ -106,10 +106,8 @@ def test_pieces_in_any_order_make_what_is_measured_at_once(
         assert (joined == whole) == (documents is None)
 
 
-def test_what_draws_and_what_is_batched_otherwise_is_one_piece(
+def test_what_draws_is_one_piece(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:
-    write_many(folder)
-    assert prepare(folder, model, tokenizer, batched=["mine"]).pieces() == 1
     write_generation(folder, draws=True)
     assert prepare(folder, model, tokenizer).pieces() == 1
