@@ -1,19 +1,21 @@
-"""The contest: our search against other ways to spend the same merges.
+"""The contest: every method pays for every merge whose value it shows.
 
-    python benchmarks/contest_families.py FAMILIES
-    python benchmarks/contest.py run FAMILIES RUNS
-    python benchmarks/contest.py table FAMILIES RUNS... > .../results/contest.md
+    python benchmarks/contest_families.py FAMILIES n2_wide n3_wide n4 n5 n6 n7 n8
+    python benchmarks/contest.py run FAMILIES RUNS --most-minutes 60
+    python benchmarks/contest.py table FAMILIES RUNS > docs/results/contest.md
 
-Families have known true values (``contest_truth.py``), so that a search takes no longer
-than its own arithmetic. A search of ours is the whole study, as a user gets it who sets
-nothing (``ours``) or one thing (the other names of ``OURS``). Opponents are those of
-``mergekit-map compare``, and two fits of the merges of a plain design (anchors and
-Sobol points): ``gp``, a Gaussian process with a length for each coefficient, several
-starts and the same finder of fronts, and ``forest``.
+Families of two to eight models have known true values (``contest_truth.py``). All
+methods begin with the same merges: the base, every single model, the uniform soup.
+``map`` is our search as a user gets it who sets nothing but the evaluations, and
+``map_asked`` one who then asks for preferences; ``gp`` and ``forest`` fit a plain
+design of as many merges; all then measure points of the front that they predict, as far
+as the charge allows. Opponents are those of ``mergekit-map compare``. Those that plan
+for their budget search once for each of ``MARKS``; the others once for the last, or
+until ``--seconds`` of processor time are used: that is the time limit of BoTorch and
+Optuna.
 
-Kept are a line per search: what was measured, in order; the front and the chosen point;
-how well the fits do on unseen merges. What is there is not run again, so that a line to
-be renewed is one to be removed.
+Kept is a line per search. What is there is not run again, so that a run which was
+stopped, or came to the end of its minutes, goes on with the same command.
 """
 
 from __future__ import annotations
@@ -21,27 +23,17 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import multiprocessing
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest_table import table
-from contest_truth import (
-    SCENES,
-    UNSEEN,
-    Array,
-    Truth,
-    anchor_merges,
-    plain_design,
-    scene,
-    unseen_merges,
-)
+from contest_table import ASKED, FAMILIES, MARKS, OURS, preferences, table
+from contest_truth import Array, Truth, anchor_merges, plain_design, scene
+from scipy.stats import qmc
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -49,67 +41,50 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from mergekit_map import Measurement
 from mergekit_map.compare.budget import Budget
-from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.errors import DesignError
 from mergekit_map.measurement import BASE, SOUP
+from mergekit_map.results.anchor_values import Anchors
+from mergekit_map.results.choosing import choose_merge
 from mergekit_map.results.log import by_merge
 from mergekit_map.results.opened_log import open_log
-from mergekit_map.results.verdicts import PoorFit, judge
+from mergekit_map.search.dense import non_dominated
 from mergekit_map.search.nsga import compute_front
-from mergekit_map.search.selection import select_by_preference
-from mergekit_map.study.outcome import found_front
+from mergekit_map.search.selection import spread
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Evaluator, Study
 
-OURS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "at_once": {"refine": False},
-    "quadratic": {"surrogate": "quadratic", "refine": False},
-    "regularized": {"surrogate": "regularized", "refine": False},
-    "residual_gp": {"surrogate": "residual_gp", "refine": False},
-    "refined": {"surrogate": "regularized", "refine": True},
-}
-BUDGETS = {
-    2: (6, 8, 10, 12, 14, 16, 20, 30),
-    3: (8, 10, 16, 25, 40),
-    4: (10, 14, 20, 25, 40),
-    7: (16, 24, 36, 60),
-}
-# Ours measures some merges of its front on top, so that opponents may have more.
-EXTRA = 10
-# The first n points are what it has after n: one run does for all budgets.
-SEQUENTIAL = frozenset({"random", "sobol", "qlognehvi", "optuna"})
-SLOWEST, SLOWEST_D, SLOWEST_BUDGET = "qlognehvi", 4, 40
-NORMAL_95 = 1.96
+# Of our search, by coefficients, the first to be done first: 50 merges with those of
+# its end, what fits into 20, and its default where that is more.
+SEARCHES = dict(
+    zip(
+        range(2, 9),
+        ((44, 12), (44, 14), (44, 14), (44, 14), (44, 56), (44, 72), (44, 90)),
+        strict=True,
+    )
+)
+AT_THE_END = 6  # merges of its front that our search measures at most
+PLANNING = ("grid", "moead", "nsga2", "nsga3", "sms_emoa")
+GOING_ON = ("random", "sobol", "cma_es", "optuna", "qlognehvi")
+METHODS = (OURS, ASKED, "gp", "forest", *PLANNING, *GOING_ON)
+SEEDS = 5
+SECONDS = 60
+_CANDIDATES = 12  # log2 of the merges among which a forest finds its front
+_DIGITS = 6
 
 
-def our_search(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
-    """Run a whole study, and see what its surrogates know of unseen merges."""
-    spec = SearchSpec(evaluations=budget, seed=seed, **OURS[name])
-    study = study_of(truth, spec)
-    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
-        try:
-            result = run_study(study, evaluator(study, truth), log, lambda _: None)
-        except DesignError as error:
-            return {"refused": str(error)}
-        verdicts = judge(found_front(study, result, log))
-        poor = {v.task for v in verdicts if isinstance(v, PoorFit) and v.box}
-        measured = [dict(key) for key in by_merge(log)]
-        roles = [e.role for e in log if e.task == truth.names[0]]
-    unseen = unseen_merges(truth.bounds)
-    surrogates = result.surrogates.values()
-    predicted = np.column_stack([s.predict(unseen) for s in surrogates])
-    stderr = np.column_stack([s.stderr(unseen) for s in surrogates])
-    return {
-        "measured": study.vectors(measured).tolist(),
-        "searched": sum(role != "front" for role in roles),
-        "front": study.vectors(result.front).tolist(),
-        "selected": result.selected,
-        "said": [task in poor for task in truth.names],
-        **scores(truth, predicted, stderr),
-    }
+class Timed(Budget):
+    """A budget that is also used up after some seconds of processor time."""
+
+    def __init__(self, *given: Any, seconds: float) -> None:
+        super().__init__(*given)
+        self._end = time.process_time() + seconds
+
+    def spend(self, U: Array) -> Array:
+        Y = super().spend(U)
+        if time.process_time() > self._end:
+            self.left = 0
+        return Y
 
 
 def study_of(truth: Truth, spec: SearchSpec) -> Study:
@@ -144,51 +119,42 @@ def evaluator(study: Study, truth: Truth) -> Evaluator:
     return evaluate
 
 
-def scores(truth: Truth, predicted: Array, stderr: Array | None) -> dict[str, Any]:
-    """Score predictions (UNSEEN, m) of the unseen merges, task by task."""
-    Y = truth.predict(unseen_merges(truth.bounds))
-    r2 = [r_squared(y, p) for y, p in zip(Y.T, predicted.T, strict=True)]
-    if stderr is None:
-        return {"r2": r2}
-    covered = np.abs(Y - predicted) <= NORMAL_95 * stderr
-    return {"r2": r2, "covered": covered.mean(axis=0).tolist()}
+def search_as_a_user(truth: Truth, budget: int, seed: int, *, asks: bool) -> Any:
+    """Run a whole study; its front comes in the order in which it is paid for.
+
+    A user who ``asks`` pays first for what ``select --prefer`` gives preferences.
+    """
+    study = study_of(truth, SearchSpec(evaluations=budget, seed=seed))
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log") as log:
+        result = run_study(study, evaluator(study, truth), log, lambda _: None)
+        measured = study.vectors([dict(key) for key in by_merge(log)])
+    front = study.vectors(result.front)
+
+    def predict(X: Array) -> Array:
+        values = [surrogate.predict(X) for surrogate in result.surrogates.values()]
+        return truth.metric.sign * np.column_stack(values)
+
+    front = front[spread(predict(front), len(front))]
+    wanted = preferences(len(truth.names)) if asks else ()
+    chosen = [_asked(truth, predict, front, weights) for weights in wanted]
+    return measured, np.vstack([*chosen, front])
 
 
-def opponent(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any]:
-    """Let an opponent spend the budget."""
-    allowed = Budget(truth.utilities, truth.bounds, len(truth.names), budget)
-    OPPONENTS[name](allowed, np.random.default_rng(seed))
-    return {"measured": allowed.X.tolist(), "sequential": name in SEQUENTIAL}
-
-
-def gaussian_process(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
-    """Fit a process per task to a plain design, and find the front of them."""
-    X = plain_design(truth.bounds, budget, seed)
-    Y = truth.utilities(X)
-    processes = [_Process(X / truth.bounds[:, 1], y, seed) for y in Y.T]
-
-    def predict(points: Array) -> Array:
-        U = points / truth.bounds[:, 1]
-        return np.column_stack([process.mean(U) for process in processes])
-
-    front = compute_front(predict, truth.bounds, len(processes), seed=seed)
-    unseen = unseen_merges(truth.bounds)
-    stderr = [process.stderr(unseen / truth.bounds[:, 1]) for process in processes]
-    return {
-        "measured": X.tolist(),
-        "front": front.tolist(),
-        "predicted": predict(front).tolist(),
-        "selected": select_by_preference(predict(front), np.ones(len(processes))),
-        **scores(truth, truth.metric.sign * predict(unseen), np.column_stack(stderr)),
-    }
+def _asked(truth: Truth, predict: Any, front: Array, weights: Array) -> Array:
+    metrics = dict.fromkeys(truth.names, truth.metric)
+    select = SelectSpec(prefer=dict(zip(truth.names, weights.tolist(), strict=True)))
+    given = select, metrics, predict, truth.bounds, front
+    X, index = choose_merge(*given, Anchors({}))
+    return np.asarray(X[index])
 
 
 class _Process:
     """A Gaussian process of one task on the unit box, by scikit-learn."""
 
     def __init__(self, U: Array, y: Array, seed: int):
-        lengths = np.ones(U.shape[1])
-        kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(lengths, (0.05, 50.0), 2.5)
+        kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(
+            np.ones(U.shape[1]), (0.05, 50.0), 2.5
+        )
         self._fitted = GaussianProcessRegressor(
             kernel + WhiteKernel(1e-3, (1e-8, 1.0)),
             normalize_y=True,
@@ -199,90 +165,116 @@ class _Process:
             # The end of a range is an answer like any other.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._fitted.fit(U, y)
-        self._scale = float(y.std()) or 1.0
 
     def mean(self, U: Array) -> Array:
         return np.asarray(self._fitted.predict(U))
 
-    def stderr(self, U: Array) -> Array:
-        """Give the standard error of the mean, without the noise of a measurement."""
-        variance = self._fitted.predict(U, return_std=True)[1] ** 2
-        noise = self._fitted.kernel_.k2.noise_level * self._scale**2
-        return np.sqrt(np.maximum(variance - noise, 0.0))
+
+def plain_process(truth: Truth, budget: int, seed: int) -> Any:
+    """Fit a Gaussian process per task to a plain design, and find the front of them."""
+    X = plain_design(truth.bounds, budget, seed)
+    fits = [_Process(X / truth.bounds[:, 1], y, seed) for y in truth.utilities(X).T]
+
+    def predict(points: Array) -> Array:
+        U = points / truth.bounds[:, 1]
+        return np.column_stack([process.mean(U) for process in fits])
+
+    front = compute_front(predict, truth.bounds, len(fits), seed=seed)
+    return X, front[spread(predict(front), len(front))]
 
 
-def forest(truth: Truth, budget: int, seed: int) -> dict[str, Any]:
-    """Fit a random forest per task to a plain design."""
-    X, unseen = plain_design(truth.bounds, budget, seed), unseen_merges(truth.bounds)
-    predicted = [
-        RandomForestRegressor(random_state=seed).fit(X, y).predict(unseen)
-        for y in truth.predict(X).T
-    ]
-    return {"measured": X.tolist(), **scores(truth, np.column_stack(predicted), None)}
+def forest(truth: Truth, budget: int, seed: int) -> Any:
+    """Fit a random forest per task, and find the front of it among Sobol points."""
+    X = plain_design(truth.bounds, budget, seed)
+    sobol = qmc.Sobol(len(truth.bounds), seed=seed).random_base2(_CANDIDATES)
+    candidates = sobol * truth.bounds[:, 1]
+    predicted = np.column_stack(
+        [
+            RandomForestRegressor(random_state=seed).fit(X, y).predict(candidates)
+            for y in truth.utilities(X).T
+        ]
+    )
+    best = non_dominated(predicted)
+    front = candidates[best]
+    return X, front[spread(predicted[best], min(len(front), MARKS[-1]))]
 
 
-FITS: dict[str, Callable[[Truth, int, int], dict[str, Any]]] = {
-    "gp": gaussian_process,
-    "forest": forest,
-}
-METHODS = (*OURS, *FITS, *OPPONENTS)
+def opponent(truth: Truth, name: str, budget: int, seed: int, seconds: float) -> Array:
+    """Let an opponent spend the budget, from the merges that our search begins with."""
+    d, m = len(truth.bounds), len(truth.names)
+    given = truth.utilities, truth.bounds, m, budget, anchor_merges(d)
+    allowed = Timed(*given, seconds=seconds)
+    OPPONENTS[name](allowed, np.random.default_rng(seed))
+    return allowed.X
 
 
 def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """List the searches asked for, seed by seed."""
-    for seed in range(arguments.seeds):
-        for family in arguments.families:
-            d = SCENES[family].d
+    """List the searches: what tells most first, seed by seed."""
+    for place in range(len(MARKS)):
+        for seed in range(arguments.seeds):
             for method in arguments.methods:
-                for budget in _budgets(method, d, arguments.budgets):
-                    key = {"family": family, "method": method}
-                    yield {**key, "budget": budget, "seed": seed}
+                for family in arguments.families:
+                    budgets = _budgets(method, FAMILIES[family])
+                    if place < len(budgets):
+                        key = {"family": family, "method": method}
+                        yield {**key, "budget": budgets[place], "seed": seed}
 
 
-def _budgets(method: str, d: int, wanted: Sequence[int] | None) -> Sequence[int]:
-    if method == SLOWEST:
-        return (SLOWEST_BUDGET,) if d <= SLOWEST_D else ()
-    budgets = BUDGETS[d]
-    if method in SEQUENTIAL:
-        return (budgets[-1] + EXTRA,)
-    if method in OPPONENTS:
-        return (*budgets, budgets[-1] + EXTRA)
-    return [b for b in budgets if b in (wanted or budgets)]
+def _budgets(method: str, d: int) -> tuple[int, ...]:
+    if method == OURS:
+        return SEARCHES[d]
+    if method == ASKED:
+        return SEARCHES[d][:1]
+    if method in ("gp", "forest"):
+        return tuple(n + AT_THE_END for n in SEARCHES[d])
+    return MARKS if method in PLANNING else MARKS[-1:]
 
 
-def _run(families: Path, key: dict[str, Any]) -> dict[str, Any]:
+def do(families: Path, key: dict[str, Any], seconds: float) -> Any:
+    """Do one search; returns the line of the record."""
     truth = _truth(families, key["family"])
     method, search = key["method"], (key["budget"], key["seed"])
-    started = time.perf_counter()
-    if method in OURS:
-        outcome = our_search(truth, method, *search)
-    elif method in FITS:
-        outcome = FITS[method](truth, *search)
+    started = time.process_time()
+    front: Any = np.empty((0, 0))
+    if method in (OURS, ASKED):
+        asks = method == ASKED
+        measured, front = search_as_a_user(truth, *search, asks=asks)
+    elif method in ("gp", "forest"):
+        fit = plain_process if method == "gp" else forest
+        measured, front = fit(truth, *search)
     else:
-        outcome = opponent(truth, method, *search)
-    return {**key, **outcome, "seconds": time.perf_counter() - started}
+        measured = opponent(truth, method, *search, seconds)
+    return {
+        **key,
+        "measured": np.round(measured, _DIGITS).tolist(),
+        "front": np.round(front, _DIGITS).tolist(),
+        "seconds": round(time.process_time() - started, 2),
+        "limit": seconds,
+    }
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _truth(families: Path, name: str) -> Truth:
     return scene(families, name)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Do all searches that the record does not have yet, two at a time."""
+    """Do the searches that the record does not have yet, as long as there is time."""
     path: Path = arguments.runs
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text().splitlines() if path.exists() else []
     done = [json.loads(line) for line in lines]
     known = {tuple(e[k] for k in ("family", "method", "budget", "seed")) for e in done}
     missing = [job for job in jobs(arguments) if tuple(job.values()) not in known]
-    work = functools.partial(_run, arguments.families_folder)
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for outcome in pool.imap_unordered(work, missing):
-            with path.open("a") as file:
-                file.write(json.dumps(outcome) + "\n")
-            print(*list(outcome.values())[:4], f"{outcome['seconds']:.1f} s")
-            sys.stdout.flush()
+    end = time.monotonic() + 60 * arguments.most_minutes
+    for index, job in enumerate(missing):
+        if time.monotonic() > end:
+            print(f"{len(missing) - index} searches are left: the same command goes on")
+            return
+        line = do(arguments.families_folder, job, arguments.seconds)
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(*job.values(), f"{line['seconds']:.1f} s", flush=True)
 
 
 def main() -> None:
@@ -292,15 +284,15 @@ def main() -> None:
     command.set_defaults(call=run)
     command.add_argument("families_folder", type=Path)
     command.add_argument("runs", type=Path, help="a .jsonl file")
-    command.add_argument("--families", nargs="+", default=list(SCENES))
+    command.add_argument("--families", nargs="+", default=list(FAMILIES))
     command.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    command.add_argument("--budgets", nargs="+", type=int, help="of ours and the fits")
-    command.add_argument("--seeds", type=int, default=5)
-    command.add_argument("--processes", type=int, default=2)
+    command.add_argument("--seeds", type=int, default=SEEDS)
+    command.add_argument("--seconds", type=float, default=SECONDS)
+    command.add_argument("--most-minutes", type=float, default=float("inf"))
     command = commands.add_parser("table")
-    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs, UNSEEN)))
+    command.set_defaults(call=lambda a: print(table(a.families_folder, a.runs)))
     command.add_argument("families_folder", type=Path)
-    command.add_argument("runs", type=Path, nargs="+")
+    command.add_argument("runs", type=Path)
     arguments = parser.parse_args()
     arguments.call(arguments)
 

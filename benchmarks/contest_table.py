@@ -1,47 +1,142 @@
-"""The tables of ``contest.py``, from its records."""
+"""The tables of ``contest.py``, from its record."""
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import json
-from collections import defaultdict
+import os
+import platform
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest_truth import LOSS, SCENES, Array, Truth, scene
+from contest_truth import LOSS, Array, Truth, quality, scene
 from scipy.optimize import minimize
 from scipy.stats import qmc
 
-from mergekit_map.compare.indicators import hypervolume
+from mergekit_map.compare.indicators import draw_preferences, hypervolume
 from mergekit_map.search.nsga import compute_front, non_dominated
 
 Entry = dict[str, Any]
-Searches = Mapping[tuple[str, int], Sequence[Entry]]  # by method and budget: the seeds
+Score = Callable[[Array], float]
 
-OURS = "ours"
-# By coefficients: merges and hypervolume of the front; merges for R2 and regret.
-GOALS = {2: (10, 0.995, 14), 3: (16, 0.98, 25), 4: (20, 0.98, 25)}
-GOOD_R2, GOOD_REGRET = 0.95, 0.3
-GOAL_COLUMNS = ("family", "front", "R², worst task", "regret, %")
-POOR = 0.9  # a true R2 below this is a bad fit
+FAMILIES = dict(n2_wide=2, n3_wide=3, n4=4, n5=5, n6=6, n7=7, n8=8)
+MARKS = (20, 50, 100, 200, 500, 1000)  # merges that are paid
+OURS, ASKED = "map", "map_asked"
 DENSE = 14  # log2 of the merges that stand for a whole box
+FITTED = (OURS, ASKED, "gp", "forest")  # who fit first, and have no limit of time
+NAMES = {
+    OURS: "MAP",
+    ASKED: "MAP, asked",
+    "gp": "Gaussian process, our front finder",
+    "forest": "random forest",
+    "random": "random",
+    "sobol": "Sobol",
+    "grid": "grid",
+    "moead": "MOEA/D",
+    "nsga2": "NSGA-II",
+    "nsga3": "NSGA-III",
+    "sms_emoa": "SMS-EMOA",
+    "cma_es": "CMA-ES",
+    "optuna": "Optuna",
+    "qlognehvi": "BoTorch",
+}
 HEAD = """\
 # The contest
 
-    python benchmarks/contest_families.py FAMILIES
-    python benchmarks/contest.py run FAMILIES RUNS
+    python benchmarks/contest_families.py FAMILIES {families}
+    python benchmarks/contest.py run FAMILIES RUNS \\
+        --seeds {count} --seconds SECONDS [--methods ...]
     python benchmarks/contest.py table FAMILIES RUNS
 
-Medians over the seeds, and the worst seed in brackets. *Front*: hypervolume of the true
-values of the recommended points, as a share of that of the same finder run on the truth
-(of accuracies, which have steps: of that of a dense grid). *R²*: of the worst task on
-{unseen} unseen merges. *Regret*: what the chosen point lacks of the best even sum of
-the tasks, each in units of its range over the true front, in percent. *Covered*: the
-share of true values within ± 1.96 standard errors, of the worst task. *Merges*: all
-that were measured, those of the front included.
+{when}; table of {day}, {machine}. N tiny models are merged by task arithmetic and
+measured on the losses of N texts: for two models those of `mergekit-map demo`, for
+three some that were trained to go far from their base, both in a box to 1.5; for more
+those of `family8.py` (282 k parameters, a box to 1). All methods begin with the same
+merges (the base, each model, the uniform soup) and **pay for every merge whose value
+counts here**, these included. MAP is `mergekit-map search` with nothing set but the
+evaluations ({searches}); the rest of a column is spent on points of the front that it
+predicts, as many as there are. *MAP, asked* pays first for what `mergekit-map select
+--prefer` gives each of the 20 preferences of the second tables. So it is with the
+process and the forest, which fit as many merges of a plain design. MOEA/D, NSGA-II,
+NSGA-III, SMS-EMOA and the grid search anew for each column, as they plan for what they
+may spend; the others go on from column to column. An opponent's search ends after so
+many seconds of processor time: {limits}. Who has fewer than 1000 merges *at the end*
+was stopped by that. BoTorch asks for four merges at a time. CMA-ES goes for one sum of
+the tasks, so that its front is a by-product.
+
+Not run: {missing}.
+
+Medians over the seeds (lowest to highest). A cell is empty where nothing was run, or
+some seed did not come so far. *At the end*: what the method has after all that its
+longest search evaluated, and how many merges that was. *s*: processor time of that
+search, in which measuring is an interpolation. Bold: the best median of a column in
+which MAP has one.
+
+What a merge is worth is a fitted truth: an interpolation of merges that were measured
+once. R² on a tenth left out of it is at least {quality:.5f}, in every family and task.
 """
+VOLUMES = """\
+Hypervolume of all that was paid, as a share of that of the front that our finder has of
+the truth itself (100 points for two models, else 450; more points can have more).
+"""
+REGRETS = """\
+What the best merge paid lacks of the best there is, mean over 20 random preferences, in
+percent of a task's range over the front; lower is better.
+"""
+MATCHES = """\
+Merges paid until the hypervolume is that of MAP's search alone, no point of its front
+measured on top; medians over the seeds. `>`: not yet after so many in most seeds. Who
+searches anew for each column is looked at there alone: ≤ 500 is over 200, 500 at most.
+"""
+
+
+def preferences(m: int) -> Array:
+    """Give the preferences by which all are judged, (20, m)."""
+    return draw_preferences(m, np.random.default_rng(0))
+
+
+@dataclass(eq=False)
+class Yardstick:
+    """The front of a family, and the best sum of each preference."""
+
+    truth: Truth
+    front: Array = field(init=False)  # (k, m) utilities
+    preferences: Array = field(init=False)  # (P, m)
+    best: Array = field(init=False)  # (P,)
+
+    def __post_init__(self) -> None:
+        m, bounds = len(self.truth.names), self.truth.bounds
+        found = compute_front(self.truth.utilities, bounds, m, seed=0)
+        self.front = self.truth.utilities(found)
+        self.preferences = preferences(m)
+        starts = found[self._sums(self.front).argmax(axis=0)]
+        self.best = np.array([self._most(i, x) for i, x in enumerate(starts)])
+
+    def volume(self, X: Array) -> float:
+        """Give the share of the front's hypervolume that merges (k, d) have."""
+        return hypervolume(self.truth.utilities(X), self.front)
+
+    def regret(self, X: Array) -> float:
+        """Give what the best of merges (k, d) lacks, in percent."""
+        sums = self._sums(self.truth.utilities(X)).max(axis=0)
+        return float(100 * (self.best - sums).mean())
+
+    def _sums(self, Y: Array) -> Array:
+        scaled = (Y - self.front.min(axis=0)) / np.ptp(self.front, axis=0)
+        return np.asarray(scaled @ self.preferences.T)
+
+    def _most(self, preference: int, start: Array) -> float:
+        found = minimize(
+            lambda x: -self._sums(self.truth.utilities(x[None]))[0, preference],
+            start,
+            bounds=self.truth.bounds,
+        )
+        return -float(found.fun)
 
 
 @dataclass(frozen=True)
@@ -88,167 +183,217 @@ class Reference:
         return 100 * (self.best - float(score))
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the seeds of one method and budget come to; empty where nothing is told."""
-
-    used: float  # merges, on average
-    found: list[float]  # hypervolume of what was measured
-    front: list[float]  # hypervolume of what is recommended
-    r2: list[float]  # of the worst task
-    regret: list[float]
-    covered: list[float]  # of the worst task
-
-    @classmethod
-    def of(cls, entries: Sequence[Entry], reference: Reference) -> Outcome:
-        """Look up in truth what was measured and recommended."""
-        fronts = [e for e in entries if "front" in e]
-        return cls(
-            used=float(np.mean([len(e["measured"]) for e in entries])),
-            found=[reference.volume(e["measured"]) for e in entries],
-            front=[reference.volume(e["front"]) for e in fronts],
-            r2=[min(e["r2"]) for e in entries if "r2" in e],
-            regret=[reference.regret(e["front"][e["selected"]]) for e in fronts],
-            covered=[min(e["covered"]) for e in entries if "covered" in e],
-        )
-
-
-Outcomes = Mapping[tuple[str, int], Outcome]  # by method and budget
-
-
-def table(families: Path, runs: Sequence[Path], unseen: int) -> str:
-    """Write Markdown: what each way of searching comes to, scene by scene."""
-    lines = [line for path in runs for line in path.read_text().splitlines()]
-    entries = [json.loads(line) for line in lines]
-    entries = [e for e in entries if "refused" not in e]
-    parts, goals = [], []
-    for name, here in SCENES.items():
-        searches: dict[tuple[str, int], list[Entry]] = defaultdict(list)
-        for entry in entries:
-            if entry["family"] == name:
-                searches[entry["method"], entry["budget"]].append(entry)
-        if searches:
-            reference = Reference.of(scene(families, name))
-            outcomes = {
-                key: Outcome.of(found, reference) for key, found in searches.items()
-            }
-            parts += [f"## {name}", "", *_fits(outcomes), ""]
-            parts += [*_measured(searches, outcomes, reference), ""]
-            if reference.truth.metric is LOSS and here.d in GOALS:
-                goals.append([name, *_goals(outcomes, GOALS[here.d])])
-    head = [HEAD.format(unseen=unseen), "## Goals", "", *markdown(GOAL_COLUMNS, goals)]
-    return "\n".join([*head, "", *parts, *_warnings(entries)])
-
-
-def _goals(outcomes: Outcomes, goals: tuple[int, float, int]) -> list[str]:
-    """Hold ``ours`` against what it must reach; what it misses is in italics."""
-    first, volume, second = goals
-    front = outcomes.get((OURS, first))
-    fit = outcomes.get((OURS, second))
-    return [
-        _goal(first, volume, front.front if front else [], at_least=True),
-        _goal(second, GOOD_R2, fit.r2 if fit else [], at_least=True),
-        _goal(second, GOOD_REGRET, fit.regret if fit else [], at_least=False),
-    ]
-
-
-def _goal(n: int, wanted: float, values: list[float], *, at_least: bool) -> str:
-    if not values:
-        return ""
-    reached = float(np.median(values))
-    met = reached >= wanted if at_least else reached <= wanted
-    text = f"{reached:.4f}" if met else f"*{reached:.4f}*"
-    return f"{text} ({'at least' if at_least else 'at most'} {wanted:g} at {n})"
-
-
-def _fits(outcomes: Outcomes) -> list[str]:
-    """Tell what is predicted and recommended, a row for each method and budget."""
-    columns = "method", "budget", "seeds", "merges", "front", "R²", "regret", "covered"
-    rows = [
-        [
-            *(method, str(budget), str(len(outcome.found)), f"{outcome.used:.1f}"),
-            _median(outcome.front, min, "{:.4f}"),
-            _median(outcome.r2, min, "{:.3f}"),
-            _median(outcome.regret, max, "{:.2f}"),
-            _median(outcome.covered, min, "{:.2f}"),
-        ]
-        for (method, budget), outcome in sorted(outcomes.items())
-        if outcome.r2
-    ]
-    return markdown(columns, rows)
-
-
-def _measured(
-    searches: Searches, outcomes: Outcomes, reference: Reference
-) -> list[str]:
-    """Hold what a search of ours has measured against opponents' as many merges."""
-    curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (method, budget), found in searches.items():
-        if not outcomes[method, budget].r2:
-            curves[method] += _curve(found, reference)
-    rows = []
-    for (method, budget), outcome in sorted(outcomes.items()):
-        if "said" not in searches[method, budget][0]:
-            continue
-        theirs = []
-        for curve in curves.values():
-            merges, reached = np.array(sorted(curve)).T
-            theirs.append(float(np.interp(outcome.used, merges, reached)))
-        best = "**" if np.median(outcome.found) >= max(theirs, default=0.0) else ""
-        ours = best + _median(outcome.found, min, "{:.3f}") + best
-        cells = [f"{volume:.3f}" for volume in theirs]
-        rows.append([method, str(budget), f"{outcome.used:.1f}", ours, *cells])
-    columns = ("method", "budget", "merges", "measured", *curves)
-    return markdown(columns, rows)
-
-
-def _curve(found: Sequence[Entry], reference: Reference) -> list[tuple[float, float]]:
-    """Give merges and the median volume of the first so many, for one budget's runs.
-
-    A search by populations is only taken at its whole budget, as that is what it was
-    planned for.
-    """
-    whole = len(found[0]["measured"])
-    sizes = range(4, whole + 1, 2) if found[0].get("sequential") else [whole]
-    return [
-        (n, float(np.median([reference.volume(e["measured"][:n]) for e in found])))
-        for n in sizes
-    ]
-
-
-def _warnings(entries: Iterable[Entry]) -> list[str]:
-    """Count fits, by method: whether they are bad, and whether that was said."""
-    counts: dict[str, dict[tuple[bool, bool], int]] = defaultdict(
-        lambda: defaultdict(int)
-    )
-    for entry in entries:
-        if "said" in entry:
-            for r2, said in zip(entry["r2"], entry["said"], strict=True):
-                counts[entry["method"]][r2 < POOR, said] += 1
-    rows = [
-        [
-            method,
-            f"{found[True, True]} of {found[True, True] + found[True, False]}",
-            f"{found[False, True]} of {found[False, True] + found[False, False]}",
-        ]
-        for method, found in counts.items()
-    ]
-    columns = ("method", f"R² below {POOR}: said", "false alarms")
-    return ["## Predictions are poor", "", *markdown(columns, rows)]
-
-
 def _even_sum(Y: Array, front: Array) -> Array:
     """Add up the tasks (k, m) in units of their ranges over a front; (k,)."""
     scaled = (Y - front.min(axis=0)) / np.ptp(front, axis=0)
     return np.asarray(scaled.mean(axis=1))
 
 
-def _median(
-    values: Sequence[float], worst: Callable[[Sequence[float]], float], form: str
-) -> str:
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The searches of one method on one family; by seed, those of each budget."""
+
+    seeds: Mapping[int, Mapping[int, Entry]]
+
+    @property
+    def seconds(self) -> float:
+        """Give the median of the longest searches."""
+        longest = [
+            max(e["seconds"] for e in runs.values()) for runs in self.seeds.values()
+        ]
+        return float(np.median(longest))
+
+    def paid(self, seed: int, n: int) -> Array | None:
+        """Give the first n merges that were paid, (n, d); None if fewer were."""
+        runs = self.seeds[seed]
+        fit = [e for e in runs.values() if len(e["measured"]) <= n and e["front"]]
+        if fit:  # the largest search that leaves something of the charge, or nothing
+            chosen = max(fit, key=lambda e: len(e["measured"]))
+            X = np.array([*chosen["measured"], *chosen["front"]])
+            return X[:n] if len(X) >= n else None
+        if n in runs:  # planned for it, and came so far
+            X = np.array(runs[n]["measured"])
+            return X if len(X) == n else None
+        longest = max(runs.values(), key=lambda e: len(e["measured"]))
+        going_on = len(runs) == 1 and not longest["front"]
+        X = np.array(longest["measured"])
+        return X[:n] if going_on and len(X) >= n else None
+
+    def all(self, seed: int) -> Array:
+        """Give all that was paid by the longest search."""
+        runs = self.seeds[seed].values()
+        longest = max(runs, key=lambda e: len(e["measured"]))
+        return np.array([*longest["measured"], *longest["front"]])
+
+
+def table(families: Path, path: Path) -> str:
+    """Write Markdown: what each method has for what it paid, family by family."""
+    found: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(dict))
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    for e in entries:
+        runs = found[e["family"]][e["method"]]
+        runs.setdefault(e["seed"], {})[e["budget"]] = e
+    parts, matches = [], []
+    for family, d in FAMILIES.items():
+        if OURS not in found[family]:
+            continue
+        measure = Yardstick(scene(families, family))
+        methods = {m: Runs(found[family][m]) for m in NAMES if found[family][m]}
+        matches.append([str(d), *_matches(methods, measure)])
+        parts += [f"## {d} models (`{family}`)", ""]
+        for words, score, form, better in (
+            (VOLUMES, measure.volume, "{:.3f}", max),
+            (REGRETS, measure.regret, "{:.2f}", min),
+        ):
+            parts += [words, *_scores(methods, score, form, better), ""]
+    rivals = [name for name in NAMES if name not in FITTED]
+    columns = ["models", "MAP paid", "has", *(NAMES[name] for name in rivals)]
+    head = ["## Until others have what MAP has", "", MATCHES]
+    return "\n".join(
+        [
+            _head(families, entries, found),
+            *head,
+            *markdown(columns, matches),
+            "",
+            *parts,
+        ]
+    )
+
+
+def _head(families: Path, entries: Sequence[Entry], found: Mapping[str, Any]) -> str:
+    names = [name for name in FAMILIES if OURS in found[name]]
+    seeds = {e["seed"] for e in entries}
+    searches = sorted({e["budget"] for e in entries if e["method"] == OURS})
+    ran = {e["method"] for e in entries}
+    missing = [NAMES[m] for m in NAMES if m not in ran]
+    missing += [f"{d} models" for n, d in FAMILIES.items() if n not in names]
+    return HEAD.format(
+        missing=", ".join(missing) or "nothing of this",
+        families=" ".join(names),
+        day=datetime.date.today(),
+        machine=f"{os.cpu_count()} cores of {platform.machine()}",
+        count=len(seeds),
+        when=f"Seeds {min(seeds)} to {max(seeds)}",
+        searches=", ".join(map(str, searches)),
+        limits=_limits(entries),
+        quality=min(quality(families / f"{name}.npz")[0].min() for name in names),
+    )
+
+
+def _limits(entries: Sequence[Entry]) -> str:
+    """Name the seconds that opponents may take, most common first."""
+    allowed: dict[str, set[float]] = defaultdict(set)
+    for e in entries:
+        if e["method"] not in FITTED:
+            allowed[e["method"]].add(e["limit"])
+    counts = Counter(itertools.chain(*allowed.values())).most_common(1)
+    usual = [limit for limit, _ in counts]
+    others = [
+        f"{NAMES[method]} {_seconds(limits)}"
+        for method, limits in allowed.items()
+        if [*limits] != usual
+    ]
+    return ", ".join([*map(_seconds, [usual] if usual else []), *others])
+
+
+def _seconds(limits: Iterable[float]) -> str:
+    return " or ".join(f"{limit:g} s" for limit in sorted(limits))
+
+
+def _scores(
+    methods: Mapping[str, Runs],
+    score: Score,
+    form: str,
+    better: Callable[[Sequence[float]], float],
+) -> list[str]:
+    """Make a row for each method, a column for each number of merges paid."""
+    values = {
+        name: [_by_seed(runs, mark, score) for mark in MARKS]
+        for name, runs in methods.items()
+    }
+    best = [
+        better([float(np.median(row[i])) for row in values.values() if row[i]] or [0.0])
+        for i in range(len(MARKS))
+    ]
+    rows = []
+    for name, runs in methods.items():
+        cells = [
+            _cell(v, form, bold=bool(v and ours) and float(np.median(v)) == top)
+            for v, ours, top in zip(values[name], values[OURS], best, strict=True)
+        ]
+        ends = [runs.all(seed) for seed in runs.seeds]
+        paid = np.median([len(X) for X in ends])
+        end = f"{_cell([score(X) for X in ends], form)} with {paid:.0f}"
+        rows.append(
+            [NAMES[name], str(len(runs.seeds)), *cells, end, f"{runs.seconds:.0f}"]
+        )
+    columns = ["method", "seeds", *map(str, MARKS), "at the end", "s"]
+    return markdown(columns, rows)
+
+
+def _by_seed(runs: Runs, mark: int, score: Score) -> list[float]:
+    paid = [runs.paid(seed, mark) for seed in runs.seeds]
+    return (
+        []
+        if any(X is None for X in paid)
+        else [score(X) for X in paid if X is not None]
+    )
+
+
+def _cell(values: Sequence[float], form: str, *, bold: bool = False) -> str:
     if not values:
         return ""
-    return f"{form} ({form})".format(float(np.median(values)), worst(values))
+    stars = "**" if bold else ""
+    middle, low, high = (form.format(f(values)) for f in (np.median, min, max))
+    return f"{stars}{middle}{stars} ({low} to {high})"
+
+
+def _matches(methods: Mapping[str, Runs], measure: Yardstick) -> list[str]:
+    """Count what others pay for as much as MAP's longest search has measured."""
+    searches = [max(runs.items())[1] for runs in methods[OURS].seeds.values()]
+    wanted = float(
+        np.median([measure.volume(np.array(e["measured"])) for e in searches])
+    )
+    paid = np.median([len(e["measured"]) for e in searches])
+    cells = [f"{paid:.0f}", f"{wanted:.3f}"]
+    for name in NAMES:
+        if name in FITTED:
+            continue
+        cells.append(
+            _reached(methods[name], measure, wanted) if name in methods else ""
+        )
+    return cells
+
+
+def _reached(runs: Runs, measure: Yardstick, wanted: float) -> str:
+    numbers, most = [], []
+    anew = any(len(by_budget) > 1 for by_budget in runs.seeds.values())
+    for seed, by_budget in runs.seeds.items():
+        most.append(max(len(e["measured"]) for e in by_budget.values()))
+        numbers.append(_first(runs, seed, measure, wanted))
+    middle = float(np.median(numbers))
+    if not np.isfinite(middle):
+        return f"> {np.median(most):.0f}"
+    return f"≤ {middle:.0f}" if anew else f"{middle:.0f}"
+
+
+def _first(runs: Runs, seed: int, measure: Yardstick, wanted: float) -> float:
+    by_budget = runs.seeds[seed]
+    if len(by_budget) > 1:  # a search of its own for each mark
+        for mark in sorted(by_budget):
+            if measure.volume(np.array(by_budget[mark]["measured"])) >= wanted:
+                return mark
+        return np.inf
+    [e] = by_budget.values()
+    X = np.array(e["measured"])
+    if measure.volume(X) < wanted:
+        return np.inf
+    low, high = 0, len(X)  # more merges never have less
+    while high - low > 1:
+        middle = (low + high) // 2
+        reached = measure.volume(X[:middle]) >= wanted
+        low, high = (low, middle) if reached else (middle, high)
+    return high
 
 
 def markdown(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:

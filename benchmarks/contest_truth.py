@@ -57,7 +57,7 @@ SCENES = {
     "n4": Scene("n4", 4),
     "n7": Scene("n7", 7),
 }
-# Of the fair contest (``fair_contest.py``) alone, which has two to eight models.
+# Of ``contest.py`` alone, which has two to eight models.
 MORE_MODELS = {f"n{d}": Scene(f"n{d}", d) for d in (5, 6, 8)}
 # Of many documents: not in the contest, where all are measured.
 DOCUMENTS = {f"docs{d}": Scene(f"docs{d}", d) for d in (2, 3, 4)}

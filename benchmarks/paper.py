@@ -20,25 +20,22 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / "laboratory"))
 
 import transformers  # noqa: E402
-from experiments.bayesian import figure14, figure15  # noqa: E402
-from experiments.curves import figure6  # noqa: E402
-from experiments.fresh import fresh  # noqa: E402
-from experiments.kept import Made, Result, keep  # noqa: E402
-from experiments.nested import figure12, table9  # noqa: E402
-from experiments.pairs import (  # noqa: E402
+from laboratory.family import KINDS, MANIFEST, Family, load  # noqa: E402
+from paper.bayesian import figure14  # noqa: E402
+from paper.fresh import fresh  # noqa: E402
+from paper.kept import Made, Result, keep  # noqa: E402
+from paper.nested import figure12, table9  # noqa: E402
+from paper.pairs import (  # noqa: E402
     figure7,
-    figure8,
     figure9,
-    figure10,
     table7,
 )
-from experiments.preferences import table4  # noqa: E402
-from experiments.runs import Runs, Unfit  # noqa: E402
-from experiments.thresholds import figure2  # noqa: E402
-from experiments.two_models import figure1, figure5  # noqa: E402
-from experiments.vectors import figure3, table1  # noqa: E402
-from experiments.win_rates import table2, table3  # noqa: E402
-from laboratory.family import KINDS, MANIFEST, Family, load  # noqa: E402
+from paper.preferences import table4  # noqa: E402
+from paper.runs import Runs, Unfit  # noqa: E402
+from paper.thresholds import figure2  # noqa: E402
+from paper.two_models import figure1, figure5  # noqa: E402
+from paper.vectors import figure3, table1  # noqa: E402
+from paper.win_rates import table2, table3  # noqa: E402
 
 NAMES: dict[str, Callable[[Runs], Result]] = {
     "table1": table1,
@@ -51,14 +48,10 @@ NAMES: dict[str, Callable[[Runs], Result]] = {
     "figure2": figure2,
     "figure3": figure3,
     "figure5": figure5,
-    "figure6": figure6,
     "figure7": figure7,
-    "figure8": figure8,
     "figure9": figure9,
-    "figure10": figure10,
     "figure12": figure12,
     "figure14": figure14,
-    "figure15": figure15,
     "fresh": fresh,
 }
 RESULTS = HERE.parent / "docs" / "results"

@@ -29,7 +29,7 @@ from mergekit_map.search.tradeoff import NOISE_FACTOR, TradeOff, detect_tradeoff
 
 # Predictions are good if R² over the box is 0.9. What is known of it are two estimates,
 # by their own standard errors and from merges left out one by one: both are below this
-# where it is not, in 9 of 10 cases, and in few others (benchmarks/contest.py).
+# where it is not, in 9 of 10 cases, and in few others (benchmarks/contest_fits.py).
 _GOOD_R2 = 0.93
 # Share of a task's range that a prediction may miss by and still be one.
 _GOOD_SHARE = 0.1

@@ -36,7 +36,7 @@ Likelihood = tuple[float, bool]
 _CHECKED = 4  # trees that are compared with their paths
 _MOST_CHECKED = 2048  # tokens of these
 # How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
-# of nats are off by hundredths in half precision (benchmarks/half_precision.py).
+# of nats are off by hundredths in half precision.
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 _HALF = 0.05
 # Positions are turned by the longest request there is, so not by its own length.

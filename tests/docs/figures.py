@@ -19,20 +19,6 @@ from mergekit_map.study.study import Study
 
 RESULTS = ROOT / "benchmarks" / "results"
 KEPT = ROOT / "docs" / "results"
-_FITS = {
-    "`quadratic`": "least squares: R²",
-    "`regularized`": "plain: R²",
-    "with `gradients`": "gradients: R²",
-}
-_VOLUMES = {
-    "`quadratic`": "least squares: hypervolume",
-    "`regularized`": "plain: hypervolume",
-    "with `gradients`": "gradients: hypervolume",
-    "BoTorch": "qlognehvi: hypervolume",
-    "Optuna": "optuna: hypervolume",
-    "NSGA-II": "nsga2: hypervolume",
-    "random": "random: hypervolume",
-}
 Rows = list[list[str]]
 
 
@@ -46,13 +32,10 @@ def kept_table(result: str, corner: str) -> Rows:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def needed(result: str, rows: dict[str, str]) -> str:
-    """Write what each method needs, a row per number of models."""
-    header, *lines = kept_table(result, "")
-    by_name = {line[0]: line[1:] for line in lines}
-    sizes = [size.removeprefix("N = ") for size in header[1:]]
-    columns = [by_name[name] for name in rows.values()]
-    return _markdown(["models", *rows], list(zip(sizes, *columns, strict=True)))
+def contest_goals() -> str:
+    """Copy what a search must reach after a few merges, and what it does."""
+    header, *lines = kept_table("contest_fits.md", "family")
+    return _markdown(header, lines)
 
 
 def win_rates() -> str:
@@ -159,9 +142,7 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 FIGURES: dict[str, Callable[[], str]] = {
     "contest-matches": contest_matches,
-    "evaluations-needed": lambda: needed("fewer_evaluations.md", _FITS),
-    "evaluations-needed-again": lambda: needed("fewer_evaluations_again.md", _FITS),
-    "hypervolume": lambda: needed("fewer_evaluations.md", _VOLUMES),
+    "contest-goals": contest_goals,
     "win-rates": win_rates,
     "default-evaluations": default_merges,
     "nested-measurements": nested_measurements,

@@ -42,9 +42,6 @@ SAID = {
         "(N+1)(N+2)/2 merges",
         "a standard error of 2 % of the range",
         "up to 10 times the default number",
-        "99 % of the hypervolume of all",
-        "so a mark of 99 % does, too",
-        "1.3 times that of its terms",
         "`evaluations` merges (20 by default)",
     ),
     "docs/scale.md": (
@@ -53,7 +50,6 @@ SAID = {
         "models of 10 M parameters",
         "A search of up to 30 evaluations",
         "8 B parameters, likelihoods against stock lm-eval",
-        "for three models of 70 B parameters",
     ),
 }
 
@@ -100,31 +96,9 @@ def times() -> str:
     return f"with 512 blocks and 20 M parameters took [{ratio:.1f} times as long]"
 
 
-def family_of_eight() -> str:
-    kept = " ".join((RESULTS / "fewer_evaluations.md").read_text().split())
-    found = re.search(r"a base and eight fine-tunes of \d+ k parameters", kept)
-    assert found is not None
-    return found[0]
-
-
-def _stopped() -> str:
-    _, *needs = kept_table("fewer_evaluations.md", "")
-    (row,) = [line for line in needs if line[0].startswith("qlognehvi")]
-    return row[1]
-
-
-def botorch() -> str:
-    return f"was stopped at {_stopped()} evaluations for three and four models"
-
-
-def botorch_ahead() -> str:
-    """Name when; that it was is held in ``test_reference.py``."""
-    return f"After {_stopped()} evaluations it was ahead of the other opponents"
-
-
 def contest() -> str:
     """Count families where BoTorch had the better front after 16 merges."""
-    parts = (RESULTS / "contest.md").read_text(encoding="utf-8").split("\n## ")[2:]
+    parts = (RESULTS / "contest_fits.md").read_text(encoding="utf-8").split("\n## ")[2:]
     ahead: dict[str, bool] = {}
     for part in parts:
         lines = [line for line in part.splitlines() if line.startswith("| ours | 10 |")]
@@ -164,12 +138,9 @@ def workers() -> str:
 QUOTED: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/strategies.md": (
         *(shares, questions, times),
-        *(family_of_eight, botorch, botorch_ahead, contest),
+        contest,
     ),
-    "docs/scale.md": (
-        lambda: family_of_eight().split("fine-tunes of ")[1],
-        workers,
-    ),
+    "docs/scale.md": (workers,),
 }
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from figures import RESULTS, kept_table
 from pages import PAGES, text
 from reference import PARTS, made_parts, with_parts
 
@@ -30,40 +27,6 @@ def test_a_stale_table_is_noticed() -> None:
     stale = "<!-- made: opponents -->`random`<!-- end -->"
 
     assert with_parts(stale) != stale
-
-
-def test_what_is_said_of_the_family_of_eight_is_what_was_kept() -> None:
-    kept = " ".join((RESULTS / "fewer_evaluations.md").read_text().split())
-    page = " ".join(text("docs/strategies.md").split())
-
-    for figure in (
-        "a base and eight fine-tunes of 282 k parameters",
-        "64 unseen",
-        "about three times as long",
-    ):
-        assert figure in kept
-        assert figure in page
-    scatter = re.findall(r"scatter by ([\d.]+)%", kept)
-    assert [float(value) > 3 for value in scatter] == [False] * 3 + [True] * 2
-
-
-def test_botorch_was_stopped_where_the_page_says_and_ahead_until_then() -> None:
-    for models in (2, 3, 4):
-        tables = (RESULTS / "fewer_evaluations.md").read_text(encoding="utf-8")
-        _, part = tables.split(f"## N = {models}\n")
-        lines = [
-            [cell.strip() for cell in line.strip("|").split("|")]
-            for line in part.split("\n## ")[0].splitlines()
-            if line.startswith("| ")
-        ]
-        header = next(line for line in lines if line[0] == "hypervolume after")
-        column = header.index("40")
-        opponents = lines[lines.index(header) + 2 :]
-        after = {line[0]: float(line[column]) for line in opponents}
-        assert max(after, key=lambda name: after[name]) == "qlognehvi"
-    _, *needs = kept_table("fewer_evaluations.md", "")
-    (stopped,) = [line[1:] for line in needs if line[0].startswith("qlognehvi")]
-    assert stopped == ["40", "> 40", "> 40", "", ""]
 
 
 def test_numbers_of_the_strategies_are_those_of_the_code() -> None:

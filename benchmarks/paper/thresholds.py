@@ -9,12 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from experiments.drawing import DIRECT, MEASURED, PREDICTED, legend_above, new_figure
-from experiments.kept import Result
-from experiments.published import LIMITS
-from experiments.runs import Runs
-from experiments.searched import Compared, Searched
-from experiments.win_rates import known
 
 from mergekit_map import MapError, select_point
 from mergekit_map.compare.contest import DIRECT as RANDOM
@@ -22,6 +16,12 @@ from mergekit_map.compare.tables import Cell, Column, Table
 from mergekit_map.results.log import MergeKey, merge_key
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.steps.select import Selection
+from paper.drawing import DIRECT, MEASURED, PREDICTED, legend_above, new_figure
+from paper.kept import Result
+from paper.published import LIMITS
+from paper.runs import Runs
+from paper.searched import Compared, Searched
+from paper.win_rates import known
 
 # What is predicted to keep a limit by nothing, misses it as often as not.
 _SPARE = 0.02

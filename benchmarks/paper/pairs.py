@@ -1,10 +1,16 @@
-"""Table 7 and figures 7 to 10: fronts of two models, beside a grid of merges."""
+"""Table 7, figures 7 and 9: fronts of two models, beside a grid of merges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.distances import (
+from matplotlib.axes import Axes
+
+from mergekit_map.compare.scores import mean_and_std
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.publish.pictures import name_mark
+from mergekit_map.search.arrays import FloatArray
+from paper.distances import (
     POINTS,
     Distances,
     distances,
@@ -12,7 +18,7 @@ from experiments.distances import (
     predicted_front,
     true_front,
 )
-from experiments.drawing import (
+from paper.drawing import (
     ANCHOR,
     DIRECT,
     MEASURED,
@@ -23,8 +29,8 @@ from experiments.drawing import (
     name_axes,
     new_figure,
 )
-from experiments.kept import Result
-from experiments.published import (
+from paper.kept import Result
+from paper.published import (
     DISTANCES,
     MEDICAL_DIRECT,
     MEDICAL_GD,
@@ -32,15 +38,9 @@ from experiments.published import (
     MEDICAL_MERGES,
     WIN_RATES,
 )
-from experiments.runs import Runs, Unfit
-from experiments.searched import Searched
-from experiments.win_rates import known
-from matplotlib.axes import Axes
-
-from mergekit_map.compare.scores import mean_and_std
-from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.publish.pictures import name_mark
-from mergekit_map.search.arrays import FloatArray
+from paper.runs import Runs, Unfit
+from paper.searched import Searched
+from paper.win_rates import known
 
 Pair = tuple[str, str]
 SEEDS = range(3)
@@ -120,11 +120,6 @@ def figure7(runs: Runs) -> Result:
     )
 
 
-def figure8(runs: Runs) -> Result:
-    """Draw the fronts of two pairs of languages."""
-    return _drawn(runs, "Figure 8: fronts of two pairs of models", 2)
-
-
 def figure9(runs: Runs) -> Result:
     """Draw the front of mathematics and code."""
     found = [
@@ -136,13 +131,6 @@ def figure9(runs: Runs) -> Result:
     title = "Figure 9: the front of mathematics and code"
     first, second = sorted(map(str, found), key=runs.models.index)
     return _drawn(runs, title, 1, [(first, second)])
-
-
-def figure10(runs: Runs) -> Result:
-    """Draw the front of two ResNets, whose heads are fitted anew to every merge."""
-    if "resnet" not in runs.family.name:
-        raise Unfit("it is no family of ResNets")
-    return _drawn(runs, "Figure 10: the front of two ResNets, heads fitted anew", 1)
 
 
 _DRAWN = (

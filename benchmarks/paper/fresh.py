@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments.asked import asked
-from experiments.kept import Result
-from experiments.preferences import ASKED, DEFAULT, ahead
-from experiments.runs import Runs, Unfit
-from experiments.searched import Compared
-from experiments.win_rates import known
 
 from mergekit_map.compare.scores import best_merges, weighted_sums
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.files import write_atomically
 from mergekit_map.search.arrays import FloatArray
+from paper.asked import asked
+from paper.kept import Result
+from paper.preferences import ASKED, DEFAULT, ahead
+from paper.runs import Runs, Unfit
+from paper.searched import Compared
+from paper.win_rates import known
 
 IMAGES = 2000  # of each task
 TOKENS = 1024  # of each text, at most

@@ -6,10 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from experiments.kept import Result
-from experiments.published import WIN_RATES
-from experiments.runs import Runs, Unfit
-from experiments.searched import Compared, Searched
 
 from mergekit_map.compare.contest import DIRECT, r_squared_scores
 from mergekit_map.compare.indicators import win_rate
@@ -19,6 +15,10 @@ from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.arrays import FloatArray
+from paper.kept import Result
+from paper.published import WIN_RATES
+from paper.runs import Runs, Unfit
+from paper.searched import Compared, Searched
 
 _COLUMNS = [
     Column("N"),

@@ -7,11 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from experiments.asked import asked
-from experiments.kept import Result
-from experiments.published import PREFERENCE_SUMS, WIN_RATES
-from experiments.runs import Runs
-from experiments.searched import Compared, Searched
 
 from mergekit_map.compare.baseline_merges import NAMES
 from mergekit_map.compare.contest import OURS_PAID, ComparisonSpec
@@ -24,6 +19,11 @@ from mergekit_map.compare.scores import (
 )
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.search.arrays import FloatArray
+from paper.asked import asked
+from paper.kept import Result
+from paper.published import PREFERENCE_SUMS, WIN_RATES
+from paper.runs import Runs
+from paper.searched import Compared, Searched
 
 DEFAULT, LITERAL = "MAP, default", "MAP, algorithm 1"
 _OWN, ASKED = "MAP, default, own merges", "MAP, default, select"

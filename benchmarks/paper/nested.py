@@ -7,26 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from experiments.drawing import (
-    ANCHOR,
-    CHOSEN,
-    MEASURED,
-    PREDICTED,
-    legend_above,
-    new_figure,
-)
-from experiments.kept import Result
-from experiments.preferences import as_predicted
-from experiments.published import (
-    NESTED_MEASUREMENTS,
-    NESTED_MERGES,
-    NESTED_PREFERENCES,
-    NESTED_SUMS,
-    PLAIN_MEASUREMENTS,
-    WIN_RATES,
-)
-from experiments.runs import Runs, Unfit
-from experiments.searched import Compared, Searched
 from matplotlib.axes import Axes
 
 from mergekit_map.compare.indicators import draw_preferences
@@ -37,6 +17,26 @@ from mergekit_map.results.merge_order import members
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.arrays import FloatArray
+from paper.drawing import (
+    ANCHOR,
+    CHOSEN,
+    MEASURED,
+    PREDICTED,
+    legend_above,
+    new_figure,
+)
+from paper.kept import Result
+from paper.preferences import as_predicted
+from paper.published import (
+    NESTED_MEASUREMENTS,
+    NESTED_MERGES,
+    NESTED_PREFERENCES,
+    NESTED_SUMS,
+    PLAIN_MEASUREMENTS,
+    WIN_RATES,
+)
+from paper.runs import Runs, Unfit
+from paper.searched import Compared, Searched
 
 _SEED = 1  # of the preferences
 _BASELINES = (

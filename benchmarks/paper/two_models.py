@@ -5,21 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from experiments.drawing import (
-    ANCHOR,
-    DIRECT,
-    MEASURED,
-    PREDICTED,
-    front_line,
-    legend_above,
-    name_axes,
-    new_figure,
-)
-from experiments.kept import Result
-from experiments.pairs import draw_pair
-from experiments.runs import Runs, Unfit
-from experiments.searched import Compared, Searched
-from experiments.win_rates import known
 from matplotlib.axes import Axes
 
 from mergekit_map.compare.contest import DIRECT as RANDOM
@@ -29,6 +14,21 @@ from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.search.arrays import FloatArray
+from paper.drawing import (
+    ANCHOR,
+    DIRECT,
+    MEASURED,
+    PREDICTED,
+    front_line,
+    legend_above,
+    name_axes,
+    new_figure,
+)
+from paper.kept import Result
+from paper.pairs import draw_pair
+from paper.runs import Runs, Unfit
+from paper.searched import Compared, Searched
+from paper.win_rates import known
 
 _POINTS = 10  # of the front that are shown as measured, as in the paper
 _DARE = {"density": 0.5}

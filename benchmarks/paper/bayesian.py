@@ -1,4 +1,4 @@
-"""Figures 14 and 15: Bayesian MAP against plain MAP with 6, 9 and 12 merges.
+"""Figure 14: Bayesian MAP against plain MAP with 6, 9 and 12 merges.
 
 Base and single models lie outside of a box that begins right above 0, so that they are
 measured but not fitted, as in the paper; the soup lies inside and is one more merge
@@ -11,23 +11,23 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from experiments.distances import (
+from matplotlib.figure import Figure
+
+from mergekit_map.compare.scores import mean_and_std
+from mergekit_map.compare.tables import Cell, Column, Table
+from paper.distances import (
     POINTS,
     Distances,
     distances,
     predicted_front,
     true_front,
 )
-from experiments.drawing import MEASURED, PREDICTED, legend_above, new_figure
-from experiments.kept import Result
-from experiments.pairs import Pair, draw_pair
-from experiments.published import BAYESIAN_PAIRS, BAYESIAN_POINTS, WIN_RATES
-from experiments.runs import Runs
-from experiments.searched import Searched
-from matplotlib.figure import Figure
-
-from mergekit_map.compare.scores import mean_and_std
-from mergekit_map.compare.tables import Cell, Column, Table
+from paper.drawing import MEASURED, PREDICTED, legend_above, new_figure
+from paper.kept import Result
+from paper.pairs import Pair
+from paper.published import BAYESIAN_PAIRS, BAYESIAN_POINTS, WIN_RATES
+from paper.runs import Runs
+from paper.searched import Searched
 
 _BOUNDS = [0.0001, 1.0]
 _ANCHORS = 4  # base, two models, soup
@@ -85,39 +85,6 @@ def figure14(runs: Runs) -> Result:
         ],
         notes=[_NOTE.format(direct=_direct(runs)), f"Pairs: {_named(pairs)}."],
         data={"ahead": {str(points): k for points, k in ahead.items()}},
-    )
-
-
-def figure15(runs: Runs) -> Result:
-    """Draw the worst front of 6 merges, and what a round of 3 makes of it."""
-    pairs = _pairs(runs)
-    first = {pair: _distances(runs, pair, "bayesian", 6) for pair in pairs}
-    worst = max(pairs, key=lambda pair: sum(first[pair]))
-    direct = runs.direct_search(worst, _direct(runs))
-    figure, panels = new_figure(1, 2, size=5)
-    after = _distances(runs, worst, "bayesian", 9)
-    for axes, points in zip(panels, BAYESIAN_POINTS, strict=False):
-        draw_pair(axes, direct.own, _searched(runs, worst, "bayesian", points))
-        axes.set_title(f"{points} merges")
-    for axes in panels:
-        axes.set_xlim(panels[0].get_xlim())
-        axes.set_ylim(panels[0].get_ylim())
-    legend_above(figure, panels[0])
-    before = first[worst]
-    return Result(
-        title="Figure 15: the worst front of 6 merges, and one Bayesian round later",
-        headline=(
-            f"{' + '.join(worst)}: GD {before.gd:.4f} and IGD {before.igd:.4f} with 6 "
-            f"merges, {after.gd:.4f} and {after.igd:.4f} with 9 (the paper has a "
-            "picture only)."
-        ),
-        figure=figure,
-        caption=(
-            f"Of {len(pairs)} pairs the one with the largest GD + IGD after 6 merges. "
-            "Grey: the grid. Blue: predicted; red: the same points as measured."
-        ),
-        notes=[_NOTE.format(direct=_direct(runs))],
-        data={"before": before._asdict(), "after": after._asdict()},
     )
 
 

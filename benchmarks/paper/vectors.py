@@ -7,10 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import yaml
-from experiments.drawing import PREDICTED, new_figure
-from experiments.kept import Result
-from experiments.published import LARGEST_ENTRY, MEAN_ENTRY, NORM_RATIOS
-from experiments.runs import Runs
 
 from mergekit_map.compare.tables import Column, Table
 from mergekit_map.files import write_atomically
@@ -18,6 +14,10 @@ from mergekit_map.models.preflight import inspect_models
 from mergekit_map.models.vectors import Weights
 from mergekit_map.search.arrays import FloatArray
 from mergekit_map.steps.drafting import read_draft
+from paper.drawing import PREDICTED, new_figure
+from paper.kept import Result
+from paper.published import LARGEST_ENTRY, MEAN_ENTRY, NORM_RATIOS
+from paper.runs import Runs
 
 _BUFFERS = ("running_mean", "running_var")  # of batch norms: no parameters
 _BINS = np.linspace(-9, 0, 181)  # of the decimal logarithm of an entry

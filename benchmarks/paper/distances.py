@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from experiments.searched import Searched
-from experiments.win_rates import known
-
 from mergekit_map.compare.indicators import generational_distance
 from mergekit_map.compare.scores import front_of
 from mergekit_map.search.arrays import FloatArray
+from paper.searched import Searched
+from paper.win_rates import known
 
 # Of a predicted front: distances depend on how many there are.
 POINTS = 25

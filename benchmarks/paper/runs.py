@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 import yaml
-from experiments.published import WIN_RATES
-from experiments.searched import Compared, Searched
 from laboratory.family import Family, configuration
 from laboratory.measuring import measure
 
@@ -29,6 +27,8 @@ from mergekit_map.cli import main
 from mergekit_map.files import digest, write_atomically, write_json
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.search.arrays import FloatArray
+from paper.published import WIN_RATES
+from paper.searched import Compared, Searched
 
 OPPONENTS = ("random", "moead")
 # The paper's own plain algorithm, its evaluations aside. Points of a front that a

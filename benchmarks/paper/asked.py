@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from experiments.runs import Runs
-from experiments.searched import Compared
 
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.results.choosing import choose_point
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogates import read_surrogates
 from mergekit_map.search.arrays import FloatArray
+from paper.runs import Runs
+from paper.searched import Compared
 
 
 def asked(

@@ -1,0 +1,1 @@
+"""Modules of ``paper.py``: what each table and figure is made of."""
