@@ -1,14 +1,12 @@
-"""The hours that ``inspect --probe`` tells, alone and with more workers."""
+"""The hours that ``inspect --probe`` expects."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from mergekit_map.commands.terminal import new_table
 from mergekit_map.words import count_in_words
 
 if TYPE_CHECKING:
@@ -30,22 +28,8 @@ def show_probe(probe: Probe, plan: Plan) -> None:
     text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
     console = Console()
     console.print(Text(f"{text}measure it too: a probe is not logged.\n"))
-    if probe.durations:
-        console.print(_durations(probe))
     if plan.budget and probe.merges is not None:
         console.print(Text(_what_the_budget_allows(probe, plan, probe.merges)))
-
-
-def _durations(probe: Probe) -> Table:
-    table = new_table("With more workers like this one", [], ["workers", "takes"])
-    table.add_column("times faster", justify="right")
-    table.add_column("waits most for", overflow="fold")
-    alone = probe.durations[0].seconds
-    for one in probe.durations:
-        faster = f"{alone / one.seconds:.2g}" if one.seconds else "-"
-        cells = str(one.workers), _time(one.seconds), faster, one.bound
-        table.add_row(*map(Text, cells))
-    return table
 
 
 def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:

@@ -13,7 +13,6 @@ from mergekit_map.commands.showing import shown
 from mergekit_map.commands.using import memory_in_words
 from mergekit_map.results.log import Evaluation
 from mergekit_map.study.callbacks import Callback, Started
-from mergekit_map.study.pace import Pace
 from mergekit_map.study.study import Progress
 from mergekit_map.words import printable
 
@@ -30,7 +29,6 @@ class TerminalReporter(Callback):
         self._state = _State()
         self._is_drawn = self._console.is_terminal and not self._shown.quiet
         self._last_line = -float("inf")
-        self._stages = 0  # that are under way, one in the other
 
     def __enter__(self) -> TerminalReporter:
         if self._is_drawn:
@@ -68,8 +66,7 @@ class TerminalReporter(Callback):
         self.on_step(done, total)
 
     def on_start(self, started: Started) -> None:
-        """Say what is there already, and go by how long it took."""
-        self._state.pace = Pace(started.known, started.hours, started.documents)
+        """Show how much is measured already."""
         if count := len({(e.key, e.role == "holdout") for e in started.known}):
             self.notice(f"{count} of at most {started.total} measurements are there")
 
@@ -91,13 +88,9 @@ class TerminalReporter(Callback):
         """Show what is loaded or written, once; and how long it took where asked."""
         state = self._state
         if seconds is not None:
-            self._stages -= 1
             state.stage, state.step = None, (0, 0)
-            if not self._stages:
-                state.pace.pause(seconds)
             self._say(f"{text}: {seconds:.1f} s", always=False)
             return
-        self._stages += 1
         state.stage = text
         first = state.done == 0 or not state.values
         self._say(f"{text} ...", always=first)
@@ -111,7 +104,6 @@ class TerminalReporter(Callback):
     def on_measured(self, evaluation: Evaluation) -> None:
         """Keep the last value of each task, and show it where more is asked for."""
         e, state = evaluation, self._state
-        state.pace.end(e)
         state.done, state.task = min(state.done + 1, state.total), ""
         state.step = 0, 0
         state.values[e.task] = "failed" if e.failed else f"{e.value:.4g}"
@@ -149,7 +141,6 @@ class _State:
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self.pace = Pace()
         self.done = self.total = self.before = 0
         self.began = self.started
         self.task = self.merge = ""
@@ -161,16 +152,13 @@ class _State:
         if not self.total or done < self.before:
             self.began, self.before = time.monotonic(), done
         self.done, self.total, self.task, self.step = done, total, task, (0, 0)
-        self.pace.begin(task)
 
     def left(self) -> float | None:
-        left = self.total - self.done
-        if self.values:
-            done, total = self.step
-            return self.pace.left(left, done / total if total else 0.0)
-        if self.done <= self.before:  # of what tells no values, by the count
+        """Return the seconds left if each measurement takes as long as the mean."""
+        if self.done <= self.before:
             return None
-        return (time.monotonic() - self.began) / (self.done - self.before) * left
+        mean = (time.monotonic() - self.began) / (self.done - self.before)
+        return mean * (self.total - self.done)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions

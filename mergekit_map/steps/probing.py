@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -13,10 +13,9 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.files import StrPath
-from mergekit_map.measurement import SOUP, Measurement
+from mergekit_map.measurement import SOUP
 from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.project import load_project
-from mergekit_map.study.duration import Duration, Parts, durations, time_planning
 from mergekit_map.study.forecast import forecast, n_confirming, price
 from mergekit_map.study.study import Study
 
@@ -36,11 +35,6 @@ class Probe:
     expected_documents: int | None = None  # None where pairs are searched
     merges: int | None = None  # that are searched, as many as a budget allows
     budget_too_small: bool = False  # for what is measured whatever the budget is
-    planning_seconds: float = 0.0  # of a next merge
-    # Into how many pieces workers can share a task.
-    task_pieces: Mapping[str, int] = field(default_factory=dict)
-    # With more workers like the one that measured; none where pairs are searched.
-    durations: tuple[Duration, ...] = ()
 
 
 def probe_config(
@@ -65,16 +59,15 @@ def probe_config(
         config, options, directory, trust_run=trust_run, model_paths=model_paths
     )
     study = project.outline()
-    soup, seconds, sizes, pieces = study.anchors[SOUP], {}, {}, {}
-    found: dict[str, Measurement] = {}
+    soup, seconds, sizes = study.anchors[SOUP], {}, {}
     with ExitStack() as stack:
         opened = merges_as_asked(project)
         merges, load = _timed(lambda: stack.enter_context(opened))
         measures, merge = _timed(lambda: merges.at(soup))
         for task, measure in measures.items():
             try:
-                found[task], seconds[task] = _timed(measure)
-                sizes[task], pieces[task] = found[task].n, measure.pieces()
+                found, seconds[task] = _timed(measure)
+                sizes[task] = found.n
             except (
                 EvaluationError,
                 RuntimeError,
@@ -92,25 +85,8 @@ def probe_config(
     times = ahead.expected + ahead.confirming * (_confirmed_share(study) - 1)
     measuring = times * sum(seconds.values()) / len(seconds)
     hours = (loads * load + merging + measuring) / 3600
-    probe = Probe(soup, load, merge, seconds, hours, sizes, task_pieces=pieces)
-    if study.search.strategy == "nested":
-        return probe
-    planning = time_planning(study, found)
-    return _shared_out(replace(_priced(probe, study), planning_seconds=planning), study)
-
-
-def _shared_out(probe: Probe, study: Study) -> Probe:
-    """Say what workers make of it."""
-    parts = Parts(
-        loading=probe.load_seconds,
-        writing=probe.merge_seconds,
-        planning=probe.planning_seconds,
-        tasks=probe.task_seconds,
-        pieces=probe.task_pieces,
-        documents=probe.task_documents,
-    )
-    assert probe.merges is not None
-    return replace(probe, durations=durations(study, parts, probe.merges))
+    probe = Probe(soup, load, merge, seconds, hours, sizes)
+    return probe if study.search.strategy == "nested" else _priced(probe, study)
 
 
 def _priced(probe: Probe, study: Study) -> Probe:

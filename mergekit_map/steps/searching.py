@@ -119,6 +119,4 @@ def started(project: Project, study: Study, run: Path, log: EvaluationLog) -> St
         tasks=study.tasks,
         total=ahead.measurements,
         known=list(log),
-        hours=study.search.hours,
-        documents=study.search.documents,
     )

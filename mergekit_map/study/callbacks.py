@@ -26,8 +26,6 @@ class Started:
     tasks: Mapping[str, Metric]  # what is measured
     total: int  # measurements, of a task at a merge, at most
     known: Sequence[Evaluation]  # what was measured before
-    hours: float | None = None  # to measure at most
-    documents: int | None = None  # to measure at most
 
 
 class Callback:

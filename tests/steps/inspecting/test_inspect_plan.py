@@ -27,7 +27,6 @@ from mergekit_map.measurement import Metric
 from mergekit_map.steps.inspect import inspect_config
 from mergekit_map.steps.probing import Probe
 from mergekit_map.study.checking import part_problems
-from mergekit_map.study.duration import Duration
 
 
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
@@ -203,9 +202,6 @@ def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> Non
     )
     assert plan["searched"] + plan["front"] == 61
     assert probe["expected_hours"] == pytest.approx(seconds / 3600)
-    alone, *more = probe["durations"]
-    assert alone["seconds"] - alone["planning"] == pytest.approx(seconds)
-    assert [d["workers"] for d in more] == [8, 64]
     blocks = probe["task_documents"]["text"]
     assert blocks > 0
     assert probe["expected_documents"] == 61 * blocks
@@ -339,35 +335,6 @@ def test_the_plan_says_what_is_measured_on_all_documents(
     assert "Measured on all documents: 6 of these merges at most" in text
     assert "the others on 5 of text." in text
     assert "It ends when 4000 documents are used, or before that" in text
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_probe_shows_what_workers_make_of_it_at_any_width(
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    width: int,
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-    Path("config.yml").write_text(yaml.safe_dump(configure(base, models)))
-    plan = inspect_config(Path("config.yml")).plan
-    assert plan is not None
-    task = "a_task_with_a_very_long_name_that_is_one_piece"
-    shown = (
-        Duration(1, 7200.0, 60.0, 140.0, 6900.0, 100.0, "measuring"),
-        Duration(64, 3600.0, 60.0, 140.0, 3300.0, 100.0, f"{task}, in one piece"),
-    )
-    probe = Probe({}, 1.0, 1.0, {task: 2.0}, 2.0, {task: 40}, durations=shown)
-
-    show_probe(probe, plan)
-
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= width
-    first = next(line for line in lines if line.split()[:1] == ["64"])
-    assert first.split()[:4] == ["64", "60", "min", "2"]
-    assert task in "".join("".join(lines).split())
 
 
 @pytest.mark.parametrize(
