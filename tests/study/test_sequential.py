@@ -191,21 +191,16 @@ def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
-    [
-        {},
-        {"surrogate": "quadratic", "evaluations": 12},
-        {"design": "d_optimal"},
-        {"seed": 3, "remeasure": 4},
-        {"design": "grid", "evaluations": 9},
-    ],
-    ids=["default", "quadratic", "d_optimal", "seed", "grid"],
+    [{}, {"design": "d_optimal"}, {"design": "grid", "evaluations": 9}],
+    ids=["default", "d_optimal", "grid"],
 )
 def test_a_search_that_is_stopped_after_any_line_ends_the_same(
     search: dict[str, Any], tmp_path: Path
 ) -> None:
     study = study_of(**search)
     run(study, tmp_path / "whole", rippled)
-    for count in range(len(lines_of(tmp_path / "whole"))):
+    # Every fifth line: among the anchors, the design, the refinement and the front.
+    for count in range(1, len(lines_of(tmp_path / "whole")), 5):
         folder = tmp_path / str(count)
 
         cut_and_resumed(tmp_path / "whole", study, folder, count)
