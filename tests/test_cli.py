@@ -296,7 +296,9 @@ def test_a_task_that_changed_is_named_by_merge(config: dict[str, Any]) -> None:
     invoke("search", "config.yml", "out.run")
     Path("greeting.txt").write_text("something else, altogether\n" * 30)
 
-    result = click.testing.CliRunner().invoke(main, ["merge", "out.run", "out"])
+    result = click.testing.CliRunner().invoke(
+        main, ["merge", "out.run", "out", "--trust-run"]
+    )
 
     assert result.exit_code == 2
     assert "task 'greeting' changed since the search" in " ".join(result.stderr.split())
@@ -398,7 +400,9 @@ def test_a_model_that_changed_is_not_merged_by_an_old_search(
     invoke("search", "config.yml", "out.run")
     shutil.copy(family["c"] / "model.safetensors", copy)
 
-    result = click.testing.CliRunner().invoke(main, ["merge", "out.run", "out"])
+    result = click.testing.CliRunner().invoke(
+        main, ["merge", "out.run", "out", "--trust-run"]
+    )
 
     assert result.exit_code == 2
     assert "models (moving) changed since the search" in " ".join(result.stderr.split())
@@ -437,7 +441,7 @@ def test_what_is_chosen_between_the_points_is_merged_as_any_other(
     limit = losses[1] * 0.3 + losses[2] * 0.7  # between two points
 
     invoke("select", "out.run", "--require", f"greeting={limit}")
-    invoke("merge", "out.run", "out")
+    invoke("merge", "out.run", "out", "--trust-run")
 
     front = json.loads(Path("out.run/front.json").read_text())
     assert front["selected"] == count

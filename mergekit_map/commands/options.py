@@ -65,8 +65,8 @@ N_SHOWN = 20  # points of a front, unless asked otherwise
 trust_option = click.option(
     "--trust-run",
     is_flag=True,
-    help="Run the code that a run folder of another machine names: python tasks, files "
-    "of lm-eval tasks, backends.",
+    help="Run the code that the configuration of a run folder names: python tasks, "
+    "files of lm-eval tasks, backends.",
 )
 
 

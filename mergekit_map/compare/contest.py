@@ -61,7 +61,7 @@ class ComparisonSpec:
     budget: int | None = None
     preferences: int = 20
     seed: int = 0
-    trust_run: bool = False  # whether a run folder of somebody else may name code
+    trust_run: bool = False  # whether the run folder may name code
     points: int = 100  # of the front that are measured, at most: the paper's K
     # Tried for task arithmetic.
     scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))

@@ -1,17 +1,20 @@
-"""Recipes: merges as standard mergekit YAML, and what they are known by."""
+"""Recipes: merges as standard mergekit YAML, and the digests they are known by."""
 
 from __future__ import annotations
 
+import copy
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig, yaml_text
+from mergekit_map.files import digest
 from mergekit_map.merging.methods import builtin_method
-from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.space import MergeSpace, put
 from mergekit_map.merging.staged import by_stage_name
 from mergekit_map.models.references import (
     map_references,
@@ -31,6 +34,13 @@ _DETERMINISTIC = {
     "multislerp",
     "nuslerp",
 }
+
+# Methods that only add up what weights multiply, with signs elected from these sums.
+_SUMS = {"task_arithmetic", "ties", "breadcrumbs", "breadcrumbs_ties"}
+# torch adds so few rows one after the other, wherever the zeros among them are.
+_IN_ORDER = 4
+# What may come from any of the models, and not only from the base model.
+_SHARED = {"tokenizer", "tokenizer_source", "chat_template"}
 
 
 def stock_config(space: MergeSpace, coefficients: Mapping[str, float]) -> MergeConfig:
@@ -116,3 +126,81 @@ def merge_identity(
     if models_with_adapter(space.template):
         identity["lora_merge_dtype"] = options.lora_merge_dtype
     return identity
+
+
+def space_digest(identity: Identity) -> str:
+    """Digest what decides the merges of a search, wherever its models lie."""
+    recipe = {**identity, "configuration": _by_content(identity)}
+    return digest({key: recipe[key] for key in recipe.keys() - {"models"}})
+
+
+def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
+    """Digest what decides one merge: its recipe in a normal form.
+
+    Models stand for their content, and those of weight 0 are left out where they leave
+    no trace: then the merge is the same, bit for bit, without them.
+    """
+    config: Any = copy.deepcopy(identity["configuration"])
+    searched: Any = identity["coefficients"]
+    remainder: Any = identity["remainder"]
+    rest = 1.0
+    for name, places in searched.items():
+        rest -= coefficients[name]
+        for place in places:
+            put(config, place, coefficients[name])
+    for place in remainder:
+        put(config, place, rest)
+    filled: Identity = {**identity, "configuration": config}
+    recipe = _by_content(filled)
+    if identity["method"] in _SUMS and identity["dtype"] and recipe.get("base_model"):
+        recipe = recipe if recipe.keys() & _SHARED else _without_zeros(recipe)
+    apart = {"models", "coefficients", "remainder"}
+    kept = {key: filled[key] for key in filled.keys() - apart}
+    return digest(_as_floats({**kept, "configuration": recipe}))
+
+
+def _by_content(identity: Identity) -> dict[str, Any]:
+    """Return the configuration with the digests of models in place of their paths."""
+    models, config = identity.get("models"), identity.get("configuration")
+    if not isinstance(models, dict) or not isinstance(config, dict):
+        return {}
+    return dict(map_references(config, lambda m: str(models.get(m, m))))
+
+
+def _without_zeros(content: Any) -> Any:
+    """Leave out the models of weight 0, wherever models are listed."""
+    if isinstance(content, dict):
+        return {key: _without_zeros(value) for key, value in content.items()}
+    if not isinstance(content, list):
+        return content
+    entries = [_without_zeros(item) for item in content]
+    models = [isinstance(e, dict) and "model" in e for e in entries]
+    if not all(models) or len(entries) > _IN_ORDER:
+        return entries
+    return [e for e in entries if not _weighs_nothing(e)]
+
+
+def _weighs_nothing(entry: Mapping[str, Any]) -> bool:
+    weight = (entry.get("parameters") or {}).get("weight")
+    leaves = list(_leaves(weight))
+    return bool(leaves) and all(leaf == 0 for leaf in leaves)
+
+
+def _leaves(weight: Any) -> Iterator[Any]:
+    if isinstance(weight, list):
+        for item in weight:
+            yield from _leaves(item)
+    elif isinstance(weight, dict):
+        yield from _leaves(weight.get("value"))
+    else:
+        yield weight
+
+
+def _as_floats(content: Any) -> Any:
+    """Write 1 as 1.0, which is the same number."""
+    if isinstance(content, Mapping):
+        return {key: _as_floats(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_as_floats(item) for item in content]
+    is_int = isinstance(content, int) and not isinstance(content, bool)
+    return float(content) if is_int else content

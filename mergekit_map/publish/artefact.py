@@ -31,7 +31,6 @@ from mergekit_map.results.recipe_documents import DAMAGES, plain_documents
 _OF_A_SEARCH = (
     "config.yml",
     "evaluations.jsonl",
-    "identities.json",
     "surrogates.json",
     "front.json",
     "front.csv",

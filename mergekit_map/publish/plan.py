@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +48,6 @@ from mergekit_map.publish.public_names import (
     parts_of,
     public_names,
 )
-from mergekit_map.results.places import known_places
 from mergekit_map.results.recipe_documents import documents
 from mergekit_map.results.run_folder import RunFolder, open_run
 
@@ -209,16 +207,15 @@ def _public_and_private(
     if run is not None:
         folders = [run, *(p.parent for p in run.glob("nested/pair-*/manifest.json"))]
         found = [RunFolder(folder).read_manifest() for folder in folders]
-        models += [model for known in found for model in known.models]
+        moved = _moved(found[0].models, models)
+        models += [m for known in found for m in known.models if m not in moved]
         directory = found[0].directory
-        moved = _moved(RunFolder(run), directory, models)
     own = [str(path.resolve()) for path in (folder, run) if path is not None]
     home = str(Path.home())
     places = [*own, str(Path.cwd()), home, str(Path(HF_HUB_CACHE)), directory]
     # Texts of errors name temporary files.
     others = [*places, tempfile.gettempdir()]
-    here = [model for model in models if model not in moved]
-    names = public_names(here, parents, others, directory).with_moved(moved)
+    names = public_names(models, parents, others, directory).with_moved(moved)
     return names, Private(
         token=api.token if isinstance(api.token, str) else None,
         models=[*names.folders, *names.hub_ids, *own],
@@ -227,11 +224,12 @@ def _public_and_private(
     )
 
 
-def _moved(run: RunFolder, directory: str, models: Sequence[str]) -> dict[str, str]:
-    """Say where models lie now whose old places are named, too."""
-    known = known_places(run).models.items()
-    full = {os.path.normpath(os.path.join(directory, p)): new for p, new in known}
-    return {old: new for old, new in full.items() if new in models and new != old}
+def _moved(searched: Sequence[str], merged: Sequence[str]) -> dict[str, str]:
+    """Map the models of a search to where the merge found them, if elsewhere."""
+    if len(searched) != len(merged):
+        return {}
+    pairs = zip(searched, merged, strict=True)
+    return {old: new for old, new in pairs if old not in merged}
 
 
 def _visibility(target: Target, wishes: Wishes) -> bool:

@@ -58,6 +58,7 @@ _OPTIONAL = (
     "documents",
     "stderr_of_all",
     "taken",
+    "recipe",
     "engine",
 )
 Stderr: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -98,7 +99,9 @@ class Evaluation:
     details: Mapping[str, Number] = field(default_factory=dict)
     """Other readings."""
     merge: str
-    """Fingerprint of models, method, dtype and seed."""
+    """Fingerprint of models, method, dtype and seed: of all merges of a search."""
+    recipe: Line | None = None
+    """Fingerprint of this merge alone, in whichever search; left out where unknown."""
     definition: str
     """Fingerprint of the task."""
     error: str | None = None

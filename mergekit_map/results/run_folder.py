@@ -52,20 +52,12 @@ class Manifest(Record):
     """What that is the fingerprint of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
-    seal: Line | None = None
-    """Tells the machine that wrote it that it did."""
 
     @property
     def models(self) -> list[str]:
         """List the references of the models that were merged."""
         models = self.identity.get("models")
         return list(models) if isinstance(models, dict) else []
-
-
-class Identities(Record):
-    """The merges that a log has measurements of, by fingerprint."""
-
-    merges: dict[str, Identity]
 
 
 class RunFolder:
@@ -77,13 +69,11 @@ class RunFolder:
         self.log = path / "evaluations.jsonl"
         # What was measured before its turn, and waits for it.
         self.early = path / "evaluations.early.jsonl"
-        self.identities = path / "identities.json"  # the merges that the log knows
         self.surrogates = path / "surrogates.json"
         self.front = path / "front.json"
         self.table = path / "front.csv"
         self.picture = path / "front.png"
         self.manifest = path / "manifest.json"  # that a finished search has
-        self.places = path / "places.json"  # of models that lie elsewhere now
         self.plan = path / "search.json"  # that an unfinished search has
         self.chosen_recipe = path / "recipe.yml"
         # There while another point is chosen: what follows from it may be of the last.

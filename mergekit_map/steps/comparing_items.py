@@ -46,7 +46,7 @@ class Records:
     @classmethod
     def of(cls, project: Project, run: RunFolder) -> Records:
         """Find those of a search, whose pairs, if it has some, are finished."""
-        merges = anchors = run.samples(digest(project.identity))
+        merges = anchors = run.samples(project.merge)
         if project.nests_checkpoints:
             last = run.pair(len(project.space.names) - 1)
             merges = last.samples(last.read_manifest().merge)

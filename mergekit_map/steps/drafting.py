@@ -20,7 +20,7 @@ from mergekit_map.models.adapter_bases import with_adapter_bases
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.moved import with_places, written_names, written_parts
 from mergekit_map.models.references import absolute_references
-from mergekit_map.results.origin import refuse_foreign_code
+from mergekit_map.results.origin import refuse_code
 from mergekit_map.study.checking import part_problems
 from mergekit_map.tasks.engine_choice import backend_problems, engine_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
@@ -59,7 +59,7 @@ def read_draft(
     """Read a configuration and load its tasks; of models only adapters are looked at.
 
     Raises:
-        ArtifactError: it is of somebody else's run folder, and names code.
+        ArtifactError: it lies in a run folder, and names code.
         ConfigError: the file cannot be read, or the device is not there.
     """
     config, directory = Path(config), Path(directory or Path.cwd()).resolve()
@@ -80,7 +80,7 @@ def read_draft(
     spec, specs, more = parse_map_block(file)
     backend, engine = (spec.backend, spec.engine) if spec else (None, None)
     if not trust_run:
-        refuse_foreign_code(config, file.text, specs, backend, engine)
+        refuse_code(config, specs, backend, engine)
     tasks, wrong = load_tasks(specs, directory)
     problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
     problems += backend_problems(backend)

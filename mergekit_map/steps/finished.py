@@ -13,7 +13,6 @@ from mergekit_map.files import StrPath
 from mergekit_map.merging.devices import decided
 from mergekit_map.merging.what_changed import changes_in_words
 from mergekit_map.results.identity import device_of
-from mergekit_map.results.places import first_folder, known_places
 from mergekit_map.results.run_folder import Manifest, open_run
 from mergekit_map.steps.project import Project, load_project
 
@@ -27,12 +26,11 @@ def finished_project(
 ) -> Project:
     """Load the project of a finished search, with the seed that it was merged with.
 
-    Its models may lie elsewhere now: where ``model_paths`` says, or where an earlier
-    command on this machine was told, or, by relative paths, in the working directory if
-    the one that the search was started in is no more.
+    Its models may lie elsewhere now: where ``model_paths`` says, or, by relative paths,
+    in the working directory if the one that the search was started in is no more.
 
     Raises:
-        ArtifactError: the search is not finished, or is somebody else's and names code.
+        ArtifactError: the search is not finished, or names code.
         ConfigError: its configuration cannot be used any more.
         MergeError: its models or tasks have changed since.
     """
@@ -41,16 +39,16 @@ def finished_project(
     if options.random_seed is None:
         options = options.model_copy(update={"random_seed": manifest.random_seed})
     options = decided(options, device_of(manifest.identity))
-    known = known_places(folder)
+    start = Path(manifest.directory)
     project = load_project(
         folder.config,
         options,
-        first_folder(manifest.directory, known.directory),
+        start if start.is_dir() else None,
         trust_run=trust_run,
-        model_paths={**known.there, **model_paths},
+        model_paths=model_paths,
     )
     project = project.measured_as(manifest.definitions)
-    project = project.as_known([manifest.identity])
+    project = project.as_known(manifest)
     refuse_changes(project, manifest)
     return project
 

@@ -25,7 +25,6 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, read_log
 from mergekit_map.results.opened_log import open_log
-from mergekit_map.results.places import keep_places
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.changing import changing, save_choice
 from mergekit_map.steps.comparing_items import Records, with_differences
@@ -127,7 +126,7 @@ def _merge(
         with stage(f"writing {out}"):
             if recipes.folder is not None:
                 write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
-                part = part.as_known([place.read_manifest().identity])
+                part = part.as_known(place.read_manifest())
                 # Now that the stages are there.
                 refuse_changes(part, place.read_manifest())
             else:
@@ -143,7 +142,6 @@ def _merge(
             front = _with_measured(project, selection, searched, run, place)
             if recipe != selection.recipe:
                 write_recipes(recipes, front, RunFolder(run))
-                keep_places(RunFolder(run), project.places, project.directory)
             save_choice(front, RunFolder(run))
         shown = front.with_point(selection.index, written)
         command = recipes.command(Path("mergekit_config.yml"), "OUT")

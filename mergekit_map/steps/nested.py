@@ -17,7 +17,7 @@ from typing import Protocol
 from mergekit_map.config.parsing import raise_problems
 from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
-from mergekit_map.files import digest, whole_folder, write_atomically
+from mergekit_map.files import whole_folder, write_atomically
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
@@ -239,7 +239,7 @@ def _pair_space(file: YamlFile, merge: MergeConfig) -> MergeSpace:
 
 def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
     """Write a checkpoint, unless it is the one that lies there."""
-    text = yaml_text([config], [f"made of {digest(part.identity)}"])
+    text = yaml_text([config], [f"made of {part.merge}"])
     recipe = place / "mergekit_config.yml"
     if recipe.exists() and recipe.read_text(encoding="utf-8") == text:
         return

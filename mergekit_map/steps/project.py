@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +18,7 @@ from mergekit_map.errors import ConfigError, LostModels
 from mergekit_map.files import StrPath, digest
 from mergekit_map.merging.adapters import with_adapter_cache
 from mergekit_map.merging.devices import decided, left_open
-from mergekit_map.merging.recipe import merge_identity
-from mergekit_map.merging.same_merges import only_places_differ
+from mergekit_map.merging.recipe import merge_identity, recipe_digest, space_digest
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.staged import nests_checkpoints, staging_problems
 from mergekit_map.merging.weights import check_plan
@@ -27,6 +27,7 @@ from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import map_references
 from mergekit_map.models.tokenizer_sources import source_problems
 from mergekit_map.results.identity import Identity, device_of
+from mergekit_map.results.run_folder import Manifest
 from mergekit_map.steps.drafting import Draft, concerns_merge, read_draft
 from mergekit_map.steps.engine_kinds import known_against
 from mergekit_map.study.checking import search_problems, select_problems
@@ -51,8 +52,8 @@ class Project:
     places: Mapping[str, str] = field(default_factory=dict)
     # How models are written, by reference to where they lie.
     names: Mapping[str, str] = field(default_factory=dict)
-    # What these merges were called when they were searched, their models elsewhere.
-    known_as: tuple[MergeSpace, Identity] | None = None
+    # The fingerprint that these merges had when they were searched.
+    known_as: tuple[MergeSpace, str] | None = None
     open_device: bool = False  # nobody asked for the one in the options
     # What generated the answers of tasks before, where it may be chosen.
     used: Mapping[str, str] = field(default_factory=dict)
@@ -64,17 +65,21 @@ class Project:
 
     @cached_property
     def identity(self) -> Identity:
-        """Name all that decides what a merge is, as a search knew it if one did."""
-        if self.known_as is not None and self.known_as[0] is self.space:
-            return self.known_as[1]
+        """Name all that decides what a merge is."""
         return merge_identity(self.space, self.options, self.names)
 
-    def as_known(self, identities: Iterable[Identity]) -> Project:
-        """Take it for what was searched, if that had the same models elsewhere."""
-        for identity in identities:
-            if only_places_differ(identity, self.identity):
-                return replace(self, known_as=(self.space, identity))
-        return self
+    @property
+    def merge(self) -> str:
+        """The fingerprint of the merges, as the search called it that measured them."""
+        if self.known_as is not None and self.known_as[0] is self.space:
+            return self.known_as[1]
+        return space_digest(self.identity)
+
+    def as_known(self, manifest: Manifest) -> Project:
+        """Take over the fingerprint of a search of the same merges, of any version."""
+        if space_digest(manifest.identity) != space_digest(self.identity):
+            return self
+        return replace(self, known_as=(self.space, manifest.merge))
 
     def going_on(self, before: Identity) -> Project:
         """Go on on the device of what was measured before, if nobody asked for one."""
@@ -108,7 +113,8 @@ class Project:
 
     def study(self) -> Study:
         """Reduce to what the study room needs: numbers, names, fingerprints."""
-        return replace(self.outline(), merge=digest(self.identity))
+        recipe = functools.partial(recipe_digest, self.identity)
+        return replace(self.outline(), merge=self.merge, recipe=recipe)
 
     def outline(self) -> Study:
         """Give the study as far as it is known without reading the models."""
@@ -181,8 +187,8 @@ def load_project(
 
     Relative paths start at ``directory``, by default the working directory, as they do
     in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
-    unless the options name one. ``trust_run`` lets the configuration of a run folder of
-    somebody else name code. ``model_paths`` says where models lie, by name, that lie
+    unless the options name one. ``trust_run`` lets the configuration of a run folder
+    name code. ``model_paths`` says where models lie, by name, that lie
     elsewhere than it is written.
 
     Raises:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from mergekit_map.files import StrPath, digest, write_atomically
 from mergekit_map.merging.recipe import Recipes
+from mergekit_map.merging.what_changed import changes_in_words
 from mergekit_map.publish.plots import save_front
 from mergekit_map.results.early import EarlyResults
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.opened_log import EvaluationLog, open_log
-from mergekit_map.results.origin import seal
-from mergekit_map.results.places import keep_places
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
@@ -33,11 +32,11 @@ from mergekit_map.steps.reading import Run
 from mergekit_map.steps.recipe_files import write_recipes
 from mergekit_map.steps.searching import (
     hands_for,
+    measured_before,
     measured_front,
     project_for,
     started,
 )
-from mergekit_map.steps.taking_over import take_over
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.callbacks import Callback, Told, telling
 from mergekit_map.study.forecast import forecast
@@ -46,6 +45,7 @@ from mergekit_map.study.importing import add_imported
 from mergekit_map.study.measuring import matching, measure
 from mergekit_map.study.outcome import fitted_surrogates, found_front
 from mergekit_map.study.planning import warn_of_few
+from mergekit_map.study.reuse import reuse_measurements
 from mergekit_map.study.study import Reporter, Study, StudyResult
 from mergekit_map.version import __version__
 
@@ -145,10 +145,14 @@ def _opened_run(
     run = log.path.parent
     folder, study = RunFolder(run), project.study()
     with ExitStack() as stack:
+        before = measured_before(folder)
+        changed = "the configuration"
+        if before is not None:
+            changed = changes_in_words(before.identity, project.identity)
         write_record(folder.plan, _underway(project, study, folder))
         folder.manifest.unlink(missing_ok=True)
         write_atomically(folder.config, project.file.text)
-        take_over(project, study, log, folder, told)
+        reuse_measurements(study, log, folder, told.notice, changed)
         add_imported(study, log, imported, told.notice)
         told.start(started(project, study, run, log), study)
         log.tell(told.measured)
@@ -194,7 +198,6 @@ def _write_results(
     write_recipes(recipes, front, folder)
     write_record(folder.surrogates, surrogates)
     save_front(front, folder)
-    keep_places(folder, project.places, project.directory)
     log.check()
     write_record(folder.manifest, _manifest(project, project.study()))
     forget_so_far(folder)
@@ -244,5 +247,4 @@ def _manifest(project: Project, study: Study) -> Manifest:
         merge=study.merge,
         identity=project.identity,
         definitions=dict(study.definitions),
-        seal=seal(project.file.text, str(project.directory)),
     )

@@ -227,6 +227,7 @@ def _evaluate(
         # As the log says it: who goes on decides by that.
         seconds=round(elapsed if measured.seconds is None else measured.seconds, 4),
         merge=study.merge,
+        recipe=None if study.recipe is None else study.recipe(coefficients),
         definition=study.definitions[task],
         details={k: v for k, v in measured.details.items() if math.isfinite(v)},
         error=error,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -65,6 +65,8 @@ class Study:
     select: SelectSpec
     # How many documents of a task are measured; all of those that are not named.
     documents: Mapping[str, int | Literal["auto", "all"]] = field(default_factory=dict)
+    # The fingerprint of a merge, by its coefficients.
+    recipe: Callable[[Mapping[str, float]], str] | None = None
     # What generates the answers of a task, where that is not Hugging Face's generate.
     engines: Mapping[str, str] = field(default_factory=dict)
 

@@ -119,7 +119,7 @@ def invoke(*arguments: str, code: int = 0) -> str:
 
 def compare(*runs: Path, more: tuple[str, ...] = (), code: int = 0) -> str:
     numbers = ("--budget", str(BUDGET), "--preferences", str(PREFERENCES))
-    return invoke("compare", *map(str, runs), *numbers, *more, code=code)
+    return invoke("compare", *map(str, runs), *numbers, *more, "--trust-run", code=code)
 
 
 def stop_after(patch: pytest.MonkeyPatch, count: int, kind: str = "") -> None:

@@ -24,8 +24,7 @@ from mergekit_map.config.task_specs import (
 )
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import EVALUATION
-from mergekit_map.results.places import Places
-from mergekit_map.results.run_folder import Identities, Manifest
+from mergekit_map.results.run_folder import Manifest
 from mergekit_map.results.surrogates import Surrogates
 
 _MADE = re.compile(
@@ -47,8 +46,6 @@ FORMS: dict[str, TypeAdapter[Any]] = {
     "evaluations.jsonl, a line": EVALUATION,
     "surrogates.json": TypeAdapter(Surrogates),
     "manifest.json": TypeAdapter(Manifest),
-    "identities.json": TypeAdapter(Identities),
-    "places.json": TypeAdapter(Places),
 }
 
 

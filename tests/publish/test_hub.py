@@ -23,8 +23,6 @@ from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.hub import open_hub, upload
 from mergekit_map.publish.licences import Licence, Licences
 from mergekit_map.publish.plan import Plan, Wishes, plan_push
-from mergekit_map.results.places import keep_places
-from mergekit_map.results.run_folder import RunFolder
 
 DATA = Path(__file__).parents[1] / "data"
 REPO = "me/merged"
@@ -307,7 +305,6 @@ def test_a_model_that_has_moved_is_one_model_by_one_name(
     old, new = merged.parent / "models" / "one", tmp_path / "moved" / "one"
     for path in (folder / "mergekit_config.yml", run / "recipes" / "000.yml"):
         path.write_text(path.read_text().replace(str(old), str(new)))
-    keep_places(RunFolder(run), {"models/one": str(new)}, merged.parent)
 
     plan = planned(folder, api, run, parents={"one": "me/one"})
 

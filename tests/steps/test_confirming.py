@@ -256,7 +256,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     assert "The chosen merge was not measured yet on " in said
     assert read(f"{run}/front.json")["holdout"]["gains"] == []
 
-    merged = invoke("merge", "run", "out")
+    merged = invoke("merge", "run", "out", "--trust-run")
 
     said = " ".join(merged.output.split())
     assert "2 choices were confirmed on these documents" in said
@@ -269,7 +269,7 @@ def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
     assert len(holdout["gains"]) == 6
     count = len(lines(f"{run}/evaluations.jsonl"))
     shutil.rmtree("out")
-    invoke("merge", "run", "out")
+    invoke("merge", "run", "out", "--trust-run")
     added = lines(f"{run}/evaluations.jsonl")[count:]
     assert {e["role"] for e in added} == {"checkpoint"}
 

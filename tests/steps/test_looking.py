@@ -91,7 +91,7 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     before = shutil.copytree(place, place.with_name("before"))
     invoke("report", "run")
     invoke("select", "run", "--prefer", "one=2,two=1")
-    invoke("merge", "run", "merged")
+    invoke("merge", "run", "merged", "--trust-run")
     invoke("select", "run", "--index", "0")
     invoke("search", "config.yml", "run")
     looked = files(Path("run"))
@@ -177,7 +177,7 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(
 ) -> None:
     stopped(11)
     invoke("select", "run", "--index", "1")
-    invoke("merge", "run", "merged")
+    invoke("merge", "run", "merged", "--trust-run")
     invoke("select", "run")
     front = RunFolder(Path("run")).so_far.read_front()
     assert front.selected == 1

@@ -73,8 +73,8 @@ def test_every_checkpoint_is_measured_and_no_search_sees_it() -> None:
     values = {t: r["value"] for t, r in chosen()["measured"].items()}
     assert None not in values.values()
 
-    result = invoke("merge", "run", "one")
-    invoke("merge", "run", "two")
+    result = invoke("merge", "run", "one", "--trust-run")
+    invoke("merge", "run", "two", "--trust-run")
 
     assert "not what the search measured" not in result.output
     assert Path("asked").read_text().split() == [*TASKS, *TASKS]
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_is_not_what_was_measured_is_told(
     monkeypatch.setattr("mergekit_map.steps.merge.write_checkpoint", write_another)
     before = {t: r["value"] for t, r in chosen()["measured"].items()}
 
-    result = invoke("merge", "run", "out")
+    result = invoke("merge", "run", "out", "--trust-run")
 
     sentence = (
         "The checkpoint is not what the search measured: second is "
@@ -130,7 +130,7 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
         if point["measured"]["first"]["value"] is None
     )
 
-    invoke("merge", "run", "out", "--index", str(index))
+    invoke("merge", "run", "out", "--trust-run", "--index", str(index))
 
     head = load_file("out/model.safetensors")["lm_head.weight"]
     expected = [torch.square(head[row]).mean().item() for row in range(2)]
@@ -148,7 +148,7 @@ def test_a_share_of_the_score_itself_is_merged_as_it_was_chosen() -> None:
     front["reason"] = "Chosen of old with 95% of the best single model."
     Path("run/front.json").write_text(json.dumps(front))
 
-    invoke("merge", "run", "one")
+    invoke("merge", "run", "one", "--trust-run")
 
     assert read("run/front.json")["reason"] == front["reason"]
     assert front["reason"] in Path("one/README.md").read_text()

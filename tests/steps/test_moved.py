@@ -27,8 +27,6 @@ from nested_runs import (
 from mergekit_map import inspect_config, load_project
 from mergekit_map.cli import main
 from mergekit_map.errors import ConfigError
-from mergekit_map.results.places import known_places
-from mergekit_map.results.run_folder import RunFolder
 
 Models = dict[str, Path]
 
@@ -77,7 +75,7 @@ def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         shutil.copy(project / text, folder)
     text = (folder / "run/config.yml").read_text()
     (folder / "run/config.yml").write_text(text.replace("models/", "gone/"))
-    for file in ("manifest.json", "identities.json", "recipe.yml"):
+    for file in ("manifest.json", "recipe.yml"):
         path = folder / "run" / file
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
     for path in (folder / "run/recipes").iterdir():
@@ -96,7 +94,7 @@ def _measured_as(run: Path) -> None:
 
     manifest = json.loads((run / "manifest.json").read_text())
     new = digest(manifest["identity"])
-    for file in ("manifest.json", "identities.json", "evaluations.jsonl"):
+    for file in ("manifest.json", "evaluations.jsonl"):
         path = run / file
         path.write_text(path.read_text().replace(manifest["merge"], new))
     (run / "samples" / manifest["merge"]).rename(run / "samples" / new)
@@ -146,7 +144,7 @@ def test_after_a_move_every_printed_command_works(place: Path) -> None:
     *_, command = said.splitlines()
     program, *words = shlex.split(command)
     assert [program, *words] == ["mergekit-map", "merge", "run", "OUT"]
-    result = invoke(*words[:-1], "again")
+    result = invoke(*words[:-1], "again", *ALL)
     merged_by_stock(result.output, "stock-again")
     assert_same_weights("again", "stock-again")
 
@@ -161,7 +159,6 @@ def test_a_model_that_is_not_the_one_that_was_measured_is_refused() -> None:
     assert "the models (a, b) changed since the search" in said
     assert "name the folders of the models that were measured" in said
     assert not Path("out").exists()
-    assert not Path("run/places.json").exists()
 
 
 @pytest.mark.usefixtures("place")
@@ -206,19 +203,6 @@ def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
     assert list(models) == [str(family["base"].resolve()), "law/model", "code/model"]
 
 
-@pytest.mark.usefixtures("place")
-def test_places_that_somebody_else_wrote_are_not_followed() -> None:
-    invoke("merge", "run", "out", *ALL)
-    places = read("run/places.json")
-    assert known_places(RunFolder(Path("run"))).models == places["models"]
-    shutil.copytree("first", "evil")
-    places["models"]["gone/a"] = str(Path("evil").resolve())
-    Path("run/places.json").write_text(json.dumps(places))
-
-    assert known_places(RunFolder(Path("run"))).models == {}
-    assert "--model-path base=FOLDER" in fails("merge", "run", "second-out")
-
-
 def test_a_project_that_moved_as_a_whole_needs_no_option(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,19 +219,6 @@ def test_a_project_that_moved_as_a_whole_needs_no_option(
     merged_by_stock(result.output, "stock")
     assert_same_weights("out", "stock")
     assert str(second / "models/base") in Path("run/recipe.yml").read_text()
-    monkeypatch.chdir(tmp_path)
-    merged_by_stock(invoke("merge", "second/run", "from-above").output, "stock-above")
-    assert_same_weights("from-above", "stock-above")
-    # And again, and then a model by itself.
-    third = tmp_path / "third"
-    second.rename(third)
-    monkeypatch.chdir(third)
-    invoke("merge", "run", "out-3")
-    Path("models/a").rename("models/renamed")
-    assert fails("merge", "run", "out-4").endswith(" --model-path a=FOLDER\n")
-    invoke("merge", "run", "out-4", "--model-path", "a=models/renamed")
-    merged_by_stock(invoke("merge", "run", "out-5").output, "stock-5")
-    assert_same_weights("out-5", "stock-5")
 
 
 @pytest.mark.usefixtures("place")
@@ -261,7 +232,7 @@ def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
     assert Path("run/evaluations.jsonl").read_bytes() == log
     assert list(read("run/front.json")["coefficients"]) == ["a", "b"]
     assert str(Path("origin").resolve()) in Path("run/recipe.yml").read_text()
-    invoke("merge", "run", "out")  # the places are known
+    assert "--model-path base=FOLDER" in fails("merge", "run", "out")  # each time
 
 
 @pytest.mark.usefixtures("place")
@@ -293,21 +264,6 @@ def test_a_recipe_of_another_point_is_refused_wherever_models_lie() -> None:
         said = fails("merge", "run", "out", "--index", "0", *ALL)
 
         assert "000.yml is not the recipe of point 0" in said
-
-
-def test_a_folder_that_went_on_from_its_second_machine_to_a_third(place: Path) -> None:
-    invoke("merge", "run", "out", *ALL)
-    Path("run/places.json").write_text("{}")  # of another machine, or lost
-    for name in ("origin", "first", "second"):
-        Path(name).rename(f"{name}-moved")
-    options = [f"--model-path={n}" for n in ("base=origin-moved", "a=first-moved")]
-
-    invoke("merge", "run", "again", *options, "--model-path=b=second-moved")
-
-    assert_same_weights("out", "again")
-    for recipe in ("run/recipe.yml", "again/mergekit_config.yml"):
-        merge = yaml.safe_load(Path(recipe).read_text())
-        assert merge["base_model"] == str(place / "origin-moved")
 
 
 def test_a_command_in_a_recipe_that_is_none_of_ours_stays(place: Path) -> None:
@@ -357,10 +313,10 @@ def test_a_nested_search_that_merged_checkpoints_moves_too(
     folder.rename(tmp_path / "second")
     (tmp_path / "models").rename(tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path / "second")
-    said = fails("merge", "out.run", "again")
+    said = fails("merge", "out.run", "again", "--trust-run")
     options = [f"--model-path={n}=../elsewhere/{n}" for n in here]
 
-    result = invoke("merge", "out.run", "again", *options)
+    result = invoke("merge", "out.run", "again", "--trust-run", *options)
 
     assert said.count("=FOLDER") == 5
     assert_same_weights("out", "again")

@@ -148,7 +148,7 @@ def test_any_point_of_a_nested_front_can_be_merged(
 
     shown = invoke("select", "out.run", "--index", "1")
     before = read("out.run/front.json")["points"][1]["measured"]
-    merged = invoke("merge", "out.run", "other")
+    merged = invoke("merge", "out.run", "other", "--trust-run")
 
     assert shown.stdout.count("merge_method") == 3
     assert "point 1" in merged.stdout
@@ -184,7 +184,7 @@ def test_checkpoints_that_were_merged_on_the_way_are_made_again(
     invoke("search", "config.yml", "out.run")
     shutil.rmtree("out.run/nested/merged")
 
-    invoke("merge", "out.run", "again")
+    invoke("merge", "out.run", "again", "--trust-run")
 
     assert_same_weights("again", "out")
 
@@ -281,7 +281,7 @@ def test_a_recipe_of_stages_that_is_not_of_its_point_is_not_merged(
     recipe.write_text(text.replace(weight[0], "weight: 0.123", 1))
 
     result = click.testing.CliRunner().invoke(
-        main, ["merge", "edited", "elsewhere", "--index", "1"]
+        main, ["merge", "edited", "elsewhere", "--index", "1", "--trust-run"]
     )
 
     assert result.exit_code == 2
@@ -301,7 +301,7 @@ def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
             for task in config["map"]["tasks"].values():
                 task["python"] = "strange:code"
             path.write_text(yaml.safe_dump(config))
-    project = finished_project(Path("stranger"), MergeOptions())
+    project = finished_project(Path("stranger"), MergeOptions(), trust_run=True)
 
     pair, _, _ = finished_pairs(project, RunFolder(Path("stranger")))
 
@@ -333,6 +333,6 @@ def test_another_model_is_noticed_on_the_way(
     said = " ".join(result.stderr.split())
     assert "models (moving) changed" in said
     assert "models (pair-1) changed" in said
-    invoke("merge", "run", "out")
+    invoke("merge", "run", "out", "--trust-run")
     stock("run/recipe.yml", "stock")
     assert_same_weights("out", "stock")

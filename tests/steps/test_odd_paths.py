@@ -40,7 +40,7 @@ def test_a_model_with_an_odd_path_is_searched_and_merged_as_mergekit_does(
 
     invoke("search", "config.yml", "run")
     invoke("select", "run", "--index", "0")
-    invoke("merge", "run", "out")
+    invoke("merge", "run", "out", "--trust-run")
     stock("run/recipe.yml", "stock")
 
     assert_same_weights("out", "stock")

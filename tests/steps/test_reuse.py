@@ -1,4 +1,4 @@
-"""Adding a model takes over what was measured without it, and nothing else."""
+"""What was measured of a recipe is used wherever a search has that recipe."""
 
 from __future__ import annotations
 
@@ -96,11 +96,7 @@ def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None
     said = search(family, "abc")
 
     count = f"{len(before)} measurements of {len(before) // 2} merges"
-    assert f"{count} are of the search without c: merging one of them" in said
-    assert (
-        f"{count} of the search without c are used: with c at 0 the merges are the "
-        "same, byte for byte; they count as evaluations and are not measured again"
-    ) in said
+    assert f"{count} of an earlier search are used: they are of the same rec" in said
     assert "kept but not used" not in said
     taken = [e for e in known() if "taken" in e]
     assert [{**e["coefficients"], "c": 0.0} for e in before] == [
@@ -190,19 +186,15 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
 
 
 @pytest.mark.usefixtures("place")
-def test_searched_again_nothing_is_taken_or_merged_twice(
-    family: Models, monkeypatch: pytest.MonkeyPatch
+def test_searched_again_nothing_is_taken_twice(
+    family: Models,
 ) -> None:
     search(family, "abc")
     log, front = Path("run/evaluations.jsonl").read_bytes(), read("run/front.json")
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("merged again")
-
-    monkeypatch.setattr("mergekit_map.steps.taking_over.what_differs", refuse)
     said = search(family, "abc")
 
-    assert "of the search without c are used" in said
+    assert "of an earlier search are used" in said
     assert Path("run/evaluations.jsonl").read_bytes() == log
     assert read("run/front.json") == front
 
@@ -214,8 +206,7 @@ def test_two_smaller_searches_are_taken_over_and_what_they_share_once(
     search(family, "ac", "run")  # has b in its log, too: only base and a are shared
     said = search(family, "abc")
 
-    assert "of the search without c are used" in said
-    assert "of the search without b are used" in said
+    assert "of an earlier search are used" in said
     found = [e for e in known() if e["coefficients"].keys() == {"a", "b", "c"}]
     assert set(merges(found).values()) == {1}
 
@@ -233,32 +224,10 @@ def test_removing_a_model_takes_over_where_it_had_no_weight(family: Models) -> N
         json.dumps({"a": 1.0, "c": 0.0}),
         json.dumps({"a": 0.0, "c": 1.0}),
     }
-    assert "of the search with b are used, those where b has weight 0" in said
+    assert "of an earlier search are used" in said
     assert "are kept but not used: the models (b), coefficients" in said
     found = [e for e in known() if e["coefficients"].keys() == {"a", "c"}]
     assert set(merges(found).values()) == {1}
-
-
-@pytest.mark.usefixtures("place")
-def test_what_differs_in_its_bytes_is_not_taken_over_and_why_is_said(
-    family: Models,
-) -> None:
-    before = len(known())
-    for folder in ("run", "drawn"):
-        if folder == "drawn":
-            shutil.copytree("run", folder)
-    models = dict(family)
-    write({**config(models, "ab"), "merge_method": "dare_ties"})
-    invoke("search", "config.yml", "drawn")
-    write({**config(models, "abc"), "merge_method": "dare_ties"})
-    said = " ".join(invoke("search", "config.yml", "drawn").output.split())
-
-    assert (
-        "at weight 0 c may still change the merge: dare_ties draws at random, and a "
-        "further model moves what is drawn for the others; front and recipes"
-    ) in said
-    assert not [e for e in known("drawn") if "taken" in e]
-    assert len(known("run")) == before
 
 
 @pytest.mark.usefixtures("place")
@@ -273,7 +242,7 @@ def test_the_same_models_in_other_places_are_the_same_merges(
 
     said = search(moved, "ab")
 
-    assert "of the same models in other places are used" in said
+    assert "of an earlier search are used" in said
     assert not Path("asked").exists()
     taken = [e for e in known() if "taken" in e]
     assert len(taken) == len(before)
@@ -322,3 +291,23 @@ def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
     assert "earlier box" not in search(
         family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]}
     )
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"merge_method": "dare_ties"},  # draws for one model after the other
+        {"tokenizer": {"source": "union"}},
+        {"dtype": None},  # which then is that of any model
+    ],
+)
+def test_where_a_model_of_weight_0_may_leave_a_trace_nothing_is_used_again(
+    family: Models, other: dict[str, Any]
+) -> None:
+    for names in ("ab", "abc"):
+        write({**config(family, names), **other})
+        said = " ".join(invoke("search", "config.yml", "other").output.split())
+
+    assert "are kept but not used: the models (c), coefficients" in said
+    assert not [e for e in known("other") if "taken" in e]
