@@ -48,7 +48,10 @@ def place() -> Path:
         (folder / f"{name}.txt").write_text(text * 40)
     for name, merge in (("config", "memory"), ("disk", "disk")):
         (folder / f"{name}.yml").write_text(yaml.safe_dump(_config(folder, merge)))
-    for words in (["search", "config.yml", "run"], ["merge", "run", "merged"]):
+    for words in (
+        ["search", "config.yml", "run"],
+        ["merge", "run", "merged", "--trust-run"],
+    ):
         done = run_in(folder, words)
         assert done.code == 0, done.said
     shutil.rmtree(folder / "tmp")

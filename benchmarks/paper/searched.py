@@ -63,7 +63,7 @@ class Searched:
     @cached_property
     def project(self) -> Project:
         """Open the project, of which no model is loaded."""
-        return finished_project(self.path, quietly(None))
+        return finished_project(self.path, quietly(None), trust_run=True)
 
     @cached_property
     def study(self) -> Study:

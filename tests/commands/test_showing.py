@@ -60,7 +60,7 @@ def test_quiet_commands_print_the_path_of_what_they_made_and_nothing_else() -> N
         ("search", "config.yml", "run"): "run",
         ("select", "run", "--prefer", "one=1"): "run/recipe.yml",
         ("report", "run"): "run/report.html",
-        ("merge", "run", "merged"): "merged",
+        ("merge", "run", "merged", "--trust-run"): "merged",
         ("run", "config.yml", "other"): "other",
     }
     for command, path in said.items():
@@ -140,7 +140,7 @@ def test_every_command_that_prints_results_has_them_for_programs() -> None:
     keys = {
         ("select", "run", "--knee"): {"recipe", "recipe_file", "chosen", "reason"},
         ("report", "run"): {"page", "pictures"},
-        ("merge", "run", "merged"): {"model", "command", "chosen"},
+        ("merge", "run", "merged", "--trust-run"): {"model", "command", "chosen"},
         ("run", "config.yml", "other"): {"model", "run", "chosen", "command"},
     }
     for command, wanted in keys.items():

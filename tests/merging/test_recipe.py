@@ -1,0 +1,131 @@
+"""What a merge and a search of merges are known by."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mergekit_map.merging.recipe import recipe_digest, space_digest
+
+
+def identity(models: str = "abc", **changes: Any) -> dict[str, Any]:
+    """The identity of a search of some models, with a coefficient for each."""
+    names = {n: f"/models/{n}" for n in models}
+    return {
+        "method": "ties",
+        "models": {"/models/base": "0", **{p: n * 16 for n, p in names.items()}},
+        "coefficients": {
+            n: [["models", i, "parameters", "weight"]] for i, n in enumerate(models)
+        },
+        "remainder": [],
+        "dtype": "float32",
+        "out_dtype": None,
+        "configuration": {
+            "base_model": "/models/base",
+            "models": [
+                {"model": p, "parameters": {"density": 0.5}} for p in names.values()
+            ],
+        },
+        "device": "cpu",
+        **changes,
+    }
+
+
+def moved(content: Any) -> Any:
+    """Put models elsewhere."""
+    if isinstance(content, dict):
+        return {moved(key): moved(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [moved(item) for item in content]
+    is_path = isinstance(content, str) and content.startswith("/models")
+    return f"/elsewhere{content}" if is_path else content
+
+
+WEIGHTS = {"a": 0.3, "b": 0.7, "c": 0.0}
+
+
+def test_models_that_lie_elsewhere_are_the_same() -> None:
+    assert space_digest(moved(identity())) == space_digest(identity())
+    assert recipe_digest(moved(identity()), WEIGHTS) == recipe_digest(
+        identity(), WEIGHTS
+    )
+
+
+def test_a_model_of_weight_0_is_left_out() -> None:
+    with_c, without = identity("abc"), identity("ab")
+
+    assert recipe_digest(with_c, WEIGHTS) == recipe_digest(without, WEIGHTS)
+    assert recipe_digest(with_c, {**WEIGHTS, "c": 0.1}) != recipe_digest(
+        without, WEIGHTS
+    )
+    assert space_digest(with_c) != space_digest(without)
+
+
+@pytest.mark.parametrize("weight", [0, [0.0, 0], [{"filter": "mlp", "value": 0}, 0]])
+def test_a_weight_is_0_where_all_of_it_is(weight: Any) -> None:
+    fixed = identity("abc")
+    fixed["coefficients"].pop("c")
+    fixed["configuration"]["models"][2]["parameters"]["weight"] = weight
+
+    assert recipe_digest(fixed, WEIGHTS) == recipe_digest(identity("ab"), WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "dare_ties", "seed": 0},
+        {"method": "linear"},
+        {"dtype": None},
+        {"tokenizer": {"source": "union"}},
+        {"base_model": None},
+    ],
+)
+def test_a_model_that_may_leave_a_trace_at_weight_0_stays(
+    changes: dict[str, Any],
+) -> None:
+    digests = []
+    for models in ("ab", "abc"):
+        changed = identity(models)
+        for key, value in changes.items():
+            place = changed if key in {*changed, "seed"} else changed["configuration"]
+            place[key] = value
+        digests.append(recipe_digest(changed, WEIGHTS))
+
+    assert digests[0] != digests[1]
+
+
+def test_sums_of_more_than_four_models_depend_on_all_of_them() -> None:
+    weights = {**WEIGHTS, "d": 0.1, "e": 0.0}
+
+    assert recipe_digest(identity("abde"), weights) == recipe_digest(
+        identity("abd"), weights
+    )
+    assert recipe_digest(identity("abcde"), weights) != recipe_digest(
+        identity("abde"), weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("method", "task_arithmetic"), ("dtype", "bfloat16"), ("device", "cuda"),
+     ("seed", 1), ("out_dtype", "float16")],
+)  # fmt: skip
+def test_whatever_else_decides_a_merge_is_part_of_it(key: str, value: Any) -> None:
+    other = identity(**{key: value})
+
+    assert recipe_digest(other, WEIGHTS) != recipe_digest(identity(), WEIGHTS)
+    assert space_digest(other) != space_digest(identity())
+
+
+def test_what_is_left_of_1_is_the_last_weight() -> None:
+    rest = identity("ab", method="linear")
+    rest["coefficients"].pop("b")
+    rest["remainder"] = [["models", 1, "parameters", "weight"]]
+    written = copy.deepcopy(rest)
+    written["remainder"] = []
+    written["configuration"]["models"][1]["parameters"]["weight"] = 1.0 - 0.3
+
+    assert recipe_digest(rest, WEIGHTS) == recipe_digest(written, WEIGHTS)
+    assert recipe_digest(rest, {"a": 1}) == recipe_digest(rest, {"a": 1.0})
