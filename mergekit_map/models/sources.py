@@ -44,6 +44,7 @@ _NOT_READ = {
     *(".md", ".pdf", ".png", ".jpg", ".onnx", ".gguf", ".h5", ".msgpack"),
     *(".pt", ".pth", ".ckpt", ".log"),
 }
+_NEVER_READ = {"__pycache__", "mergekit_config.yml"}
 _WEIGHTS = {".safetensors", ".bin"}
 _DEEPEST = 3  # folders in each other; a link may lead in a circle
 _MOST_FILES = 1000  # the largest models have some hundred files of weights
@@ -256,8 +257,8 @@ def fingerprinted(folder: Path) -> list[Path]:
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
         passed = _NOT_READ | (_WEIGHTS if depth else set())
-        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_hidden(n)]
-        read = (place / n for n in files if not _is_hidden(n))
+        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_passed(n)]
+        read = (place / n for n in files if not _is_passed(n))
         found += [p for p in read if p.suffix not in passed and p.is_file()]
         if len(found) > _MOST_FILES:
             raise MergeError(
@@ -267,8 +268,8 @@ def fingerprinted(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "__pycache__"))
+def _is_passed(name: str) -> bool:
+    return name.startswith(".") or name in _NEVER_READ
 
 
 def _fingerprint_folder(folder: Path) -> str:

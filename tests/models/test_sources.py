@@ -65,7 +65,13 @@ def test_a_file_that_a_loader_may_read_is_part_of_the_fingerprint(
 
 @pytest.mark.parametrize(
     "name",
-    ["README.md", ".cache/lock", "optimizer.pt", "checkpoint-5/model.safetensors"],
+    [
+        "README.md",
+        "mergekit_config.yml",
+        ".cache/lock",
+        "optimizer.pt",
+        "checkpoint-5/model.safetensors",
+    ],
 )
 def test_what_no_loader_reads_is_no_part_of_the_fingerprint(
     name: str, family: dict[str, Path], tmp_path: Path
