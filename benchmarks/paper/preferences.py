@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.compare.baseline_merges import NAMES
-from mergekit_map.compare.contest import OURS_PAID, ComparisonSpec
+from mergekit_map.compare.contest import OURS_PAID
 from mergekit_map.compare.scores import (
     Scale,
     Sums,
@@ -19,6 +19,7 @@ from mergekit_map.compare.scores import (
 )
 from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.search.arrays import FloatArray
+from paper.adamerging import STEPS
 from paper.asked import asked
 from paper.kept import Result
 from paper.published import PREFERENCE_SUMS, WIN_RATES
@@ -77,7 +78,7 @@ def table4(runs: Runs) -> Result:
         notes=[
             "The paper's models are fine-tunes of CLIP ViT-B/32. *MTL* is one model "
             "trained on all tasks, which is not trained here.",
-            f"AdaMerging takes {ComparisonSpec().steps} longer steps, its authors 500, "
+            f"AdaMerging takes {STEPS} longer steps, its authors 500, "
             "all on the part of a text that is measured here, at most 16 blocks of it: "
             "this is not its best. It needs probabilities, which a task that is a "
             "`python` function does not give, so that families of images have no row "
@@ -103,6 +104,9 @@ def _sums(runs: Runs, n: int) -> dict[str, Sums]:
         for name, sums in methods.items()
         if sums["mean"] is not None and name != OURS_PAID
     }
+    for name, Y in compared.adapted.items():
+        if not np.isnan(Y).any():
+            found[name] = weighted_sums(Y, compared.preferences, compared.scale)
     literal = runs.as_in_the_paper(runs.models[:n], WIN_RATES[n].merges)
     sums = as_predicted(literal, compared.preferences, compared.scale)
     ours, terms = found.pop(DEFAULT), (compared.preferences, compared.scale)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mergekit_map.compare.baselines import measure_baselines
-from mergekit_map.compare.bench import Bench, Terms
+from mergekit_map.compare.bench import Bench, Rivals, Terms
 from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
@@ -37,6 +37,7 @@ from mergekit_map.steps.finished import finished_project
 from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
+from paper.adamerging import adapted
 
 FRONT_POINTS = 100  # that are measured of a front, at most: the paper's K
 
@@ -189,7 +190,16 @@ class Compared(Searched):
         bench = Bench(folder, log, lambda _: None, total=0)
         terms = Terms(self.spec, self.preferences, self.scale)
         found = measure_baselines(bench, self.project, terms, lambda _: None)
-        return {name: np.atleast_2d(Y) for name, Y in found.items()}
+        return {n: np.atleast_2d(Y) for n, Y in {**found, **self.adapted}.items()}
+
+    @cached_property
+    def adapted(self) -> Mapping[str, FloatArray]:
+        """Measure what AdaMerging finds, unless the log has it; (m,)."""
+        folder = RunFolder(self.path)
+        terms = Terms(self.spec, self.preferences, self.scale)
+        with open_log(folder.log) as log:
+            bench = Bench(folder, log, lambda _: None, total=0)
+            return adapted(Rivals(bench, self.project, terms, print))
 
     @cached_property
     def report(self) -> Mapping[str, Any]:

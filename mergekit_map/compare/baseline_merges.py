@@ -13,16 +13,14 @@ models.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec
-from mergekit_map.merging.space import Coefficient, MergeSpace, build_space, put
+from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.models.references import referenced_models
-from mergekit_map.models.sources import find_model
 
 Config: TypeAlias = dict[str, Any]  # of mergekit
 
@@ -38,10 +36,6 @@ class Names(NamedTuple):
     arithmetic: str = "Task arithmetic"
     by_preference: str = "TA, preference as weights"
     dare: str = "DARE-TA"
-    adamerging: str = "AdaMerging"
-    adamerging_trimmed: str = "AdaMerging++"
-    adamerging_layers: str = "AdaMerging, per layer"
-    adamerging_trimmed_layers: str = "AdaMerging++, per layer"
     della: str = "DELLA"
     ties_tuned: str = "TIES, tuned"
     dare_ties_tuned: str = "DARE-TIES, tuned"
@@ -62,8 +56,6 @@ TUNED = {
     NAMES.dare_ties_tuned: ("dare_ties", DROPPED),
     NAMES.della_tuned: ("della", (0.5, 0.3, 0.7)),
 }
-
-_LAYER = re.compile(r".*?\.\d+\.")  # what the tensors of a layer begin with
 
 # Keys of a configuration that say how it merges; all others are kept.
 _REPLACED = {"merge_method", "base_model", "models", "slices", "modules", "parameters"}
@@ -122,38 +114,6 @@ def dare_arithmetic(
 def task_arithmetic(space: MergeSpace) -> MergeSpace:
     """Give task arithmetic with a coefficient per model."""
     return _searched(_with_vectors(space, "task_arithmetic", {}))
-
-
-def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
-    """Give TIES without its mean, with a coefficient per model: AdaMerging++."""
-    return _searched(_with_vectors(space, "ties", _TRIMMED))
-
-
-def per_layer(space: MergeSpace) -> MergeSpace:
-    """Give every model a coefficient in each layer, in place of one.
-
-    A tensor outside of the layers has one of its own.
-
-    Raises:
-        MergeError: the base model has no weights that can be read.
-    """
-    headers = find_model(str(space.template["base_model"])).headers()
-    parts = dict.fromkeys(
-        found[0] if (found := _LAYER.match(name)) else name for name in headers
-    )
-    # mergekit takes the first whose filter is a part of the name.
-    parts = dict.fromkeys(sorted(parts, key=len, reverse=True))
-    template = copy.deepcopy(dict(space.template))
-    coefficients = []
-    for whole in space.coefficients:
-        [place] = whole.places
-        put(template, place, [{"filter": part, "value": 0.0} for part in parts])
-        coefficients += [
-            Coefficient(f"{whole.name} {part}", whole.model, ((*place, i, "value"),))
-            for i, part in enumerate(parts)
-        ]
-    bounds = np.tile([0.0, 1.0], (len(coefficients), 1))
-    return MergeSpace(template, tuple(coefficients), bounds)
 
 
 def _with_vectors(space: MergeSpace, method: str, each: Mapping[str, float]) -> Config:

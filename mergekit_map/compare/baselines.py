@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mergekit_map.compare.adapting import DESCENTS, adapted, why_not_adapt
 from mergekit_map.compare.baseline_merges import (
     DROPPED,
     NAMES,
@@ -31,16 +30,13 @@ from mergekit_map.search.pairing import best_models
 from mergekit_map.steps.project import Project
 
 
-def count_baselines(project: Project, spec: ComparisonSpec) -> tuple[int, int]:
-    """Count the merges to measure, and the steps of AdaMerging, at most."""
+def count_baselines(project: Project, spec: ComparisonSpec) -> int:
+    """Count the merges to measure, at most."""
     space = project.space
     merges = len(fine_tuned_models(space)) + len(fixed_merges(space))
     if not has_base(space):
-        return merges, 0
-    merges += len(spec.scalars) + spec.preferences + 1 + _count_tuned(spec)
-    if why_not_adapt(project):
-        return merges, 0
-    return merges + DESCENTS, DESCENTS * spec.steps
+        return merges
+    return merges + len(spec.scalars) + spec.preferences + 1 + _count_tuned(spec)
 
 
 def measure_baselines(
@@ -65,7 +61,6 @@ def measure_baselines(
     if has_base(space):
         found |= _task_arithmetic(rivals, owners)
         found |= _tuned(rivals)
-        found |= adapted(rivals)
     return {name: found[name] for name in NAMES if name in found}
 
 

@@ -75,7 +75,6 @@ class _Search:
     budget: int  # merges of each opponent
     opponents: int  # merges of all of them
     baselines: int  # merges
-    steps: int  # of AdaMerging
 
     @property
     def study(self) -> Study:
@@ -169,7 +168,6 @@ def _search(
     study = replace(project.study(), bounds=front.coefficients)
     budget = opponent_merges(study, spec, read_log(RunFolder(run).log))
     opponents = len(spec.rivals) * budget
-    baselines, steps = count_baselines(project, spec)
     return _Search(
         run=RunFolder(run),
         name=name,
@@ -178,8 +176,7 @@ def _search(
         points=points,
         budget=budget,
         opponents=opponents,
-        baselines=baselines,
-        steps=steps,
+        baselines=count_baselines(project, spec),
     )
 
 
@@ -190,11 +187,10 @@ def _cost_in_words(search: _Search) -> str:
         statistics.median(e.seconds for e in known if e.task == task and e.whole)
         for task in study.tasks
     )
-    more = f", and {search.steps} steps of AdaMerging" if search.steps else ""
     return (
         f"{search.run.path}: {search.merges} merges to measure ({len(search.points)} "
         f"of its front, {search.opponents} by opponents, {search.baselines} of "
-        f"baselines){more}, less what the log has; at the pace of the search that is "
+        f"baselines), less what the log has; at the pace of the search that is "
         f"{search.merges * pace / 60:.1f} minutes"
     )
 
@@ -203,7 +199,7 @@ def _compare(
     search: _Search, spec: ComparisonSpec, reporter: Reporter, *, percent: bool
 ) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
-    total = search.merges * m + search.steps
+    total = search.merges * m
     with open_log(search.run.log) as log:
         bench = Bench(search.run, log, reporter.progress, total)
         with bench.open(project) as measure:

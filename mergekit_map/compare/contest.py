@@ -65,7 +65,6 @@ class ComparisonSpec:
     points: int = 100  # of the front that are measured, at most: the paper's K
     # Tried for task arithmetic.
     scalars: tuple[float, ...] = tuple(k / 10 for k in range(1, 11))
-    steps: int = 30  # of AdaMerging
     # Tried for methods that elect signs: the range of TIES' own program, and 1.
     scales: tuple[float, ...] = (0.8, 1.0, 1.2, 1.6, 2.0, 2.5)
     # Where models lie that lie elsewhere now, by name.

@@ -19,10 +19,8 @@ from mergekit_map.compare.baseline_merges import (
     fine_tuned_models,
     fixed_merges,
     has_base,
-    per_layer,
     single_model,
     task_arithmetic,
-    trimmed_task_vectors,
 )
 from mergekit_map.config.specs import SearchSpec
 from mergekit_map.merging.checkpoint import write_checkpoint
@@ -145,47 +143,6 @@ def test_what_task_arithmetic_has_measured_counts_for_its_baseline(
 
     assert merge_identity(same, OPTIONS) == merge_identity(space, OPTIONS)
     assert same.names == ("a", "b")
-
-
-def test_trimmed_task_vectors_are_added_and_not_averaged(
-    family: dict[str, Path],
-) -> None:
-    space = trimmed_task_vectors(searched(family))
-
-    assert space.template["parameters"] == {"normalize": False}
-    densities = [m["parameters"] for m in space.template["models"]]
-    assert densities == [{"density": 0.2}] * 2
-    assert space.names == ("a", "b")
-
-
-def test_every_layer_of_every_model_has_a_coefficient(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    space = per_layer(task_arithmetic(searched(family)))
-    rng = np.random.default_rng(0)
-    weights = {name: float(rng.random()) for name in space.names}
-
-    config = stock_config(space, weights)
-    assert check_merge(config) == []
-    write_checkpoint(config, tmp_path / "merged", OPTIONS)
-
-    layers = ["model.layers.0.", "model.layers.1."]
-    outside = ["lm_head.weight", "model.embed_tokens.weight", "model.norm.weight"]
-    models = [str(family[n]) for n in "ab"]
-    assert set(space.names) == {f"{n} {p}" for n in "ab" for p in layers + outside}
-    assert (space.bounds == [0.0, 1.0]).all()
-    merge = load_file(tmp_path / "merged" / "model.safetensors")
-    base, *tuned = (
-        load_file(Path(model) / "model.safetensors")
-        for model in (family["base"], *models)
-    )
-    for name, tensor in merge.items():
-        [part] = [p for p in layers + outside if name.startswith(p)]
-        vectors = [weights[f"{n} {part}"] for n in "ab"]
-        expected = base[name] + sum(
-            w * (t[name] - base[name]) for w, t in zip(vectors, tuned, strict=True)
-        )
-        np.testing.assert_allclose(tensor, expected, atol=1e-6)
 
 
 def test_tuned_merges_are_scaled(family: dict[str, Path], tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from quick_fronts import fronts_of_few_points
 
 from mergekit_map.cli import main
 from mergekit_map.compare import contest
-from mergekit_map.compare.adapting import DESCENTS, why_not_adapt
 from mergekit_map.compare.baseline_merges import NAMES
 from mergekit_map.compare.baselines import count_baselines
 from mergekit_map.compare.bench import Bench, Terms
@@ -36,7 +35,6 @@ BUDGET = 12
 PREFERENCES = 3
 POINTS = 6  # of the front that are measured
 SCALARS = (0.3, 0.6)
-STEPS = 4  # of AdaMerging
 SCALES = (1.5,)
 TUNED = 2 + 4 + 2 + 4  # more densities, of TIES, DARE-TIES, DELLA and DARE
 KEPT = ("tasks", "reference")
@@ -60,18 +58,16 @@ def compared(
     folder = tmp_path_factory.mktemp("compared")
     run = folder / "run"
     with pytest.MonkeyPatch.context() as patch, fronts_of_few_points(24):
-        few = partial(
-            ComparisonSpec, points=POINTS, scalars=SCALARS, steps=STEPS, scales=SCALES
-        )
+        few = partial(ComparisonSpec, points=POINTS, scalars=SCALARS, scales=SCALES)
         patch.setattr(contest, "ComparisonSpec", few)  # what the command asks for
         invoke("search", str(write_config(folder, family)), str(run))
         front = json.loads((run / "front.json").read_text())
         searched = len(lines(run))
-        # Within MOEA/D, after random merges on both tasks, then within AdaMerging.
-        for stop, kind in ((2 * BUDGET + 6, "opponent"), (3, "next-token entropy")):
+        # Within MOEA/D, after random merges on both tasks, then within a scan.
+        for stop, kind in ((2 * BUDGET + 6, "opponent"), (3, "baseline")):
             with pytest.MonkeyPatch.context() as stopping:
                 stop_after(stopping, stop, kind)
-                assert "stopped; all finished" in compare(run, code=130)
+                assert "\nstopped\n" in compare(run, code=130)
         assert not (run / "compare").exists()
         yield Compared(run, front, searched, compare(run))
 
@@ -161,17 +157,14 @@ def test_nothing_is_measured_twice(compared: Compared) -> None:
     log = lines(compared.run)
     keys = [(line["merge"], str(line["coefficients"]), line["task"]) for line in log]
     roles = {line["role"] for line in log[compared.searched :]}
-    steps = [line for line in log if line["task"] == "next-token entropy"]
 
     assert len(set(keys)) == len(keys)
     assert roles == {"front", "opponent", "baseline"}
-    assert len(steps) == DESCENTS * STEPS
     # The front, two opponents, and baselines: two models; soup, SLERP and three that
-    # elect signs; scalars and preferences; DARE; what is tuned; and AdaMerging.
+    # elect signs; scalars and preferences; DARE; what is tuned.
     count = POINTS + 2 * BUDGET + 2 + 5 + len(SCALARS) + PREFERENCES + 1
-    count += TUNED + 3 * len(SCALES) + DESCENTS
+    count += TUNED + 3 * len(SCALES)
     assert f"{count} merges to measure" in compared.output
-    assert f"and {DESCENTS * STEPS} steps of AdaMerging" in compared.output
 
 
 def test_all_is_there_in_files_and_on_the_terminal(compared: Compared) -> None:
@@ -346,8 +339,8 @@ def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("names", "method", "fixed", "weighted"),
     [
-        ("ab", "ties", 2 + 5, 20 + 1 + DESCENTS),  # with SLERP; DARE
-        ("abc", "ties", 3 + 4, 20 + 1 + DESCENTS),
+        ("ab", "ties", 2 + 5, 20 + 1),  # with SLERP; DARE
+        ("abc", "ties", 3 + 4, 20 + 1),
         ("abc", "linear", 3 + 1, 0),  # without a base
     ],
 )
@@ -366,24 +359,8 @@ def test_counts_the_baselines_that_the_models_allow(
         tmp_path, family, merge_method=method, evaluations=10, **changes
     )
 
-    merges, _ = count_baselines(load_project(config), ComparisonSpec(preferences=20))
+    merges = count_baselines(load_project(config), ComparisonSpec(preferences=20))
 
     spec = ComparisonSpec()
     tried = len(spec.scalars) + 3 * len(spec.scales) + TUNED if weighted else 0
     assert merges == fixed + weighted + tried
-
-
-def test_adamerging_needs_text_or_questions_for_every_task(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("def spread(model, tokenizer):\n    return 1.0\n")
-    tasks = {"spread": {"python": "mine:spread", "direction": "maximize"}}
-    project = load_project(write_config(tmp_path, family, map={"tasks": tasks}))
-
-    reason = why_not_adapt(project)
-
-    assert reason is not None
-    assert "text, or questions with given answers, for every task" in reason
-    assert reason.endswith("and spread is neither")
-    assert count_baselines(project, ComparisonSpec())[1] == 0

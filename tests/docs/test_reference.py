@@ -6,7 +6,6 @@ import pytest
 from pages import PAGES, text
 from reference import PARTS, made_parts, with_parts
 
-from mergekit_map.compare.contest import ComparisonSpec
 from mergekit_map.search.sectors import n_bins
 from mergekit_map.study.bayesian import MAX_COEFFICIENTS, N_ROUND, N_START
 from mergekit_map.study.nested import EVALUATIONS
@@ -37,4 +36,3 @@ def test_numbers_of_the_strategies_are_those_of_the_code() -> None:
     assert f"anchors and {N_START} uniform merges, then {N_ROUND} at a time" in page
     assert f"({n_bins(2)} of two coefficients, {n_bins(3)} of three)" in page
     assert f"`evaluations` merges ({EVALUATIONS} by default)" in page
-    assert f"after {ComparisonSpec().steps} steps of Adam" in text("docs/comparing.md")

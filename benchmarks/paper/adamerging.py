@@ -1,4 +1,4 @@
-"""AdaMerging: coefficients that make the merge sure of itself (Yang et al., ICLR 2024).
+"""AdaMerging, a baseline of table 4 (Yang et al., ICLR 2024): low entropy by descent.
 
 No labels: Adam goes down the mean entropy of what the merge predicts, from 0.3 each, on
 a batch of 16 items of every task per step. A coefficient is one of a model, or of a
@@ -13,29 +13,49 @@ a task, and then over the tasks.
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measure, Measurement
+from mergekit_map.compare.baseline_merges import elected, has_base, task_arithmetic
+from mergekit_map.compare.bench import Rivals
+from mergekit_map.config.specs import SearchSpec
+from mergekit_map.errors import EvaluationError, MergeError
+from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
+from mergekit_map.merging.gradients import differentiation
+from mergekit_map.merging.resident import resident_merge
+from mergekit_map.merging.space import Coefficient, MergeSpace, build_space, put
+from mergekit_map.models.sources import find_model
 from mergekit_map.results.log import evaluation_key
 from mergekit_map.results.opened_log import EvaluationLog
+from mergekit_map.search.arrays import FloatArray
+from mergekit_map.steps.evaluate import InMemory
+from mergekit_map.steps.project import Project
 from mergekit_map.study.measuring import matching
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
 from mergekit_map.tasks.fingerprint import fingerprint
 from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.harness_model import make_harness_model
+from mergekit_map.tasks.harness_requests import tokenised
 from mergekit_map.tasks.loading import LoadedTask
 from mergekit_map.tasks.perplexity import PerplexityText
 from mergekit_map.tasks.prepared_task import with_derivatives
-from mergekit_map.tasks.questions import Questions, has_questions, read_questions
+from mergekit_map.tasks.surroundings import quiet, separate_randomness
 from mergekit_map.tasks.token_trees import Request
 
+STEPS = 30  # of each descent; the authors take 500
+_ENTROPY = "next-token entropy"  # no task can have this name
+_METRIC = Metric(higher_is_better=False, lower=0.0, upper=None, unit="nats")
+_LAYER = re.compile(r".*?\.\d+\.")  # what the tensors of a layer begin with
 START = 0.3  # of every coefficient, as in AdaMerging's own experiments
 _RATE = 1e-3  # theirs, too, with 500 steps
 _REACH = 0.5  # that is as far as they can come; fewer steps are longer
@@ -46,7 +66,105 @@ _BLOCK = 256
 _BATCH = 16  # blocks of each text and step, where it has more
 _ROWS = 4  # blocks passed through the model at a time
 
+Questions: TypeAlias = Sequence[Sequence[Request]]  # for each question, its answers
 _Items: TypeAlias = Blocks | Questions
+
+
+def adapted(rivals: Rivals) -> dict[str, FloatArray]:
+    """Go down the entropy, and measure where that ends; (m,) by name."""
+    project = rivals.project
+    if not all(map(has_entropy, project.tasks.values())):
+        return {}
+    if project.spec.merge == "disk" or not has_base(project.space):
+        return {}
+    whole = task_arithmetic(project.space)
+    trimmed = trimmed_task_vectors(project.space)
+    spaces = {
+        "AdaMerging": lambda: whole,
+        "AdaMerging++": lambda: trimmed,
+        "AdaMerging, per layer": lambda: per_layer(whole),
+        "AdaMerging++, per layer": lambda: per_layer(trimmed),
+    }
+    return {name: _adapt(rivals, name, space) for name, space in spaces.items()}
+
+
+def _adapt(rivals: Rivals, name: str, make: Callable[[], MergeSpace]) -> FloatArray:
+    try:
+        space = make()
+        merge = _descend(rivals, replace(rivals.project, space=space))
+    except (MergeError, EvaluationError) as error:
+        rivals.notice(f"{name} has no numbers: {error}")
+        return np.full(len(rivals.project.tasks), np.nan)
+    return np.asarray(rivals.measure_all(name, space, [merge])[0])
+
+
+def _descend(rivals: Rivals, project: Project) -> dict[str, float]:
+    bench = rivals.bench
+    study = replace(
+        project.study(),
+        tasks={_ENTROPY: _METRIC},
+        definitions={_ENTROPY: entropy_fingerprint(project.tasks)[:16]},
+    )
+    with bench.open(project, _merges_with_entropy(project), study) as measure:
+        return minimise_entropy(
+            study, bench.log, lambda c: measure("baseline", [c]), STEPS
+        )
+
+
+@contextmanager
+def _merges_with_entropy(project: Project) -> Iterator[InMemory]:
+    checkpoint = project.spec.search.checkpoint_activations
+    place = project.spec.task_vectors
+    with resident_merge(project.space, project.options, place) as merge:
+        differentiate = differentiation(
+            merge, project.space, checkpoint_activations=checkpoint
+        )
+        measure = prepare_entropy(
+            project.tasks,
+            merge.model,
+            merge.tokenizer,
+            differentiate,
+            lambda: drawn_by(merge.coefficients),
+        )
+        yield InMemory(merge, {_ENTROPY: measure})
+
+
+def trimmed_task_vectors(space: MergeSpace) -> MergeSpace:
+    """Return TIES without its mean, with a coefficient per model: AdaMerging++."""
+    template = copy.deepcopy(dict(elected(space, "ties", 0.2, 1.0).template))
+    del template["parameters"]
+    for entry in template["models"]:
+        del entry["parameters"]["weight"]
+    searched, problems = build_space(template, SearchSpec())
+    assert searched is not None, problems
+    return searched
+
+
+def per_layer(space: MergeSpace) -> MergeSpace:
+    """Return a space with a coefficient for each model and layer.
+
+    A tensor outside of the layers has one of its own.
+
+    Raises:
+        MergeError: the base model has no weights that can be read.
+    """
+    headers = find_model(str(space.template["base_model"])).headers()
+    parts = dict.fromkeys(
+        found[0] if (found := _LAYER.match(name)) else name for name in headers
+    )
+    # mergekit takes the first whose filter is a part of the name.
+    parts = dict.fromkeys(sorted(parts, key=len, reverse=True))
+    template = copy.deepcopy(dict(space.template))
+    coefficients = []
+    for whole in space.coefficients:
+        [place] = whole.places
+        put(template, place, [{"filter": part, "value": 0.0} for part in parts])
+        coefficients += [
+            Coefficient(f"{whole.name} {part}", whole.model, ((*place, i, "value"),))
+            for i, part in enumerate(parts)
+        ]
+    bounds = np.tile([0.0, 1.0], (len(coefficients), 1))
+    return MergeSpace(template, tuple(coefficients), bounds)
 
 
 def minimise_entropy(
@@ -98,8 +216,13 @@ def entropy_fingerprint(tasks: Mapping[str, LoadedTask]) -> str:
 
 
 def has_entropy(task: LoadedTask) -> bool:
-    """Tell whether a task is one whose entropy is known here."""
-    return isinstance(task, PerplexityText) or has_questions(task)
+    """Whether a task is a text, or questions with given answers, in no chat."""
+    return isinstance(task, PerplexityText) or (
+        isinstance(task, HarnessTask)
+        and not task.chat
+        and {leaf.OUTPUT_TYPE for leaf in task.loaded["tasks"].values()}
+        == {"multiple_choice"}
+    )
 
 
 def drawn_by(coefficients: Mapping[str, float]) -> np.random.Generator:
@@ -147,6 +270,20 @@ def _items(task: LoadedTask, model: PreTrainedModel, tokenizer: Any) -> _Items:
         length=min(_BLOCK, longest or _BLOCK),
         max_tokens=task.max_tokens,
     )
+
+
+def read_questions(
+    task: HarnessTask, model: PreTrainedModel, tokenizer: Any
+) -> Questions:
+    """Tokenise every answer of every question, as lm-eval does for this model."""
+    lm = make_harness_model(model, tokenizer, 1, None)
+    answers: dict[tuple[str, Any], dict[int, Request]] = {}
+    with quiet(), separate_randomness():
+        for name, leaf in task.loaded["tasks"].items():
+            for request in leaf.instances:
+                of_one = answers.setdefault((name, request.doc_id), {})
+                [of_one[request.idx]] = tokenised(lm, request)
+    return [[of_one[i] for i in sorted(of_one)] for of_one in answers.values()]
 
 
 def _count(items: _Items) -> int:
