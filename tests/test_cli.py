@@ -189,29 +189,6 @@ def test_selecting_costs_nothing(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_more_evaluations_and_another_task_reuse_what_there_is(
-    config: dict[str, Any],
-) -> None:
-    spread = config["map"]["tasks"]["spread"]
-    keep(config, "greeting", "code")
-    write(config, refine=False)
-    invoke("search", "config.yml", "out.run")
-    count = len(lines())
-
-    write(config, evaluations=9)
-    invoke("search", "config.yml", "out.run")
-    more = lines()[count:]
-    assert sum(line["role"] == "design" for line in more) == 2 * 2
-
-    count = len(lines())
-    config["map"]["tasks"]["spread"] = spread
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    designed = [line for line in lines()[count:] if line["role"] != "front"]
-    assert [line["task"] for line in designed] == ["spread"] * 9
-
-
-@pytest.mark.slow
 def test_a_refined_search_reuses_what_there_is(config: dict[str, Any]) -> None:
     spread = config["map"]["tasks"]["spread"]
     keep(config, "greeting", "code")
@@ -372,22 +349,6 @@ def test_a_failing_measurement_is_recorded_and_the_search_goes_on(
     assert len(failed) == 1
     assert "third time unlucky" in failed[0]["error"]
     assert "1 measurements failed" in result.stderr
-
-
-@pytest.mark.slow
-def test_same_config_and_seed_same_bytes(config: dict[str, Any]) -> None:
-    write(config)
-    for folder in ("one", "two"):
-        invoke("search", "config.yml", folder)
-
-    one, two = lines("one/evaluations.jsonl"), lines("two/evaluations.jsonl")
-    for line in [*one, *two]:
-        del line["seconds"]
-    assert one == two
-    for name in ("front.json", "front.csv", "surrogates.json"):
-        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
-    recipes = [Path(folder, "recipe.yml").read_text() for folder in ("one", "two")]
-    assert recipes[0] == recipes[1].replace("two/recipes", "one/recipes")
 
 
 def test_a_model_that_changed_is_not_merged_by_an_old_search(

@@ -65,7 +65,7 @@ print(killed)
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_a_search_ends_as_if_undisturbed(
+def test_killed_six_times_a_search_ends_as_if_undisturbed(
     family: dict[str, Path],
     make_model: Callable[..., Path],
     tmp_path: Path,
@@ -87,12 +87,12 @@ def test_killed_twenty_times_a_search_ends_as_if_undisturbed(
                 "one": {"perplexity": {"file": "one.txt"}, "block": 64},
                 "two": {"perplexity": {"file": "two.txt"}, "block": 64},
             },
-            "search": {"evaluations": 80, "remeasure": 5},
+            "search": {"evaluations": 20, "remeasure": 5},
         },
     }
     Path("config.yml").write_text(yaml.safe_dump(config))
 
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "20", "1"]
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "6", "1"]
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
         command,
@@ -100,12 +100,12 @@ def test_killed_twenty_times_a_search_ends_as_if_undisturbed(
         capture_output=True,
         env={**os.environ, "PYTHONPATH": path},
         text=True,
-        timeout=300,
+        timeout=500,
     )
 
-    assert int(done.stdout.splitlines()[-1]) >= 18  # the others were just finished
+    assert int(done.stdout.splitlines()[-1]) >= 4  # the others were just finished
     whole, killed = evaluations("whole"), evaluations("killed")
-    assert len(whole) == len(set(whole)) > 60
+    assert len(whole) == len(set(whole)) > 20
     assert killed == whole
     for name in ("front.json", "front.csv", "surrogates.json"):
         assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()

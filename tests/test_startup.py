@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,19 @@ NUMERIC = {"scipy", "sklearn", "pandas", "pymoo", "moocore"}
 MODELS = {"torch", "transformers", "mergekit", "peft", "lm_eval", "datasets"}
 HEAVY = NUMERIC | MODELS | {"matplotlib", "huggingface_hub"}
 
+# Runs one command after the other, and prints what is loaded after each.
 LOADED = """
-import sys
+import json, sys
 at_start = set(sys.modules)
 from mergekit_map.cli import main
-main(sys.argv[1:], standalone_mode=False)
-print("loaded", *(set(sys.modules) - at_start), file=sys.stderr)
+for words in json.loads(sys.argv[1]):
+    main(words, standalone_mode=False)
+    print("loaded", *(set(sys.modules) - at_start), file=sys.stderr)
 """
 
-# Ends the program where something is imported that takes long.
+# Stops a command where something is imported that takes long.
 STOPPED = """
-import sys
+import json, sys
 
 class Stop:
     def find_spec(self, name, *_):
@@ -42,22 +45,35 @@ class Stop:
 
 sys.meta_path.insert(0, Stop())
 from mergekit_map.cli import main
-main(sys.argv[1:])
+for words in json.loads(sys.argv[1]):
+    print("command", file=sys.stderr)
+    try:
+        main(words)
+    except SystemExit as end:
+        print(end.code, file=sys.stderr)
 """
 
 
-def run_script(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
+def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-def loaded_by(*arguments: str | Path) -> set[str]:
-    """List the modules that a command loads."""
-    found = run_script(LOADED, *arguments)
+def loaded_by(*commands: Sequence[str | Path]) -> list[set[str]]:
+    """List the modules that are loaded after each of some commands, in one process."""
+    words = [list(map(str, command)) for command in commands]
+    found = run_script(LOADED, json.dumps(words))
     assert found.returncode == 0, found.stderr
-    first, *modules = found.stderr.splitlines()[-1].split()
-    assert first == "loaded"
-    return set(modules)
+    lines = [x for x in found.stderr.splitlines() if x.startswith("loaded ")]
+    return [set(line.split()[1:]) for line in lines]
+
+
+def stopped(*commands: Sequence[str | Path]) -> list[list[str]]:
+    """List the lines of each command until something heavy is imported, and its end."""
+    words = [list(map(str, command)) for command in commands]
+    found = run_script(STOPPED, json.dumps(words))
+    assert (found.returncode, found.stdout) == (0, ""), found.stderr
+    return [part.splitlines() for part in found.stderr.split("command\n")[1:]]
 
 
 def packages(modules: set[str]) -> set[str]:
@@ -84,102 +100,82 @@ def run(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder / "run"
 
 
-def test_help_imports_click_alone() -> None:
-    theirs = packages(loaded_by("--help")) - sys.stdlib_module_names
-
-    assert theirs == {"click", "mergekit_map"}
-
-
-@pytest.mark.parametrize("command", ALL)
-def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
-    assert not packages(loaded_by(command, "--help")) & (HEAVY | {"numpy"})
-
-
-def test_the_schema_is_printed_without_mergekit() -> None:
-    assert not packages(loaded_by("schema")) & (HEAVY | {"numpy"})
-
-
-def test_a_configuration_is_written_without_anything_heavy(tmp_path: Path) -> None:
+def test_help_schema_and_init_import_nothing_heavy(tmp_path: Path) -> None:
     new, extended = tmp_path / "new.yml", tmp_path / "extended.yml"
     models = ["--base", "org/base", "--model", "org/a", "--task", "gsm8k"]
     plain = tmp_path / "plain.yml"
     plain.write_text("merge_method: ties\nmodels: [{model: org/a}]\n")
+    helps = [[command, "--help"] for command in ALL]
 
-    loaded = loaded_by("init", new, *models) | loaded_by("init", plain, extended)
+    first, *others = loaded_by(
+        ["--help"],
+        *helps,
+        ["schema"],
+        ["init", new, *models],
+        ["init", plain, extended],
+    )
 
-    assert not packages(loaded) & (HEAVY | {"numpy"})
-
-
-def test_choosing_needs_numpy_but_not_scipy(run: Path) -> None:
-    loaded = packages(loaded_by("select", run, "--index", "0"))
-
-    assert "numpy" in loaded
-    assert not loaded & (NUMERIC | MODELS)
-
-
-def test_a_report_predicts_without_what_fits(run: Path) -> None:
-    loaded = loaded_by("report", run)
-
-    assert "matplotlib" in loaded
-    assert "scipy.optimize" not in loaded
-    assert not packages(loaded) & (MODELS | NUMERIC - {"scipy", "moocore"})
+    assert packages(first) - sys.stdlib_module_names == {"click", "mergekit_map"}
+    assert len(others) == len(ALL) + 3
+    for loaded in others:
+        assert not packages(loaded) & (HEAVY | {"numpy"})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ("search a.yml b", "reading a.yml and loading mergekit ..."),
-        ("run a.yml b", "reading a.yml and loading mergekit ..."),
-        ("merge a b", "opening a and loading mergekit ..."),
-        ("inspect a.yml --json", "reading a.yml and loading mergekit ..."),
-        ("compare a b", "opening a and loading mergekit ..."),
-        ("demo", "preparing the demo and loading mergekit ..."),
-        ("report a", "reading a and drawing ..."),
-        ("select a", "reading a ..."),
-        ("push a b/c", "reading a and asking the Hub ..."),
-    ],
-)
+def test_choosing_needs_numpy_and_a_report_nothing_that_fits(run: Path) -> None:
+    chosen, reported = loaded_by(["select", run, "--index", "0"], ["report", run])
+
+    assert "numpy" in chosen
+    assert not packages(chosen) & (NUMERIC | MODELS)
+    assert "matplotlib" in reported
+    assert "scipy.optimize" not in reported
+    assert not packages(reported) & (MODELS | NUMERIC - {"scipy", "moocore"})
+
+
 def test_a_command_says_what_it_does_before_it_imports(
-    arguments: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.yml").touch()
     Path("a").mkdir()
+    said = {
+        "search a.yml b": "reading a.yml and loading mergekit ...",
+        "run a.yml b": "reading a.yml and loading mergekit ...",
+        "merge a b": "opening a and loading mergekit ...",
+        "inspect a.yml --json": "reading a.yml and loading mergekit ...",
+        "compare a b": "opening a and loading mergekit ...",
+        "demo": "preparing the demo and loading mergekit ...",
+        "report a": "reading a and drawing ...",
+        "select a": "reading a ...",
+        "push a b/c": "reading a and asking the Hub ...",
+        "search a.yml b --quiet": "",
+    }
 
-    stopped = run_script(STOPPED, *arguments.split())
+    found = stopped(*(words.split() for words in said))
 
-    assert stopped.stderr.splitlines() == [line, "something heavy is imported"]
-    assert stopped.stdout == ""
-
-
-def test_a_quiet_command_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.yml").touch()
-    stopped = run_script(STOPPED, "search", tmp_path / "a.yml", "b", "--quiet")
-
-    assert stopped.stderr.splitlines() == ["something heavy is imported"]
+    end = "something heavy is imported"
+    assert found == [[*filter(None, [line]), end] for line in said.values()]
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["search", "no.yml", "run"], "no.yml: there is no such file"),
-        (["inspect", "no.yml"], "no.yml: there is no such file"),
-        (["run", ".", "out"], ".: is a folder"),
-        (["run", "a.yml", "."], ". exists already"),
-        (["merge", "nowhere", "out"], "nowhere: there is no such folder"),
-        (["select", "nowhere"], "nowhere: there is no such folder"),
-        (["report", "nowhere"], "nowhere: there is no such folder"),
-        (["browse", "nowhere"], "nowhere: there is no such folder"),
-    ],
-)
 def test_what_is_not_there_is_said_before_anything_is_imported(
-    words: list[str], error: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = run_script(STOPPED, *words)
+    monkeypatch.chdir(tmp_path)
+    errors = {
+        "search no.yml run": "no.yml: there is no such file",
+        "inspect no.yml": "no.yml: there is no such file",
+        "run . out": ".: is a folder",
+        "run a.yml .": ". exists already",
+        "merge nowhere out": "nowhere: there is no such folder",
+        "select nowhere": "nowhere: there is no such folder",
+        "report nowhere": "nowhere: there is no such folder",
+        "browse nowhere": "nowhere: there is no such folder",
+    }
 
-    assert stopped.stderr.startswith(f"error: {error}")
-    assert stopped.returncode == 2
+    found = stopped(*(words.split() for words in errors))
+
+    for lines, error in zip(found, errors.values(), strict=True):
+        assert lines[0].startswith(f"error: {error}")
+        assert lines[-1] == "2"
 
 
 def described(command: Callable[..., Any]) -> list[dict[str, Any]]:
@@ -223,6 +219,7 @@ def test_options_of_another_mergekit_may_need_what_is_heavy(tmp_path: Path) -> N
     package = tmp_path / "mergekit"
     package.mkdir()
     (package / "__init__.py").touch()
+    (tmp_path / "torch.py").write_text("float16 = 'torch.float16'")
     (package / "options.py").write_text(
         "import click, torch\n"
         "from pydantic import BaseModel\n"

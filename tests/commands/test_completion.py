@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from click.shell_completion import get_completion_class
 
-# What the shell runs on TAB, and which packages that loads.
+from mergekit_map.cli import main
+
 COMPLETE = """
 import atexit, sys
 from mergekit_map.cli import main
@@ -19,20 +21,6 @@ atexit.register(lambda: print(
 ))
 main(prog_name="mergekit-map")
 """
-
-
-def press_tab(*words: str) -> tuple[dict[str, str], set[str]]:
-    """Complete the last word as bash does: what is offered by kind, what is loaded."""
-    line = {"COMP_WORDS": " ".join(["mergekit-map", *words]), "COMP_CWORD": ""}
-    line["COMP_CWORD"] = str(len(words))
-    environment = {**os.environ, "_MERGEKIT_MAP_COMPLETE": "bash_complete", **line}
-    command = [sys.executable, "-W", "ignore", "-c", COMPLETE]
-    found = subprocess.run(
-        command, env=environment, check=True, capture_output=True, text=True
-    )
-    offered = [row.partition(",") for row in found.stdout.split()]
-    (loaded,) = (s for s in found.stderr.splitlines() if s.startswith("loaded"))
-    return {value: kind for kind, _, value in offered}, set(loaded.split()[1:])
 
 
 @pytest.mark.parametrize(
@@ -55,20 +43,42 @@ def press_tab(*words: str) -> tuple[dict[str, str], set[str]]:
 def test_tab_offers_what_may_stand_there(
     words: list[str], expected: dict[str, str]
 ) -> None:
-    offered, loaded = press_tab(*words)
+    shell = get_completion_class("bash")
+    assert shell is not None
+    *before, last = words
 
-    assert offered == expected
+    offered = shell(main, {}, "mergekit-map", "").get_completions(before, last)
+
+    assert {item.value: item.type for item in offered} == expected
+
+
+def test_tab_loads_nothing_heavy() -> None:
+    line = {"COMP_WORDS": "mergekit-map search --imp", "COMP_CWORD": "2"}
+    environment = {"_MERGEKIT_MAP_COMPLETE": "bash_complete", **line}
+
+    found = complete(**environment)
+
+    assert found.stdout == "plain,--import\n"
+    loaded = set(found.stderr.split())
+    assert "loaded" in loaded
     assert not loaded & {"torch", "transformers", "numpy", "scipy", "mergekit"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_a_shell_is_to_read_is_printed(shell: str) -> None:
-    environment = {**os.environ, "_MERGEKIT_MAP_COMPLETE": f"{shell}_source"}
-    command = [sys.executable, "-W", "ignore", "-c", COMPLETE]
-    shown = subprocess.run(
-        command, env=environment, check=True, capture_output=True, text=True
-    ).stdout
+def test_a_shell_can_read_what_is_printed_for_it(shell: str) -> None:
+    interpreter = shutil.which(shell)
+    if interpreter is None:
+        pytest.skip(f"there is no {shell}")
+
+    shown = complete(_MERGEKIT_MAP_COMPLETE=f"{shell}_source").stdout
 
     assert f"_MERGEKIT_MAP_COMPLETE={shell}_complete" in shown
-    if interpreter := shutil.which(shell):
-        subprocess.run([interpreter, "-n"], input=shown, text=True, check=True)
+    subprocess.run([interpreter, "-n"], input=shown, text=True, check=True)
+
+
+def complete(**variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-c", COMPLETE]
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    )
