@@ -11,15 +11,15 @@ whole at any time, and temporary ones are removed.
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from pathlib import Path  # until signals are handled, every import counts
 
 # A launcher such as ``uv run`` passes on the Ctrl-C that the terminal sent as well.
 _SAME_SIGNAL = 0.5  # seconds
@@ -107,6 +107,8 @@ def _handle(number: int, _: object) -> None:
 
 def _end(number: int) -> NoReturn:
     try:
+        import shlex
+
         typed = shlex.join(["mergekit-map", *sys.argv[1:]])
         _say(f"{_stopped_by(number)}; to go on, type it again: {typed}")
         for path in list(temporary):
@@ -117,12 +119,15 @@ def _end(number: int) -> NoReturn:
 
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there."""
+    import shutil
+
     shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
 
 
 def _say(text: str) -> None:
+    shown = "\x1b[?25h" if os.isatty(2) else ""  # the cursor, which a display may hide
     try:
-        os.write(2, os.fsencode(f"\n{text}\n"))
+        os.write(2, os.fsencode(f"{shown}\n{text}\n"))
     except OSError:  # nobody reads it
         return

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -129,8 +128,6 @@ def attacks(seed: int) -> Iterator[Attack]:
         for words in (("select", "run"), ("search", "config.yml", "new")):
             title = f"{words[0]}: Ctrl-C at import {count}"
             yield Attack(title, functools.partial(_stopped_at_import, words, count))
-    yield Attack("the scratch of a killed search to disk goes", _scratch_goes)
-    yield Attack("the scratch of a living search stays", _living_scratch_stays)
 
 
 def drawn(attacks: Sequence[Attack], rng: Random) -> Iterator[Attack]:
@@ -168,6 +165,7 @@ def _stopped(
     limits = _limits(functools.partial(_signal_after, after, numbers))
     return first(
         _ended_well(run_in(folder, case.words, limits), numbers[0]),
+        left_over(folder, finished=False),
         _lost(before, folder),
         _goes_on(case, folder),
     )
@@ -185,7 +183,7 @@ def _stopped_at_import(words: tuple[str, ...], count: int, folder: Path) -> str:
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.meta_path.insert(0, Stop())\n"
-        "from mergekit_map.cli import main\n"
+        "from mergekit_map.__main__ import main\n"
         f"sys.argv[1:] = {list(words)}\n"
         "sys.exit(main())\n"
     )
@@ -201,43 +199,6 @@ def _stopped_at_import(words: tuple[str, ...], count: int, folder: Path) -> str:
     return first(_ended_well(found, signal.SIGINT), disagreement(folder / "run"))
 
 
-def _scratch_goes(folder: Path) -> str:
-    copied(folder)
-    words = ("search", "disk.yml", "new")
-    limits = _limits(lambda: _kill_when(lambda: any(Path("tmp").glob("*/model/*"))))
-    died = run_in(folder, words, limits)
-    if died.code != -signal.SIGKILL or not any((folder / "tmp").iterdir()):
-        return f"there is no scratch: {died.code} {died.said}"
-    done = run_in(folder, ["schema"])
-    return first(
-        f"exit {done.code}" * bool(done.code), left_over(folder, finished=False)
-    )
-
-
-def _living_scratch_stays(folder: Path) -> str:
-    copied(folder)
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.environ["TMPDIR"] = str(folder)
-        tempfile.tempdir = None
-        from mergekit_map.leftovers import scratch_folder
-
-        with scratch_folder():
-            os.write(write, b"x")
-            time.sleep(30)
-        os._exit(0)
-    os.read(read, 1)
-    here = {"TMPDIR": str(folder)}
-    run_in(folder, ["schema"], Limits(others=here))
-    stays = any(folder.glob("mergekit-map-scratch-*"))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    run_in(folder, ["schema"], Limits(others=here))
-    goes = not any(folder.glob("mergekit-map-scratch-*"))
-    return "" if stays and goes else f"stays: {stays}, goes: {goes}"
-
-
 def _ended_well(outcome: Outcome, number: signal.Signals) -> str:
     """Say whether who was stopped did not say so in a sentence, and how to go on."""
     if outcome.code == 0:
@@ -250,8 +211,7 @@ def _ended_well(outcome: Outcome, number: signal.Signals) -> str:
             problems.append(f"it says {word}")
     if outcome.said.count("stopped") != 1:
         problems.append("it does not say once that it is stopped")
-    begun = "before anything was done" not in outcome.said
-    if begun and "mergekit-map " not in outcome.said and "again" not in outcome.said:
+    if "mergekit-map " not in outcome.said:
         problems.append("it does not say how to go on")
     if outcome.said.count("\x1b[?25l") > outcome.said.count("\x1b[?25h"):
         problems.append("the cursor is hidden")
@@ -267,11 +227,9 @@ def _goes_on(case: Case, folder: Path) -> str:
         done = run_in(folder, ["report", case.run] if case.run else ["cache"])
     if done.code:
         return f"the next command: exit {done.code}: {done.said[-700:]}"
-    finished = case.run is not None
     return first(
         _lost(before, folder),
         disagreement(folder / case.run) if case.run else "",
-        left_over(folder, finished=finished),
         "" if case.next else _differs(case, folder),
         "" if not case.out or _is_whole(case, folder) else f"{case.out} is not whole",
         wrongly_pushed(folder) if case.words == PUSH else "",

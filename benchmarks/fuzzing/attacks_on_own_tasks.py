@@ -227,14 +227,6 @@ def _secrets() -> Iterator[Attack]:
             ),
         )
     yield Attack(
-        "a function raises the stored token",
-        functools.partial(_tells, ways["raises"], {}, _SECRET, stored="token"),
-    )
-    yield Attack(
-        "a function raises another stored token",
-        functools.partial(_tells, ways["raises"], {}, _SECRET, stored="stored_tokens"),
-    )
-    yield Attack(
         "a module raises a token",
         functools.partial(
             _tells,
@@ -256,14 +248,10 @@ def _tells(
     workers: bool = False,
     at_once: bool = False,
     importing: bool = False,
-    stored: str = "",
 ) -> str:
     """Tell where a secret is found after a function told it."""
     home = folder / "hub"
     home.mkdir()
-    text = f"[one]\nhf_token = {secret}\n" if stored == "stored_tokens" else secret
-    if stored:
-        (home / stored).write_text(text)
     given = f"secret = {secret!r}\n"
     body = _body(given + lines)
     if at_once:
@@ -278,8 +266,6 @@ def _tells(
         limits=Limits(others={"HF_HOME": str(home), **variables}),
     )
     (folder / "own_function.py").unlink()  # it has it
-    if stored:
-        (home / stored).unlink()
     report = command(["report", "run"], folder) if not at_once else None
     places = [
         str(path.relative_to(folder))
