@@ -27,15 +27,11 @@ from small_search import (
     PUSH,
     copied,
     disagreement,
-    left_over,
     lines,
     lost_or_doubled,
     run_in,
     wrongly_pushed,
 )
-
-BEFORE = (78, 6)
-QUICK = 4
 
 # What changes a folder, or the Hub: a command is killed right before or after one.
 CALLS = {
