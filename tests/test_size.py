@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 0, "tests": 0, "benchmarks": 0}
-MOST_MODULES = 0
+MOST_LINES = {"mergekit_map": 46_136, "tests": 41_304, "benchmarks": 16_618}
+MOST_MODULES = 325
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)

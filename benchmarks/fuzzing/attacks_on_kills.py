@@ -27,6 +27,7 @@ from small_search import (
     PUSH,
     copied,
     disagreement,
+    left_over,
     lines,
     lost_or_doubled,
     run_in,
