@@ -132,7 +132,7 @@ def _derivatives(
             if not slopes:
                 continue  # no coefficient changes this tensor
             stack.enter_context(_differentiated(targets[name]))
-            if replay.elect_signs:
+            if replay.elects_signs:
                 kept[name] = replay
                 continue
             weights = merge.weights.of(name, replay.models, merge.coefficients)

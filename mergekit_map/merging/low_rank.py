@@ -75,14 +75,9 @@ class LowRankReplay:
     unchanged: bool  # whether every merge has the base here
 
     @property
-    def plain(self) -> bool:
-        """Tell whether it works on small slices."""
-        return bool(self.rule["plain"])
-
-    @property
-    def elect_signs(self) -> Any:
-        """Give mergekit's consensus method, or None."""
-        return self.rule["elect_signs"]
+    def elects_signs(self) -> bool:
+        """Whether what has the sign of the sum is added up, and nothing else."""
+        return bool(self.rule["elects_signs"])
 
     def write(self, weights: Sequence[float], target: Tensor) -> None:
         """Write base + merged task vectors into ``target`` of the same shape."""

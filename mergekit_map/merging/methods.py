@@ -25,7 +25,7 @@ from mergekit.merge_methods.base import (
 from mergekit.merge_methods.generalized_task_arithmetic import (
     GeneralizedTaskArithmeticMerge,
 )
-from mergekit.sparsify import RescaleNorm, SparsificationMethod
+from mergekit.sparsify import RescaleNorm, SparsificationMethod, sparsify
 from torch import Tensor
 
 from mergekit_map.config.yaml_file import MergeConfig
@@ -35,9 +35,7 @@ from mergekit_map.merging.replay import (
     Parameters,
     Replay,
     TaskVectorReplay,
-    in_slices,
 )
-from mergekit_map.merging.trimming import sparsified
 from mergekit_map.shutdown import check_interrupt
 
 PREFIX = "map_"
@@ -164,7 +162,7 @@ def _task_vectors(
         delta = entry.tensor - base
         if builtin.sparsification_method:
             more = {k: parameters[k] for k in ("gamma", "epsilon") if k in parameters}
-            delta = sparsified(
+            delta = sparsify(
                 delta,
                 density=parameters["density"][entry.id],
                 method=builtin.sparsification_method,
@@ -176,11 +174,8 @@ def _task_vectors(
         models=tuple(entry.id for entry in group.non_base),
         base=base.clone(),  # not a view of a file that is mapped into memory
         deltas=deltas,
-        elect_signs=builtin.consensus_method,
-        mask_dtype=torch.int8 if parameters["int8_mask"] else base.dtype,
+        elects_signs=builtin.consensus_method is not None,
         normalize=parameters["normalize"],
         scale=parameters["lambda"],
-        plain=False,
     )
-    weights = [parameters["weight"][model] for model in replay.models]
-    return in_low_rank(in_slices(replay, weights), group.metadata.name)
+    return in_low_rank(replay, group.metadata.name)

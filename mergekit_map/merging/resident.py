@@ -29,7 +29,7 @@ from mergekit_map.merging.recorded import (
     record,
     recorded_in_memory,
 )
-from mergekit_map.merging.replay import Replay, TaskVectorReplay
+from mergekit_map.merging.replay import MethodReplay, Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.storage import Place, choose_storage, on_device, placed
 from mergekit_map.merging.stored_replays import tensor_bytes
@@ -68,24 +68,16 @@ class ResidentMerge:
         targets = self.model.state_dict(keep_vars=True)
         _refuse_changed(targets, self._layouts)
         _refuse_offloaded({name: targets[name] for name in self.replays})
-        jobs: dict[bool, list[Callable[[], None]]] = {True: [], False: []}
+        side_by_side: list[Callable[[], None]] = []
         for name, replay in self.replays.items():
             weights = self.weights.of(name, replay.models, coefficients)
-            jobs[replay.plain] += self._writes(replay, weights, targets[name])
-        for job in jobs[False]:
-            job()
-        _run_side_by_side(jobs[True])
+            write = replay.write if self.place == "device" else partial(_write, replay)
+            if isinstance(replay, MethodReplay):
+                write(weights, targets[name])
+            else:
+                side_by_side.append(partial(write, weights, targets[name]))
+        _run_side_by_side(side_by_side)
         self.coefficients = dict(coefficients)
-
-    def _writes(
-        self, replay: Replay, weights: Sequence[float], target: Tensor
-    ) -> list[Callable[[], None]]:
-        """List what to do for a tensor, in parts where it can be divided."""
-        if isinstance(replay, TaskVectorReplay) and replay.base.device == target.device:
-            run = partial(replay.write_part, weights, target)
-            return [partial(run, part) for part in replay.parts()]
-        write = replay.write if self.place == "device" else partial(_write, replay)
-        return [partial(write, weights, target)]
 
 
 def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:

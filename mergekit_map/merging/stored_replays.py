@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import Enum
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from mergekit.merge_methods.base import (
     TensorGroup,
     TensorMetadata,
 )
-from mergekit.merge_methods.generalized_task_arithmetic import ConsensusMethod
 from torch import Tensor
 
 from mergekit_map.errors import MergeError
@@ -38,7 +36,6 @@ _PARTS = {
         TensorMetadata,
     )
 }
-_CHOICES = {choice.__name__: choice for choice in (ConsensusMethod,)}
 
 
 def layout() -> dict[str, list[str]]:
@@ -104,16 +101,13 @@ def tensor_bytes(replay: Replay) -> int:
 
 
 def _plain(value: Any, name: str) -> Any:
-    if isinstance(value, Enum):
-        if type(value).__name__ in _CHOICES:
-            return {"choice": type(value).__name__, "value": value.value}
-    elif value is None or type(value) in (bool, int, float, str):
+    if value is None or type(value) in (bool, int, float, str):
         return value
-    elif isinstance(value, torch.dtype):
+    if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
-    elif isinstance(value, ModelReference):
+    if isinstance(value, ModelReference):
         return {"model": str(value)}
-    elif isinstance(value, MergeMethod):
+    if isinstance(value, MergeMethod):
         return {"method": value.spec.name}
     raise MergeError(
         f"{name} is merged with a {type(value).__name__}, which no file holds"
@@ -138,8 +132,6 @@ def restored(content: Any, get: Callable[[str], Tensor]) -> Any:
         case {"is": name, "fields": fields}:
             found = {key: restored(one, get) for key, one in fields.items()}
             return _PARTS[name](**found)
-        case {"choice": name, "value": value}:
-            return _CHOICES[name](value)
         case {"dtype": name}:
             return getattr(torch, name)
         case {"model": reference}:

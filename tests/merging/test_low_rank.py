@@ -242,11 +242,9 @@ def replay_of(base: Tensor, deltas: Tensor) -> TaskVectorReplay:
         models=tuple(f"m{i}" for i in range(len(deltas))),
         base=base,
         deltas=deltas,
-        elect_signs=None,
-        mask_dtype=base.dtype,
+        elects_signs=False,
         normalize=False,
         scale=1.0,
-        plain=False,
     )
 
 

@@ -1,8 +1,7 @@
-"""Merging in slices against mergekit's own methods, bit by bit."""
+"""Tensors merged again against mergekit's own methods, bit by bit."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,25 +12,26 @@ import pytest
 import torch
 from mergekit import merge_methods
 from mergekit.merge_methods.base import TensorGroup
-from mergekit.merge_methods.generalized_task_arithmetic import ConsensusMethod
 from torch import Tensor
 
 from mergekit_map.merging import replay as replays
-from mergekit_map.merging.kernels import UNIT, Kernel
-from mergekit_map.merging.methods import recording
-from mergekit_map.merging.replay import (
-    Replay,
-    TaskVectorReplay,
-    in_slices,
-    orders_agree,
-)
+from mergekit_map.merging.methods import TASK_VECTOR_METHODS, recording
+from mergekit_map.merging.replay import Replay, TaskVectorReplay
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-ELECTIONS = [None, ConsensusMethod.sum, ConsensusMethod.count]
+MORE = {"della": "epsilon", "della_linear": "epsilon"}
+MORE |= {"breadcrumbs": "gamma", "breadcrumbs_ties": "gamma"}
 
-# Around the least size that is sliced, units, vectors, and what torch gives a thread.
-SHAPES = [(8 * UNIT - 1,), (8 * UNIT,), (8 * UNIT + 31,), (127, 129), (33, 20, 50)]
-SHAPES += [(40 * UNIT + 65,), (2, 17 * UNIT - 1)]
+# Blocks of four models begin at multiples of 2048.
+UNIT, BLOCK = 1024, 8 * 1024
+SIZES = [(1,), (UNIT - 1,), (UNIT + 1,), (2 * UNIT,), (3 * UNIT + 31,), (33, 20, 50)]
+SIZES += [(127, 129), (40 * UNIT + 65,), (2, 17 * UNIT - 1)]
+COUNTS = [1, 2, 3, 4, 5, 8, 20]  # models
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "_BLOCK", BLOCK)
 
 
 @cache
@@ -50,28 +50,7 @@ def wide(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
     return numbers.to(dtype).reshape(shape)
 
 
-def random_replay(
-    n: int,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    *,
-    elect: ConsensusMethod | None = None,
-    normalize: bool = False,
-    scale: float = 1,
-) -> TaskVectorReplay:
-    return TaskVectorReplay(
-        models=tuple(range(n)),
-        base=wide(shape, dtype, 99).clone(),
-        deltas=torch.stack([wide(shape, dtype, seed) for seed in range(n)]),
-        elect_signs=elect,
-        mask_dtype=dtype,
-        normalize=normalize,
-        scale=scale,
-        plain=False,
-    )
-
-
-def some_weights(n: int, *, negative: bool) -> list[float]:
+def weights_of(n: int, *, negative: bool) -> list[float]:
     weights = torch.rand(n, generator=torch.Generator().manual_seed(n)).tolist()
     if negative:
         # Weights that add up to nothing, for some of those that are kept.
@@ -79,16 +58,43 @@ def some_weights(n: int, *, negative: bool) -> list[float]:
     return weights
 
 
-def written(replay: Replay, weights: list[float]) -> Tensor:
-    assert not isinstance(replay, replays.MethodReplay)
-    target = torch.empty_like(replay.base)
+def parameters_of(method: str, n: int, **more: Any) -> dict[str, Any]:
+    parameters = {"normalize": False, "lambda": 1, "int8_mask": False, "rescale": False}
+    by_model = {"density": dict.fromkeys(range(1, n + 1), 0.5)}
+    if method in MORE:
+        by_model[MORE[method]] = dict.fromkeys(range(1, n + 1), 0.1)
+    return {**parameters, **by_model, **more}
+
+
+def assert_written_as_by_mergekit(
+    method: str, tensors: list[Tensor], weights: list[float], **more: Any
+) -> None:
+    """Record a tensor at other weights than it is merged with."""
+    n = len(tensors) - 1
+    group = TensorGroup.from_tensors(tensors, base_index=0, name="tensor")
+    parameters, models = parameters_of(method, n, **more), range(1, n + 1)
+    found: dict[str, Replay] = {}
+    torch.manual_seed(3)
+    with recording(found.__setitem__):
+        merge_methods.get(f"map_{method}").merge_group(
+            group, **parameters, weight=dict.fromkeys(models, 0.5)
+        )
+    torch.manual_seed(3)
+    stock = merge_methods.get(method).merge_group(
+        group, **parameters, weight=dict(zip(models, weights, strict=True))
+    )
+    replay = found["tensor"]
+    assert isinstance(replay, TaskVectorReplay)
+    target = torch.empty_like(stock)
     replay.write(weights, target)
-    return target
+    assert_same_bits(target, stock)
 
 
 def assert_same_bits(one: Tensor, other: Tensor) -> None:
-    # Bytes, so that a zero of the other sign is a difference.
-    assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+    undefined = one.isnan()
+    assert torch.equal(undefined, other.isnan())
+    one, other = (t.masked_fill(undefined, 0).view(torch.uint8) for t in (one, other))
+    assert torch.equal(one, other)  # a zero of the other sign is a difference
 
 
 @contextmanager
@@ -101,172 +107,80 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def rules() -> Iterator[dict[str, Any]]:
+    """Cycle through what the entries share."""
+    return itertools.cycle(
+        {"normalize": normalize, "lambda": scale, "rescale": rescale, "int8_mask": int8}
+        for normalize, rescale in itertools.product((False, True), repeat=2)
+        for scale, int8 in ((1, False), (-0.3, True))
+    )
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", range(1, 9))
-def test_slices_have_the_bits_of_mergekits_operations(
-    n: int, dtype: torch.dtype
+@pytest.mark.parametrize("method", TASK_VECTOR_METHODS)
+def test_every_method_in_every_dtype_has_mergekits_bits(
+    method: str, dtype: torch.dtype
 ) -> None:
-    rules = list(itertools.product(ELECTIONS, (False, True), (1, -0.3)))
-    assert len(rules) == 12
-    for count, (elect, normalize, scale) in enumerate(rules, n):
-        shape = SHAPES[count % len(SHAPES)]
-        rule: dict[str, Any] = {"elect": elect, "normalize": normalize, "scale": scale}
-        replay = random_replay(n, shape, dtype, **rule)
-        sliced = in_slices(replay, some_weights(n, negative=False))
-        assert sliced.plain == (shape != SHAPES[0])
-        for negative in (False, True):
-            weights = some_weights(n, negative=negative)
-            assert_same_bits(written(sliced, weights), written(replay, weights))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_slices_have_mergekits_bits_in_every_shape(shape: tuple[int, ...]) -> None:
-    for n, count in ((3, 1), (4, 2), (5, 1), (8, 2), (8, 1)):
-        with threads(count):
-            assert orders_agree(n, torch.float32, torch.device("cpu"), count)
-            replay = random_replay(n, shape, torch.float32)
-            sliced = dataclasses.replace(replay, plain=True)
-            weights = some_weights(n, negative=True)
-            assert_same_bits(written(sliced, weights), written(replay, weights))
-
-
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["task_arithmetic", "ties"])
-def test_a_recorded_tensor_is_written_as_mergekits_method_writes_it(
-    name: str, dtype: torch.dtype, *, normalize: bool
-) -> None:
-    method, twin = merge_methods.get(name), merge_methods.get(f"map_{name}")
-    for n, shape in ((1, SHAPES[2]), (4, SHAPES[3]), (8, (700, 65))):
+    cases = list(itertools.product((2, 3, 5), SIZES[-3:], (False, True)))
+    for (n, shape, negative), rule in zip(cases, rules(), strict=False):
         tensors = [wide(shape, dtype, seed) for seed in range(n + 1)]
-        group = TensorGroup.from_tensors(tensors, base_index=0, name="tensor")
-        same = dict.fromkeys(range(1, n + 1), 0.5)
-        parameters: dict[str, Any] = {"normalize": normalize, "lambda": 1}
-        parameters |= {"int8_mask": n == 4, "rescale": False, "density": same}
-        found: dict[str, Replay] = {}
-        with recording(found.__setitem__):
-            twin.merge_group(group, **parameters, weight=same)
-        assert found["tensor"].plain
-        weights = some_weights(n, negative=True)
-        by_model = dict(enumerate(weights, 1))
-        stock = method.merge_group(group, **parameters, weight=by_model)
-        assert_same_bits(written(found["tensor"], weights), stock)
+        weights = weights_of(n, negative=negative)
+        assert_written_as_by_mergekit(method, tensors, weights, **rule)
 
 
-def test_parts_are_written_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replays, "_PART", 9 * UNIT)
-    shape, weights = (40 * UNIT + 65,), some_weights(5, negative=True)
-    replay = random_replay(5, shape, torch.bfloat16, elect=ConsensusMethod.sum)
-    sliced = dataclasses.replace(replay, plain=True)
-    target = torch.empty(shape, dtype=torch.bfloat16)
-
-    for part in reversed(sliced.parts()):
-        sliced.write_part(weights, target, part)
-
-    assert len(sliced.parts()) == 4
-    assert_same_bits(target, written(replay, weights))
-    assert replay.parts() == [slice(0, shape[0])]
-
-
-@pytest.mark.parametrize("elect", ELECTIONS)
-@pytest.mark.parametrize("normalize", [True, False])
-def test_deltas_are_merged_alike_whether_in_slices_or_not(
-    elect: ConsensusMethod | None, *, normalize: bool
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+def test_any_number_of_models_in_any_shape_has_mergekits_bits(
+    method: str, dtype: torch.dtype
 ) -> None:
-    replay = random_replay(4, (5000,), torch.float32, elect=elect, normalize=normalize)
-    column = torch.tensor(some_weights(4, negative=False))[:, None]
-    sliced = dataclasses.replace(replay, plain=True)
+    cases = list(itertools.product(COUNTS, SIZES, (False, True)))
+    for (n, shape, negative), rule in zip(cases, rules(), strict=False):
+        tensors = [wide(shape, dtype, seed) for seed in range(n + 1)]
+        weights = weights_of(n, negative=negative)
+        whole = {"density": dict.fromkeys(range(1, n + 1), 1)}
+        assert_written_as_by_mergekit(method, tensors, weights, **rule, **whole)
 
-    one, other = (r.merge_deltas(replay.deltas, column) for r in (sliced, replay))
 
-    torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
+def test_bits_do_not_depend_on_the_number_of_threads(method: str) -> None:
+    tensors = [wide((64 * UNIT + 32,), torch.float32, seed) for seed in range(9)]
+    with threads(2):
+        assert_written_as_by_mergekit(
+            method, tensors, weights_of(8, negative=True), normalize=True
+        )
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 6e4])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("method", ["task_arithmetic", "dare_ties"])
+def test_what_overflows_overflows_as_mergekits_does(
+    method: str, n: int, normalize: bool, value: float
+) -> None:
+    tensors = [wide((5 * UNIT,), torch.float16, seed).clone() for seed in range(n + 1)]
+    tensors[1][::3], tensors[2][::2] = value, -value
+
+    for weights in ([0.5, 0.5, 0.25], [1000.0, -6e4, 2.0], [float("inf"), 1.0, 1.0]):
+        assert_written_as_by_mergekit(method, tensors, weights[:n], normalize=normalize)
 
 
 def test_a_zero_weight_gives_the_base() -> None:
     base = torch.randn(9 * UNIT, generator=torch.Generator().manual_seed(0))
-    replay = random_replay(2, tuple(base.shape), torch.float32)
-    replay = dataclasses.replace(replay, base=base, elect_signs=ConsensusMethod.sum)
-
-    for plain in (True, False):
-        target = written(dataclasses.replace(replay, plain=plain), [0.0, 0.0])
+    for elects_signs in (False, True):
+        deltas = torch.stack([wide((9 * UNIT,), torch.float32, s) for s in (1, 2)])
+        replay = TaskVectorReplay((0, 1), base, deltas, elects_signs, False, 1)
+        target = torch.empty_like(base)
+        replay.write([0.0, 0.0], target)
         assert torch.equal(target, base)
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
-def test_no_slices_where_something_may_overflow(value: float) -> None:
-    replay = random_replay(3, (9 * UNIT,), torch.float32)
-    assert in_slices(replay, [0.5] * 3).plain
-    replay.deltas[1, 4000] = value
+def test_a_tensor_is_written_into_another_dtype() -> None:
+    base = wide((UNIT,), torch.float32, 0)
+    deltas = torch.stack([wide((UNIT,), torch.float32, s) for s in (1, 2)])
+    replay = TaskVectorReplay((0, 1), base, deltas, False, False, 1)
+    exact, half = torch.empty_like(base), base.bfloat16()
+    replay.write([0.3, 0.4], exact)
 
-    assert not in_slices(replay, [0.5] * 3).plain
+    replay.write([0.3, 0.4], half)
 
-
-def test_weights_that_may_overflow_are_not_merged_in_slices() -> None:
-    replay = random_replay(3, (9 * UNIT,), torch.float16, elect=ConsensusMethod.sum)
-    sliced = dataclasses.replace(replay, plain=True)
-    for weights in ([1000.0, -60000.0, 2.0], [float("inf"), 1.0, 1.0]):
-        expected = written(replay, weights)
-        assert not torch.isfinite(expected).all()
-        assert_same_bits(written(sliced, weights), expected)
-
-
-def test_another_type_is_not_merged_in_slices() -> None:
-    replay = random_replay(3, (9 * UNIT,), torch.float32)
-    double = dataclasses.replace(
-        replay, base=replay.base.double(), deltas=replay.deltas.double()
-    )
-
-    assert not in_slices(double, [0.5] * 3).plain
-    assert torch.isfinite(written(double, [0.5] * 3)).all()
-
-
-@pytest.fixture
-def _another_order(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let slices add up the rows from the last to the first."""
-    forward = Kernel.__call__
-
-    def backward(kernel: Kernel, deltas: Tensor) -> Tensor:
-        turned = dataclasses.replace(kernel, weights=kernel.weights[::-1])
-        return forward(turned, deltas.flip(0))
-
-    orders_agree.cache_clear()
-    monkeypatch.setattr(Kernel, "__call__", backward)
-    yield
-    orders_agree.cache_clear()
-
-
-@pytest.mark.usefixtures("_another_order")
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_where_torch_has_another_order_its_own_operations_are_used(
-    dtype: torch.dtype,
-) -> None:
-    replay = random_replay(5, (40 * UNIT,), dtype)
-    weights = some_weights(5, negative=True)
-
-    assert not orders_agree(5, dtype, torch.device("cpu"), torch.get_num_threads())
-    sliced = dataclasses.replace(replay, plain=True)  # as recorded elsewhere
-    assert_same_bits(written(sliced, weights), written(replay, weights))
-    assert not in_slices(replay, weights).plain
-
-
-@pytest.mark.usefixtures("_another_order")
-def test_a_tensor_is_merged_both_ways_when_it_is_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(replays, "orders_agree", lambda *_: True)
-    replay = random_replay(5, (70 * UNIT,), torch.float32)
-    replay.deltas[:, UNIT : -5 * UNIT] = 0  # so that only the ends tell
-
-    assert not in_slices(replay, some_weights(5, negative=True)).plain
-    assert in_slices(replay, [0.0] * 5).plain
-
-
-def test_many_rows_are_added_as_torch_does_it() -> None:
-    # torch adds up parts of this many rows and more.
-    device = torch.device("cpu")
-    assert not orders_agree(20, torch.float32, device, torch.get_num_threads())
-    replay = random_replay(20, (9 * UNIT,), torch.float32)
-    weights = some_weights(20, negative=True)
-    sliced = dataclasses.replace(replay, plain=True)
-
-    assert_same_bits(written(sliced, weights), written(replay, weights))
+    assert torch.equal(half, exact.bfloat16())

@@ -128,55 +128,12 @@ def test_other_methods_with_a_weight_per_model(
     assert_ships_what_it_measures(space_of(merge), tmp_path)
 
 
-@pytest.mark.parametrize("method", TASK_VECTOR_METHODS)
-def test_map_methods_merge_as_the_built_in_ones(
-    method: str, family_bf16: dict[str, Path], tmp_path: Path
-) -> None:
-    space = space_of(config(method, family_bf16))
-    merge = stock_config(space, some_coefficients(space))
+def test_shared_parameters(family: dict[str, Path], tmp_path: Path) -> None:
+    shared = {"normalize": True, "lambda": 0.7, "int8_mask": True, "rescale": True}
 
-    write_checkpoint(merge, tmp_path / "stock", OPTIONS)
-    merge["merge_method"] = f"map_{method}"
-    write_checkpoint(merge, tmp_path / "map", OPTIONS)
-
-    assert_equal_states(
-        load_file(tmp_path / "map" / "model.safetensors"),
-        load_file(tmp_path / "stock" / "model.safetensors"),
+    assert_ships_what_it_measures(
+        space_of(config("ties", family, parameters=shared)), tmp_path
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"normalize": True},
-        {"lambda": 0.7, "int8_mask": True},
-        {"rescale": True},
-    ],
-)
-@pytest.mark.parametrize("method", ["ties", "task_arithmetic"])
-def test_shared_parameters(
-    method: str, parameters: dict[str, Any], family: dict[str, Path], tmp_path: Path
-) -> None:
-    space = space_of(config(method, family, parameters=parameters))
-
-    assert_ships_what_it_measures(space, tmp_path)
-
-
-@pytest.mark.slow
-def test_many_models_add_up_in_mergekits_order(
-    make_model: Callable[..., Path], family_bf16: dict[str, Path], tmp_path: Path
-) -> None:
-    half = {"dtype": torch.bfloat16}
-    many = {
-        f"m{i}": make_model(f"m{i}", 50 + i, family_bf16["base"], **half)
-        for i in range(9)
-    }
-    models = {**many, "base": family_bf16["base"]}
-    merge = config("task_arithmetic", models, "")
-    merge["models"] = [{"model": str(path)} for path in many.values()]
-
-    assert_ships_what_it_measures(space_of(merge), tmp_path)
 
 
 def test_merges_in_float32_and_ships_bfloat16(

@@ -1,0 +1,163 @@
+"""How long writing a merge takes, beside measuring 8,192 tokens with it.
+
+    python benchmarks/merge_time.py [--methods ties ...] [--models 2 4] [--layers 30]
+
+A random Llama of the shape of SmolLM2-135M in bfloat16 with tied embeddings, and small
+noise in place of fine-tunes; one thread. For each method and number of models: seconds
+of processor time of writing a merge and of copying a model (medians of five), of
+measuring 8,192 tokens as the perplexity task does (once), the ratio of the first to the
+last, and whether the tensors are, bit for bit, those of stock mergekit. 3 GB of memory,
+and minutes, of which mergekit's sparsification takes most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from mergekit import merge_methods
+from mergekit.merge_methods.base import TensorGroup
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from mergekit_map.merging.methods import recordable_method, recording
+from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.resident import ResidentMerge
+from mergekit_map.merging.weights import WeightTable
+from mergekit_map.tasks.kept_memory import keep_freed_memory
+from mergekit_map.tasks.next_tokens import next_tokens
+
+METHODS = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
+TOKENS, BLOCK = 8192, 1024
+SHARED = {"normalize": False, "lambda": 1.0, "rescale": True, "int8_mask": False}
+HEAD = (
+    "| method | models | write, s | copy, s | 8,192 tokens, s | write / tokens | bits |"
+)
+
+
+def main() -> None:
+    """Print a row for each method and number of models."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--models", type=int, nargs="*", default=[2, 4])
+    parser.add_argument("--layers", type=int, default=30)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(mode=False)
+    keep_freed_memory()
+    print(f"{HEAD}\n| --- | ---: | ---: | ---: | ---: | ---: | --- |")
+    for method in arguments.methods:
+        for n in arguments.models:
+            print(row(method, n, arguments.layers), flush=True)
+
+
+def row(method: str, n: int, layers: int) -> str:
+    """Record a merge, write it, and measure with it."""
+    model = random_model(layers)
+    merge = recorded(model, method, n)
+    coefficients = {f"m{i}": 0.3 + 0.1 * i for i in range(n)}
+    source = [p.clone() for p in model.parameters()]
+    writes, copies = [], []
+    for _ in range(5):
+        writes.append(seconds(lambda: merge.write(coefficients)))
+        copies.append(seconds(lambda: copy(source, model)))
+    merge.write(coefficients)
+    measuring = seconds(lambda: measure(model))
+    same = is_stock(model, method, coefficients)
+    write, copying = statistics.median(writes), statistics.median(copies)
+    return (
+        f"| {method} | {n} | {write:.3f} | {copying:.3f} | {measuring:.1f} "
+        f"| {write / measuring:.1%} | {'the same' if same else 'OTHERS'} |"
+    )
+
+
+def random_model(layers: int) -> LlamaForCausalLM:
+    """Build a Llama of the shape of SmolLM2-135M."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=layers,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        vocab_size=49152,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config).bfloat16().eval()
+
+
+def groups(n: int, layers: int) -> Iterator[TensorGroup]:
+    """Draw the tensors of base and fine-tunes, the same ones each time."""
+    names = [f"m{i}" for i in range(n)]
+    noise = torch.Generator().manual_seed(n)
+    for name, base in random_model(layers).named_parameters():
+        tuned = [
+            base + (torch.randn(base.shape, generator=noise) * 1e-3).bfloat16()
+            for _ in names
+        ]
+        yield TensorGroup.from_tensors(
+            [base.data, *tuned], ids=("base", *names), base_index=0, name=name
+        )
+
+
+def recorded(model: LlamaForCausalLM, method: str, n: int) -> ResidentMerge:
+    """Record a merge of tensors that never were on a disk."""
+    names = [f"m{i}" for i in range(n)]
+    each = {"weight": dict.fromkeys(names, 0.5), "density": dict.fromkeys(names, 0.5)}
+    twin = merge_methods.get(recordable_method(method))
+    replays: dict[str, Replay] = {}
+    torch.manual_seed(1)
+    with recording(replays.__setitem__):
+        for group in groups(n, len(model.model.layers)):
+            twin.merge_group(group, **SHARED, **each)
+    zero = {(tensor, name): 0.0 for tensor in replays for name in names}
+    slopes = {name: {(tensor, name): 1.0 for tensor in replays} for name in names}
+    return ResidentMerge(model, None, replays, WeightTable(zero, slopes), {})
+
+
+def is_stock(
+    model: LlamaForCausalLM, method: str, coefficients: dict[str, float]
+) -> bool:
+    """Compare the tensors of the model with those of stock mergekit, bit by bit."""
+    stock = merge_methods.get(method)
+    density = dict.fromkeys(coefficients, 0.5)
+    found = dict(model.named_parameters())
+    torch.manual_seed(1)
+    same = []
+    for group in groups(len(coefficients), len(model.model.layers)):
+        merged = stock.merge_group(
+            group, **SHARED, weight=coefficients, density=density
+        )
+        ours = found.pop(group.metadata.name)
+        same.append(torch.equal(ours.view(torch.int16), merged.view(torch.int16)))
+    return all(same) and not found
+
+
+def measure(model: LlamaForCausalLM) -> None:
+    """Compute the losses of a text, in passes of one block."""
+    ids = torch.randint(49152, (TOKENS // BLOCK, BLOCK + 1))
+    predicted = next_tokens(model)
+    with torch.inference_mode():
+        for block in ids:
+            inputs, targets = block[None, :-1], block[None, 1:]
+            predicted.losses({"input_ids": inputs}, targets).double().sum()
+
+
+def copy(source: list[torch.Tensor], model: LlamaForCausalLM) -> None:
+    """Write as many bytes as a merge does."""
+    for tensor, parameter in zip(source, model.parameters(), strict=True):
+        parameter.copy_(tensor)
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Measure processor time."""
+    started = time.process_time()
+    action()
+    return time.process_time() - started
+
+
+if __name__ == "__main__":
+    main()
