@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import os
-import shutil
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +17,6 @@ import yaml
 from attack import Attack, Outcome, first, refused
 from good_configuration import asked, configuration, family, index_of_tasks
 
-BEFORE = (472, 47)
-QUICK = 40
 _SECONDS = 10  # of a command; a machine may be busy
 _MEGABYTES = 200
 _FILE = "merge.yml"
@@ -48,8 +45,7 @@ def attacks(seed: int) -> Iterator[Attack]:
                 f"{command[0]} of {name}", functools.partial(_text, content, command)
             )
         plain = ["init", _FILE, "new.yml"]
-        if name not in _INIT_MAY:
-            yield Attack(f"init from {name}", functools.partial(_text, content, plain))
+        yield Attack(f"init from {name}", functools.partial(_text, content, plain))
     for name, (change, words) in _WHOLES.items():
         yield Attack(name, functools.partial(_whole, change, words))
     for number, words in enumerate(_options()):
@@ -136,26 +132,12 @@ def _shown(value: Any) -> str:
 # ---- files that are no configurations
 
 
-def _bomb(start: str, link: str, levels: int) -> bytes:
-    """Write aliases of aliases, which are ``10 ** levels`` things in the end."""
-    lines = [f"a0: &a0 {start}"]
-    for level in range(1, levels + 1):
-        parts = ", ".join([f"*a{level - 1}"] * 10)
-        lines.append(f"a{level}: &a{level} {link.format(parts)}")
-    return "\n".join([*lines, f"models: *a{levels}", ""]).encode()
-
-
 def _fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
 def _link(target: str) -> Callable[[Path], None]:
     return lambda path: path.symlink_to(target)
-
-
-def _large(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(2 << 30)
 
 
 _FILES: dict[str, Content] = {
@@ -188,13 +170,6 @@ _FILES: dict[str, Content] = {
     "a key that is nothing": b"~: 3\n",
     "a key that is a date": b"2020-01-01: 3\n",
     "a date that is none": b"models: 2020-99-99\n",
-    "a number of 10,000 digits": b"models: " + b"9" * 10_000 + b"\n",
-    "a number in base 60": b"models: " + b":".join([b"59"] * 3000) + b"\n",
-    "a bomb of lists": _bomb("[x, x, x, x, x, x, x, x, x, x]", "[{}]", 9),
-    "a bomb of mappings": _bomb("{x: 1}", "{{a: [{}]}}", 9),
-    "a bomb of texts": _bomb("x" * 1000, "[{}]", 7),
-    "a bomb of merge keys": _bomb("{x: 1}", "{{<<: [{}]}}", 9),
-    "a bomb of few": _bomb("[x]", "[{}]", 5),
     "a list of itself": b"models: &a [*a]\n",
     "a mapping of itself": b"a: &a {b: *a}\n",
     "a mapping that merges itself": b"a: &a\n  <<: *a\n",
@@ -202,14 +177,7 @@ _FILES: dict[str, Content] = {
     "a whole that merges itself": b"&a\n<<: *a\n",
     "a merge of a number": b"<<: 3\n",
     "a merge of a list of numbers": b"<<: [3]\n",
-    "lists in lists": b"models: " + b"[" * 100_000 + b"]" * 100_000 + b"\n",
     "lists in lists, fewer": b"models: " + b"[" * 200 + b"]" * 200 + b"\n",
-    "mappings in mappings": b"models: " + b"{a: " * 100_000 + b"}" * 100_000,
-    "a list of 300,000": b"models: [" + b"1, " * 300_000 + b"]\n",
-    "300,000 keys": b"".join(b"k%d: 1\n" % number for number in range(300_000)),
-    "a text of 20 MB": b"models: " + b"x" * 20_000_000 + b"\n",
-    "a comment of 20 MB": b"# " + b"x" * 20_000_000 + b"\nmodels: []\n",
-    "2 GB": _large,
     "a pipe": _fifo,
     "/dev/zero": _link("/dev/zero"),
     "/dev/null": _link("/dev/null"),
@@ -219,7 +187,6 @@ _FILES: dict[str, Content] = {
     "a key twice": b"models: []\nmodels: []\n",
     "a byte order mark and nothing": b"\xef\xbb\xbf",
 }
-_INIT_MAY: set[str] = set()
 
 
 # ---- configurations that are wrong as a whole
@@ -227,42 +194,11 @@ _INIT_MAY: set[str] = set()
 Whole = tuple[Callable[[dict[str, Any], Path], None], list[str]]
 
 
-def _models(count: int, **search: Any) -> Whole:
-    def change(content: dict[str, Any], _: Path) -> None:
-        models = [str(_same_model(number)) for number in range(count)]
-        content["models"] = [{"model": model} for model in models]
-        content["map"]["search"] = search
-
-    return change, ["map.search" if "design" in search else "models"]
-
-
-def _same_model(number: int) -> Path:
-    """Give one of many folders that hold the same model."""
-    copy = family() / "copies" / f"m{number}"
-    if not copy.exists():
-        shutil.copytree(family() / "ab"[number % 2], copy, copy_function=os.link)
-    return copy
-
-
-def _weights(weight: Any, *words: str) -> Whole:
-    def change(content: dict[str, Any], _: Path) -> None:
-        content["models"][0]["parameters"] = {"weight": weight}
-
-    return change, list(words)
-
-
 def _as_printed(name: str) -> str:
     if "\x1b" in name:
         return "'\\x1b'"  # it is said alone
     odd = not name.isprintable()
     return name.encode("unicode_escape").decode() if odd else name
-
-
-def _search(*words: str, **keys: Any) -> Whole:
-    def change(content: dict[str, Any], _: Path) -> None:
-        content["map"]["search"] = keys
-
-    return change, list(words)
 
 
 def _tasks(names: list[str], *words: str) -> Whole:
@@ -286,30 +222,6 @@ def _layers(start: Any, stop: Any) -> Whole:
 
 
 _WHOLES: dict[str, Whole] = {
-    "120 models": _models(120),
-    "120 models, few evaluations": _models(120, evaluations=200, surrogate="auto"),
-    "300 models": _models(300),
-    "1,000 models, nested": _models(1000, strategy="nested"),
-    "5,000 weights by name": _weights([f"w{n}" for n in range(5000)], "weight"),
-    "120 weights by name": _weights([f"w{n}" for n in range(120)], "weight"),
-    "a grid of 10^6": _search("evaluations", design="grid", evaluations=10**6),
-    "a grid in 20 coefficients": _models(20, design="grid"),
-    "a grid in 60 coefficients": _models(60, design="grid"),
-    "d_optimal in 60 coefficients": _models(60, design="d_optimal"),
-    "101 models": _models(101),
-    "uniform, 10^7": _search(
-        "evaluations", design="uniform", evaluations=10**7, refine=False
-    ),
-    "a sobol of 10^7": _search(
-        "evaluations", design="sobol", evaluations=10**7, refine=False
-    ),
-    "d_optimal, 10^6": _search(
-        "evaluations", design="d_optimal", evaluations=10**6, refine=False
-    ),
-    "bayesian, 10^7": _search("evaluations", strategy="bayesian", evaluations=10**7),
-    "nested, 10^7": _search("evaluations", strategy="nested", evaluations=10**7),
-    "documents of more than 10^12": _search("documents", documents=10**12 + 1),
-    "many tasks": _tasks([f"t{n}" for n in range(2000)], "tasks"),
     **{
         f"a task called {name!r:.20}": _tasks([name, "other"], _as_printed(name)[:20])
         for name in (

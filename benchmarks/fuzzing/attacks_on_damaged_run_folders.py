@@ -17,9 +17,6 @@ from typing import Any
 from attack import Attack, Outcome, first, held, refused
 from run_folders import SEARCH, attacked, contents, made, project
 
-BEFORE = (685, 243)
-QUICK = 12
-
 SELECT = ("select", "run")
 BETWEEN = ("select", "run", "--prefer", "greeting=1,code=7")
 REPORT = ("report", "run")

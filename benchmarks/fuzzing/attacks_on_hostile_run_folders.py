@@ -21,9 +21,6 @@ from attack import Attack, Outcome, first, held
 from hub_server import TOKEN, Hub, go_online, serve
 from run_folders import SEARCH, attacked, contents, project
 
-BEFORE = (69, 33)
-QUICK = 10
-
 Words = Sequence[str]
 CANARY = "the canary that sings to nobody 7f3a91"
 RAN = "it-ran"

@@ -14,9 +14,6 @@ from attack import Attack, first, refused
 from attacks_on_damaged_run_folders import BYTES, PLACES
 from run_folders import attacked, project
 
-BEFORE = (145, 7)
-QUICK = 15
-
 HEADER = (
     "greeting-model",
     "code-model",

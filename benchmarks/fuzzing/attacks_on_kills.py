@@ -34,9 +34,6 @@ from small_search import (
     wrongly_pushed,
 )
 
-BEFORE = (78, 6)
-QUICK = 4
-
 # What changes a folder, or the Hub: a command is killed right before or after one.
 CALLS = {
     os: ("rename", "replace", "unlink", "remove", "link", "rmdir", "fsync", "mkdir"),

@@ -23,9 +23,6 @@ from damages import Change, bent, of_bytes, places_taken, put, rewritten
 from safetensors.torch import load_file, save_file
 from tiny_models import copied, read_tensors, write_tensors
 
-BEFORE = (309, 29)
-QUICK = 12
-
 MODELS = ("base", "tuned")
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -517,23 +514,6 @@ _SIZES = (
     "num_key_value_heads",
     "head_dim",
 )
-_OTHERS = (
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "architectures",
-    "model_type",
-    "dtype",
-    "tie_word_embeddings",
-    "rope_parameters",
-    "hidden_act",
-    "quantization_config",
-    "bos_token_id",
-    "attention_bias",
-    "initializer_range",
-    "transformers_version",
-    "layer_types",
-    "id2label",
-)
 _VALUES: dict[str, Any] = {
     "0": 0,
     "-1": -1,
@@ -557,14 +537,7 @@ def _configurations() -> Iterator[Damage]:
                 f"{key} is {name}",
                 bent("config.json", lambda c, k=key, v=value: c.update({k: v})),
             )
-    for key in _OTHERS:
-        for name, value in _VALUES.items():
-            yield from _of_base(
-                f"{key} is {name}",
-                bent("config.json", lambda c, k=key, v=value: c.update({k: v})),
-                harmless=True,
-            )
-    for key in (*_SIZES, *_OTHERS):
+    for key in _SIZES:
         yield from _of_base(
             f"no {key}", bent("config.json", lambda c, k=key: c.pop(k, None)),
             harmless=True,
@@ -616,9 +589,6 @@ def _broken(file: str, *, harmless: bool = False) -> Iterator[Damage]:
 
 
 def _tokenizers() -> Iterator[Damage]:
-    model: Callable[[Callable[[Any], Any]], Change] = functools.partial(
-        bent, "tokenizer.json"
-    )
     for name, content in {
         "empty": b"",
         "a number": b"1",
@@ -629,114 +599,12 @@ def _tokenizers() -> Iterator[Damage]:
         yield from _of_each_model(
             f"tokenizer.json {name}", put("tokenizer.json", content), "tokenizer.json"
         )
-    wrong: dict[str, Callable[[Any], Any]] = {
-        "a list for its model": lambda t: t.update(model=[]),
-        "no model": lambda t: t.pop("model"),
-        "an unknown model": lambda t: t["model"].update(type="Magic"),
-        "a vocabulary that is a list": lambda t: t["model"].update(vocab=["a"]),
-        "a vocabulary that is null": lambda t: t["model"].update(vocab=None),
-        "an empty vocabulary": lambda t: t["model"].update(vocab={}),
-        "ids that are words": lambda t: t["model"].update(vocab={"a": "b"}),
-        "ids that are fractions": lambda t: t["model"].update(vocab={"a": 0.5}),
-        "negative ids": lambda t: t["model"].update(vocab={"a": -1}),
-        "ids of 2^63": lambda t: t["model"].update(vocab={"a": 2**63}),
-        "merges that are a number": lambda t: t["model"].update(merges=7),
-        "merges of unknown tokens": lambda t: t["model"].update(merges=[["qq", "rr"]]),
-        "merges of one part": lambda t: t["model"].update(merges=["q"]),
-        "added tokens that are words": lambda t: t.update(added_tokens=["a"]),
-        "added tokens without ids": lambda t: t.update(
-            added_tokens=[{"content": "a"}]
-        ),
-        "an unknown pre-tokenizer": lambda t: t.update(pre_tokenizer={"type": "X"}),
-        "a pre-tokenizer that is a word": lambda t: t.update(pre_tokenizer="X"),
-        "an unknown normalizer": lambda t: t.update(normalizer={"type": "X"}),
-        "a normalizer with a broken pattern": lambda t: t.update(
-            normalizer={
-                "type": "Replace", "pattern": {"Regex": "(("}, "content": ""
-            }
-        ),
-        "an unknown decoder": lambda t: t.update(decoder={"type": "X"}),
-        "an unknown post-processor": lambda t: t.update(post_processor={"type": "X"}),
-        "a version that is not known": lambda t: t.update(version="99"),
-        "added tokens of far ids": lambda t: t["added_tokens"].append(
-            {
-                "id": 10**6, "content": "zz", "single_word": False, "lstrip": False,
-                "rstrip": False, "normalized": False, "special": False,
-            }
-        ),
-        "a vocabulary of far ids": lambda t: t["model"]["vocab"].update(
-            {"o": 4 * 10**9}
-        ),
-    }  # fmt: skip
-    for name, change in wrong.items():
-        yield Damage(
-            f"base: tokenizer.json with {name}",
-            lambda folder, c=change: model(c)(folder / "base"),
-            ("token",),
-        )
-        yield Damage(
-            f"tuned: tokenizer.json with {name}",
-            lambda folder, c=change: model(c)(folder / "tuned"),
-            harmless=True,
-        )
-    for key in ("tokenizer_class", "bos_token", "model_max_length", "chat_template",
-                "added_tokens_decoder", "auto_map", "extra_special_tokens",
-                "add_bos_token"):  # fmt: skip
-        for name, value in _VALUES.items():
-            yield from _of_base(
-                f"tokenizer_config.json: {key} is {name}",
-                bent(
-                    "tokenizer_config.json",
-                    lambda c, k=key, v=value: c.update({k: v}),
-                ),
-                harmless=True,
-            )  # fmt: skip
     for name, change in places_taken("tokenizer.json").items():
         yield Damage(
             f"base: tokenizer.json is {name}",
             lambda folder, c=change: c(folder / "base"),
         )
     yield from _broken("tokenizer_config.json", harmless=True)
-    yield from _other_tokenizers()
-
-
-def _other_tokenizers() -> Iterator[Damage]:
-    """Files of a tokenizer without the one that says what its tokens are."""
-    only: dict[str, tuple[str, bytes]] = {
-        "tokenizer_config.json": ("tokenizer_config.json", b'{"bos_token": "<s>"}'),
-        "vocab.json": ("vocab.json", b'{"a": 0}'),
-        "vocab.txt": ("vocab.txt", b"a\nb\n"),
-        "merges.txt": ("merges.txt", b"a b\n"),
-        "a tokenizer.model that is none": ("tokenizer.model", b"\0\1garbage" * 99),
-        "an empty tokenizer.model": ("tokenizer.model", b""),
-        "a spiece.model that is none": ("spiece.model", b"garbage"),
-        "a tekken.json that is none": ("tekken.json", b"{}"),
-        "special_tokens_map.json": ("special_tokens_map.json", b'{"a": 1}'),
-        "chat_template.jinja": ("chat_template.jinja", b"{{ x }}"),
-        "nothing": ("README.md", b"x"),
-    }
-    for name, (file, content) in only.items():
-
-        def change(folder: Path, file: str = file, content: bytes = content) -> None:
-            for path in folder.glob("*token*"):
-                path.unlink()
-            (folder / file).write_bytes(content)
-
-        for kinds in ("", "LlamaTokenizer", "GPT2Tokenizer"):
-
-            def typed(
-                folder: Path, kinds: str = kinds, change: Change = change
-            ) -> None:
-                change(folder)
-                if kinds:
-                    path = folder / "tokenizer_config.json"
-                    path.write_text(json.dumps({"tokenizer_class": kinds}))
-
-            yield Damage(
-                f"base: of a tokenizer only {name} {kinds}".strip(),
-                lambda folder, c=typed: c(folder / "base"),
-                ("tokenizer",),
-            )
 
 
 # --- adapters -------------------------------------------------------------------------
@@ -744,24 +612,10 @@ def _other_tokenizers() -> Iterator[Damage]:
 _SETTINGS: dict[str, Mapping[str, Any]] = {
     "r": _VALUES,
     "lora_alpha": _VALUES,
-    "target_modules": {
-        **_VALUES, "not there": ["magic"], "null": None, "a slow pattern": "(a+)+$",
-        "a broken pattern": "((",
-    },
-    "peft_type": {**_VALUES, "PREFIX_TUNING": "PREFIX_TUNING", "null": None},
+    "target_modules": {**_VALUES, "a slow pattern": "(a+)+$"},
+    "peft_type": {"PREFIX_TUNING": "PREFIX_TUNING", "null": None},
     "base_model_name_or_path": {**_VALUES, "null": None},
-    "rank_pattern": {
-        **_VALUES, "a slow one": {"(.*.*)*x": 4}, "words": {"q_proj": "x"}
-    },
-    "alpha_pattern": {**_VALUES, "NaN in it": {"q_proj": float("nan")}},
-    "fan_in_fan_out": _VALUES,
-    "use_dora": _VALUES,
-    "use_rslora": _VALUES,
-    "modules_to_save": {**_VALUES, "not there": ["magic"]},
-    "bias": _VALUES,
-    "layers_to_transform": _VALUES,
-    "init_lora_weights": _VALUES,
-}  # fmt: skip
+}
 
 
 def _adapters() -> Iterator[Damage]:
@@ -891,30 +745,6 @@ def _code() -> Iterator[Damage]:
             yield from _of_each_model(
                 f"code in {kind} for {key} {name} {said}", change, harmless=True
             )
-    templates = {
-        "loops": "{% for i in range(10**12) %}{% endfor %}",
-        "reaches out": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "is broken": "{% if %}",
-        "of a megabyte": "x" * 2**20,
-    }
-    for name, text in templates.items():
-        yield from _of_each_model(
-            f"a chat template that {name}",
-            put("chat_template.jinja", text.encode()),
-            harmless=True,
-        )
-    generation: dict[str, Any] = {
-        "a list": [], "broken": b"{", "of a wrong type": {"max_length": "x"},
-        "of an impossible temperature": {"temperature": -1, "do_sample": True},
-        "of unknown keys": {"magic": 1}, "no text": b"\xff\xfe",
-    }  # fmt: skip
-    for name, content in generation.items():
-        made = content if isinstance(content, bytes) else json.dumps(content).encode()
-        yield from _of_each_model(
-            f"generation_config.json {name}",
-            put("generation_config.json", made),
-            harmless=True,
-        )
 
 
 # --- folders --------------------------------------------------------------------------

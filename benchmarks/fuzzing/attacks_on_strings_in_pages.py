@@ -37,8 +37,6 @@ from sending import VECTORS
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "publish"))
 from browser import find_chromium
 
-BEFORE = (0, 0)  # none was tried in a browser
-QUICK = 2
 MISSING = "" if find_chromium() else "no Chromium is installed"
 
 # N is the number of the place, X an address that nobody answers.

@@ -2,11 +2,10 @@
 
     python benchmarks/fuzzing/table.py [CLASS ...] [--seed 0] [--most N] [--keep]
 
-A class is a module ``attacks_on_CLASS.py`` beside this one, with ``BEFORE`` (attacks
-tried and failed on commit 9f55b38), ``QUICK`` (how many of them the suite tries) and
-``attacks(seed)``, which yields them; a class that says so in ``drawn`` is drawn in an
-order of its own where not all are tried. With ``--keep`` what came out
-is kept in ``results/CLASS.json``, and the table in ``results/table.md``.
+A class is a module ``attacks_on_CLASS.py`` beside this one with ``attacks(seed)``,
+which yields them; one with ``drawn`` is drawn in an order of its own where not all are
+tried. With ``--keep`` what came out is kept in ``results/CLASS.json``, and the table in
+``results/table.md``.
 """
 
 from __future__ import annotations
@@ -101,7 +100,6 @@ def tried(name: str, seed: int, most: int | None) -> dict[str, Any]:
         "seconds": round(time.monotonic() - began),
         "tried": len(attacks) - len(impossible),
         "there": there,
-        "before": list(module.BEFORE),
         "failed": {name: _ROUTE.sub("", problem) for name, problem in failed.items()},
     }
 
@@ -132,15 +130,14 @@ def attempt(attack: Attack) -> str:
 def table() -> str:
     """Write the table of all kept results."""
     rows = [
-        "| class | tried on 9f55b38 | failed | there are | tried | failed now | on |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| class | there are | tried | failed | on |",
+        "| --- | ---: | ---: | ---: | --- |",
     ]
     for path in sorted(RESULTS.glob("*.json")):
         found = json.loads(path.read_text())
-        before, failing = found["before"] if any(found["before"]) else ("-", "-")
         rows.append(
-            f"| {path.stem.replace('_', ' ')} | {before} | {failing} | "
-            f"{found.get('there', '')} | {found['tried']} | {len(found['failed'])} | "
+            f"| {path.stem.replace('_', ' ')} | {found.get('there', '')} | "
+            f"{found['tried']} | {len(found['failed'])} | "
             f"{found['commit']}, {found['date']} |"
         )
     return "\n".join(rows) + "\n"

@@ -61,6 +61,7 @@ _OPTIONAL = (
     "recipe",
     "engine",
 )
+Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Stderr: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # NaN where nothing could be measured, which JSON says as null.
@@ -81,7 +82,7 @@ class Evaluation:
 
     version: Literal[1] = 1
     """Of the form of this line."""
-    coefficients: Mapping[Line, float]
+    coefficients: Mapping[Line, Finite]
     """The merge, exact."""
     task: Line
     """What was measured."""

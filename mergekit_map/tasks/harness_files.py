@@ -15,7 +15,6 @@ from datasets.exceptions import DatasetNotFoundError
 from lm_eval.tasks import TaskManager
 
 from mergekit_map.errors import InvalidTask, nearest
-from mergekit_map.tasks.task_file import entries, read_task_file
 
 _KEY = ("lm_eval",)
 
@@ -84,11 +83,26 @@ def _load_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         text = f"there is no file {path}; relative paths start at the working directory"
         raise InvalidTask(_KEY, text)
-    content = read_task_file(path)
+    content = _read(path)
     group = content.get("group")
     if isinstance(group, yaml.ScalarNode):
         return _load_group(str(group.value), path, _members(content.get("task")))
     return _load(TaskManager(include_defaults=False), str(path.resolve()))
+
+
+def _read(path: Path) -> dict[str, yaml.Node]:
+    """Read the entries of a task; not constructed: lm-eval's tags stand for code."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return _entries(yaml.compose(text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
+        raise InvalidTask(_KEY, f"{path} is not valid YAML: {error}") from None
+
+
+def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {str(key.value): value for key, value in node.value}
 
 
 def _load_group(group: str, path: Path, members: Collection[str]) -> Mapping[str, Any]:
@@ -116,5 +130,5 @@ def _load(manager: TaskManager, name: str) -> Mapping[str, Any]:
 
 def _members(tasks: yaml.Node | None) -> list[str]:
     nodes = tasks.value if isinstance(tasks, yaml.SequenceNode) else [tasks]
-    named = [entries(node).get("task", node) for node in nodes]
+    named = [_entries(node).get("task", node) for node in nodes]
     return [str(node.value) for node in named if isinstance(node, yaml.ScalarNode)]

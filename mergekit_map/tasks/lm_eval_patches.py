@@ -17,11 +17,11 @@ import lm_eval.api.task
 import lm_eval.models.dummy
 import lm_eval.models.huggingface
 import lm_eval.utils
+from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.evaluator_utils import get_sample_size
 from transformers import PreTrainedModel
 
 from mergekit_map.pulse import step
-from mergekit_map.tasks.templates import Bounded, sandbox
 
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 _WITH_BARS = (
@@ -49,6 +49,19 @@ def cached_templates() -> AbstractContextManager[None]:
     It is rendered in a sandbox: lm-eval lets templates reach all of Python.
     """
     return _replaced(lm_eval.utils.env, "from_string", _compile_template)
+
+
+@functools.cache
+def sandbox() -> SandboxedEnvironment:
+    """Return what renders templates as lm-eval's own environment does."""
+    known = lm_eval.utils.env
+    made = SandboxedEnvironment(
+        loader=known.loader,
+        undefined=known.undefined,
+        keep_trailing_newline=known.keep_trailing_newline,
+    )
+    made.filters.update(known.filters)
+    return made
 
 
 def without_tying(model: PreTrainedModel) -> AbstractContextManager[None]:
@@ -153,7 +166,7 @@ def _counting(bar: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _compile_template(source: str) -> Any:
-    return Bounded(sandbox().from_string(source))
+    return sandbox().from_string(source)
 
 
 def _same_documents(documents: list[Any], **_: Any) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers import LlamaForCausalLM
 
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.measurement import Measure
+from mergekit_map.shutdown import Interrupted
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
@@ -62,6 +64,28 @@ def prepare(
     assert not problems
     options = {"batch_size": 4, "generations": Generations()} | options
     return prepare_tasks(loaded, model, tokenizer, **options)["mine"]
+
+
+def test_an_interrupt_is_looked_for_before_each_token(
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_many(folder)
+    measure = prepare(folder, model, tokenizer)
+    looks = iter([None, None, Interrupted(signal.SIGINT)])
+
+    def look() -> None:
+        if (stop := next(looks)) is not None:
+            raise stop
+
+    monkeypatch.setattr("mergekit_map.tasks.surroundings.check_interrupt", look)
+    with pytest.raises(Interrupted, match=r"^\Z"):
+        measure()
+
+    assert next(looks, "none is left") == "none is left"
+    assert not model._forward_pre_hooks
 
 
 def test_pieces_are_the_batches_of_lm_eval(

@@ -6,9 +6,13 @@ from importlib.metadata import version
 import lm_eval.api.task
 import lm_eval.utils
 import pytest
+from jinja2.exceptions import SecurityError
 
-from mergekit_map.tasks.lm_eval_patches import cached_templates, without_bars
-from mergekit_map.tasks.templates import sandbox
+from mergekit_map.tasks.lm_eval_patches import (
+    cached_templates,
+    sandbox,
+    without_bars,
+)
 
 # All that is replaced of lm-eval, and what is needed to do it.
 PARTS = [
@@ -71,3 +75,32 @@ def test_lm_eval_compiles_a_template_once(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert texts == ["a of no other test", "b of no other test"]
     assert compiled == [template]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for c in choices %}{{loop.index}}. {{c}}\n{% endfor %}",
+        "{{choices[answer]|upper}} {{choices|join(', ')}}",
+        "{{question|regex_replace('[0-9]', 'n')}} {{'%s: %d' % (question, answer)}}\n",
+    ],
+)
+def test_a_template_gives_what_lm_evals_own_environment_gives(template: str) -> None:
+    document = {"question": "2 + 2?", "choices": ["three", "four"], "answer": 1}
+    expected = lm_eval.utils.env.from_string(template).render(**document)
+
+    with cached_templates():
+        assert lm_eval.utils.apply_template(template, document) == expected
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ cycler.__init__.__globals__.os.getcwd() }}",
+        "{{ (lipsum|attr('__globals__'))['os'].getcwd() }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    ],
+)
+def test_a_template_reaches_no_python(template: str) -> None:
+    with cached_templates(), pytest.raises(SecurityError, match=r"unsafe|undefined"):
+        lm_eval.utils.apply_template(template, {})

@@ -1,0 +1,478 @@
+"""What strangers and accidents leave is refused in one sentence, and runs nothing.
+
+One attack for each class of refusal; ``benchmarks/fuzzing`` tries many more. Against a
+run folder or a model from a stranger, a crash, and a typing error: the user's own code
+on the user's own machine is no attack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from mergekit_map.cli import main
+
+DATA = Path(__file__).parent / "data" / "run_v1"
+SECRET = "merge_method: linear  # the secret of somebody else\n"
+SELECT, BETWEEN = ["select", "run"], ["select", "run", "--prefer", "code=1"]
+REPORT, MERGE = ["report", "run"], ["merge", "run", "out"]
+WEIGHTS = "model.safetensors"
+TENSOR = "model.layers.0.mlp.up_proj.weight"
+
+Damage = Callable[[Path], Any]  # of a folder
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with files that are none of anybody's business."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
+    Path("secret.txt").write_text(SECRET)
+    Path("victim.txt").write_text("as it was")
+    Path("evil.py").write_text("open('ran', 'w').close()\n")
+
+
+def refused(command: list[str], *words: str) -> None:
+    """Check that a command ends with one located sentence, and did nothing."""
+    result = click.testing.CliRunner().invoke(main, command)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "error: " in result.output
+    assert "\x1b" not in result.output
+    assert len(result.stderr.splitlines()) < 12
+    for word in words:
+        assert word in " ".join(result.output.split()), result.output
+    assert not Path("ran").exists()
+    assert Path("victim.txt").read_text() == "as it was"
+    files = (p for p in Path("run").rglob("*") if p.is_file() and not p.is_symlink())
+    assert SECRET not in "".join(p.read_text(errors="replace") for p in files)
+
+
+# --- run folders of strangers ---------------------------------------------------------
+
+
+@pytest.fixture
+def run() -> Path:
+    """Copy a finished search."""
+    return Path(shutil.copytree(DATA / "run", "run"))
+
+
+def change(name: str, bend: Callable[[Any], Any]) -> None:
+    path = Path("run", name)
+    content = json.loads(path.read_text())
+    bend(content)
+    path.write_text(json.dumps(content))
+
+
+def put(content: Any, value: Any, *keys: Any) -> None:
+    *inner, last = keys
+    for key in inner:
+        content = content[key]
+    content[last] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "command"),
+    [
+        ("recipes/006.yml", "secret.txt", SELECT),
+        ("recipe.yml", "victim.txt", SELECT),
+        ("front.csv", "victim.txt", REPORT),
+        ("report.html", "victim.txt", REPORT),
+        ("evaluations.jsonl", "secret.txt", REPORT),
+        ("samples/x.json", "secret.txt", SELECT),
+    ],
+)
+def test_no_link_is_read_or_written_through(
+    run: Path, place: str, target: str, command: list[str]
+) -> None:
+    (run / place).unlink(missing_ok=True)
+    (run / place).symlink_to(Path(target).resolve())
+
+    refused(command, f"{place} is a symbolic link")
+
+
+def test_a_link_in_the_place_of_a_folder_is_refused(run: Path) -> None:
+    shutil.rmtree(run / "recipes")
+    Path("elsewhere").mkdir()
+    (run / "recipes").symlink_to(Path("elsewhere").resolve())
+
+    refused(SELECT, "recipes is a symbolic link")
+    assert not list(Path("elsewhere").iterdir())
+
+
+def test_a_pipe_is_refused_and_not_waited_for(run: Path) -> None:
+    (run / "front.json").unlink()
+    os.mkfifo(run / "front.json")
+
+    refused(SELECT, "front.json is no ordinary file")
+
+
+@pytest.mark.parametrize("partial", [".recipe.yml.partial", ".front.json.partial"])
+def test_names_that_were_used_on_the_way_are_not_written_to(
+    run: Path, partial: str
+) -> None:
+    os.link("victim.txt", run / partial)  # no symbolic link, so not refused
+
+    result = click.testing.CliRunner().invoke(main, [*SELECT, "--index", "1"])
+
+    assert result.exit_code == 0, result.output
+    assert Path("victim.txt").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("name", ["../../secret.txt", "/etc/hostname"])
+@pytest.mark.parametrize("command", [SELECT, BETWEEN, REPORT])
+@pytest.mark.usefixtures("run")
+def test_a_front_names_no_file(command: list[str], name: str) -> None:
+    change("front.json", lambda front: put(front, name, "points", 6, "recipe"))
+
+    refused(command, "points.6: its recipe is recipes/006.yml")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"python": "evil:score", "direction": "maximize"},
+        {"lm_eval": "evil.yaml", "metric": "acc"},
+        {
+            "lm_eval": "humaneval",
+            "metric": "pass@1",
+            "confirm_run_unsafe_code": True,
+        },
+    ],
+    ids=["function", "file of lm-eval", "unsafe code"],
+)
+def test_code_that_a_folder_names_is_not_run(run: Path, task: dict[str, Any]) -> None:
+    Path("evil.yaml").write_text("task: evil\nprocess_docs: !function evil.score\n")
+    config = yaml.safe_load((run / "config.yml").read_text())
+    config["map"]["tasks"] = {"greeting": task}
+    config["map"]["select"] = {}
+    (run / "config.yml").write_text(yaml.safe_dump(config))
+
+    refused(MERGE, "--trust-run")
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b]0;evil\x07", "a\nmerge_method: evil", "\u202egnp"]
+)
+@pytest.mark.parametrize(
+    "key", [("reason",), ("tasks", "code", "unit"), ("anchors", 0, "label")]
+)
+@pytest.mark.usefixtures("run")
+def test_no_string_reaches_terminal_or_recipe_but_lines_of_text(
+    text: str, key: tuple[Any, ...]
+) -> None:
+    change("front.json", lambda front: put(front, text, *key))
+
+    refused(SELECT, "a line of text is wanted")
+    assert text not in Path("run/recipe.yml").read_text()
+
+
+def test_escapes_in_a_recipe_are_not_shown(run: Path) -> None:
+    with (run / "recipes/006.yml").open("a") as file:
+        file.write("# \x1b[2J\n")
+
+    refused(SELECT, "recipes/006.yml cannot be read: a line of text is wanted")
+
+
+@pytest.mark.usefixtures("run")
+def test_markup_in_names_is_text_on_the_page() -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    change("front.json", lambda front: put(front, evil, "tasks", "code", "unit"))
+
+    result = click.testing.CliRunner().invoke(main, REPORT)
+
+    assert result.exit_code == 0, result.output
+    page = Path("run/report.html").read_text()
+    assert "img src=x" in page
+    assert "<img src=x" not in page
+
+
+# --- run folders that were damaged ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\xff\xfe", b"{", b"[]", b"null", b"[" * 100_000, b"\0", b'{"a": NaN}'],
+    ids=["empty", "no UTF-8", "cut", "list", "null", "deep", "zero byte", "NaN"],
+)
+@pytest.mark.parametrize("name", ["front.json", "surrogates.json", "manifest.json"])
+def test_what_is_no_json_is_one_sentence(run: Path, name: str, raw: bytes) -> None:
+    (run / name).write_bytes(raw)
+
+    refused(REPORT, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("front.json", ("points",), None),
+        ("front.json", ("points", 0, "coefficients"), [1, 2]),
+        ("front.json", ("points", 0, "coefficients", "code-model"), float("nan")),
+        ("front.json", ("tasks", "code", "direction"), "up"),
+        ("front.json", ("border",), [{"coefficient": "nobody", "end": 1.0}]),
+        ("front.json", ("groups",), {"one": {"nobody": 1.0}}),
+        ("front.json", ("order",), ["twice", ["twice", "once"]]),
+        ("surrogates.json", ("coefficients",), ["code-model", "greeting-model"]),
+        ("manifest.json", ("identity",), "x"),
+    ],
+)
+@pytest.mark.usefixtures("run")
+def test_a_value_that_cannot_be_is_one_sentence(
+    name: str, key: tuple[Any, ...], value: Any
+) -> None:
+    change(name, lambda content: put(content, value, *key))
+
+    refused(REPORT, name)
+
+
+def test_a_torn_line_within_a_log_is_named(run: Path) -> None:
+    lines = (run / "evaluations.jsonl").read_text().splitlines()
+    lines[3] = lines[3][:30]
+    (run / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
+
+    refused(REPORT, "evaluations.jsonl:4: not an evaluation")
+
+
+def test_a_number_that_is_none_is_named_with_its_line(run: Path) -> None:
+    lines = (run / "evaluations.jsonl").read_text().splitlines()
+    entry = json.loads(lines[3])
+    entry["coefficients"]["code-model"] = 1e999
+    lines[3] = json.dumps(entry)
+    (run / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
+
+    refused(REPORT, "evaluations.jsonl:4: not an evaluation")
+
+
+# --- models of strangers --------------------------------------------------------------
+
+
+@pytest.fixture
+def model(family: dict[str, Path]) -> Path:
+    """Copy a fine-tune that a good configuration, ``config.yml``, merges."""
+    shutil.copytree(family["a"], "tuned")
+    Path("text.txt").write_text("hello world, one plus two\n" * 40)
+    config = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": "tuned"}],
+        "map": {
+            "tasks": {"text": {"perplexity": "text.txt", "max_tokens": 64}},
+            "search": {"evaluations": 4, "remeasure": 0},
+        },
+    }
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    return Path("tuned")
+
+
+def header(bend: Callable[[dict[str, Any]], Any]) -> Damage:
+    """Change the header of the tensors, and leave what follows."""
+
+    def damage(model: Path) -> None:
+        data = (model / WEIGHTS).read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        content = json.loads(data[8 : 8 + length])
+        bend(content)
+        text = json.dumps(content).encode()
+        size = struct.pack("<Q", len(text))
+        (model / WEIGHTS).write_bytes(size + text + data[8 + length :])
+
+    return damage
+
+
+def raw(make: Callable[[bytes], bytes]) -> Damage:
+    return lambda model: (model / WEIGHTS).write_bytes(
+        make((model / WEIGHTS).read_bytes())
+    )
+
+
+def tensors(bend: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
+    def damage(model: Path) -> None:
+        content = load_file(model / WEIGHTS)
+        bend(content)
+        save_file(content, model / WEIGHTS, {"format": "pt"})
+
+    return damage
+
+
+def index(place: Any) -> Damage:
+    """Let an index say that all tensors are in some place."""
+
+    def damage(model: Path) -> None:
+        names = list(load_file(model / WEIGHTS))
+        content = {"weight_map": dict.fromkeys(names, place)}
+        (model / "model.safetensors.index.json").write_text(json.dumps(content))
+
+    return damage
+
+
+class Evil:
+    """Runs when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return open, ("ran", "w")
+
+
+def pickled(model: Path) -> None:
+    (model / WEIGHTS).unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
+
+
+def settings(**values: Any) -> Damage:
+    def damage(model: Path) -> None:
+        path = model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return damage
+
+
+def linked(model: Path) -> None:
+    (model / WEIGHTS).unlink()
+    (model / WEIGHTS).symlink_to(model / "nowhere")
+
+
+MODELS: dict[str, tuple[Damage, str]] = {
+    "pickle": (pickled, "pickled weights"),
+    "pickle under another name": (
+        raw(lambda _: pickle.dumps(Evil())),
+        "cannot be read as safetensors",
+    ),
+    "truncated": (raw(lambda d: d[: len(d) // 2]), "cannot be read as safetensors"),
+    "length of a header": (
+        raw(lambda d: (2**63).to_bytes(8, "little") + d[8:]),
+        "cannot be read as safetensors",
+    ),
+    "offsets": (
+        header(lambda h: h[TENSOR].update(data_offsets=[-8, 8])),
+        "cannot be read as safetensors",
+    ),
+    "shape": (
+        header(lambda h: h[TENSOR].update(shape=[10**9, 10**9])),
+        "cannot be read as safetensors",
+    ),
+    "a deep header": (
+        raw(lambda d: struct.pack("<Q", 200_000) + b"[" * 200_000 + d),
+        "cannot be read as safetensors",
+    ),
+    "not finite": (
+        tensors(lambda t: t[TENSOR].fill_(float("nan"))),
+        "NaN or infinity",
+    ),
+    "missing tensor": (tensors(lambda t: t.pop(TENSOR)), TENSOR),
+    "index out of the folder": (index("../secret.txt"), "index.json"),
+    "index of the system": (index("/etc/passwd"), "index.json"),
+    "code of its own": (
+        settings(auto_map={"AutoModelForCausalLM": "evil.Model"}, model_type="evil"),
+        "models[0].model",
+    ),
+    "sizes": (settings(hidden_size=10**9), "hidden_size is 1000000000 here"),
+    "link to nowhere": (linked, "model.safetensors"),
+    "no tokenizer": (lambda m: (m / "tokenizer.json").write_text("{"), "tokenizer"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_cannot_be_is_refused_before_it_is_loaded(
+    model: Path, name: str
+) -> None:
+    damage, word = MODELS[name]
+    damage(model)
+
+    refused(["search", "config.yml", "run"], word)
+    assert not Path("run/evaluations.jsonl").exists()
+
+
+# --- texts ----------------------------------------------------------------------------
+
+TEXTS: dict[str, Damage] = {
+    "no text": lambda here: (here / "text.txt").write_text(" \n"),
+    "no UTF-8": lambda here: (here / "text.txt").write_bytes(b"\xff\xfe\xfd" * 99),
+    "a pipe": lambda here: os.mkfifo(here / "text.txt"),
+    "endless": lambda here: (here / "text.txt").symlink_to("/dev/zero"),
+    "a folder": lambda here: (here / "text.txt").mkdir(),
+    "a terabyte": lambda here: (
+        (here / "text.txt").touch(),
+        os.truncate(here / "text.txt", 1 << 40),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.usefixtures("model")
+def test_a_text_that_is_none_is_refused(name: str) -> None:
+    Path("text.txt").unlink()
+    TEXTS[name](Path())
+
+    refused(["search", "config.yml", "run"], "text.txt")
+
+
+# --- imported tables ------------------------------------------------------------------
+
+TABLE = "tuned,text value\n0.5,3.25\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [
+        ("", "table.csv"),
+        ("tuned,text value\n0.5,nan\n", "table.csv:2"),
+        ("tuned,text value\n1e999,3\n", "table.csv:2"),
+        ("tuned,text value\n0.5\n", "table.csv:2"),
+        ("tuned,tuned,text value\n0.5,0.5,3\n", "table.csv:1"),
+        ("tuned,=cmd|'/c x'!A1\n0.5,3\n", "table.csv:1"),
+        ("tuned,text value\n0.5,\x1b[2J\n", "table.csv:2"),
+    ],
+)
+@pytest.mark.usefixtures("model")
+def test_a_table_that_cannot_be_is_refused_with_its_line(table: str, word: str) -> None:
+    Path("table.csv").write_text(table)
+
+    refused(["search", "config.yml", "run", "--import", "table.csv"], word)
+    log = Path("run/evaluations.jsonl")
+    assert not log.exists() or not log.read_bytes()
+
+
+@pytest.mark.usefixtures("model")
+def test_a_table_that_is_no_text_is_refused() -> None:
+    Path("table.csv").write_bytes(b"\xff\xfe" + TABLE.encode("utf-16"))
+
+    refused(["search", "config.yml", "run", "--import", "table.csv"], "table.csv")
+
+
+# --- configurations -------------------------------------------------------------------
+
+
+def bomb() -> str:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 4)}]" for n in range(1, 30)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb(),
+        "merge_method: &a [*a]\n",
+        "!!python/object/apply:os.system ['touch ran']\n",
+        "[" * 5000,
+        "\x00",
+        "merge_method: !!binary x\n",
+    ],
+    ids=["bomb", "in itself", "object", "deep", "zero byte", "tag"],
+)
+@pytest.mark.usefixtures("model")
+def test_yaml_that_is_no_configuration_is_refused(text: str) -> None:
+    Path("config.yml").write_text(text)
+
+    refused(["search", "config.yml", "run"], "config.yml")
