@@ -612,6 +612,13 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
     assert len(numbers) == 4
 
 
+# Ten lines that are ten thousand million values.
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n"
+    for old, new in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -620,8 +627,12 @@ def test_all_problems_are_reported_together(good: dict[str, Any]) -> None:
         ("- a", "was expected, got list"),
         ("a: 1\na: 2\n", "stands twice"),
         ("1.5: a\n", "keys are text, got 1.5"),
-        ("seed: !!int many\n", "config.yml:1: seed: 'many' is no int"),
-        ("map: &m {tasks: *m}\n", "an anchor contains itself"),
+        ('map: {"a\\0b": 1}\n', "config.yml:1: map: the character '\\x00' cannot be"),
+        ("seed: !!int many\n", "not valid YAML: invalid literal for int()"),
+        ("seed: !!python/name:os.system ''\n", "not valid YAML: could not determine"),
+        ("map: &m {tasks: *m}\n", "line 1: more than 20000 values"),
+        (BOMB, "line 1: more than 20000 values with its aliases written out"),
+        ("a: " + "[" * 50_000, "or more than 40 levels"),
     ],
 )
 @pytest.mark.usefixtures("good")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mergekit_map.files import sha256
 
 if TYPE_CHECKING:
-    from mergekit_map.config.yaml_nodes import KeyPath
+    from mergekit_map.config.yaml_file import KeyPath
 
 WRITTEN = "Written by mergekit-map from options; edit it, and name it in their place."
 PASSING = "What the options of one command stand for, there as long as it runs."

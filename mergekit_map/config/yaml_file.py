@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
 from mergekit_map.config.from_options import place_in_options
-from mergekit_map.config.yaml_nodes import (
-    MOST_BYTES,
-    Loader,
-    compose,
-    oddities,
-)
-from mergekit_map.config.yaml_nodes import (
-    KeyPath as KeyPath,
-)
 from mergekit_map.errors import ConfigError
 from mergekit_map.words import bytes_in_words
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_MOST_BYTES = 1 << 18  # of a file; a large configuration has some thousand
+_MOST_VALUES = 20_000  # as read, aliases written out
+_MOST_LEVELS = 40
+# What no terminal, file name or JSON file takes: control characters but tab and line
+# ends, and halves of characters.
+_ODD = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_TAG = "tag:yaml.org,2002:"
+_TEXT = f"{_TAG}str"
 
 _MOST_SHOWN = 20  # problems of one file
 _LONGEST_REPORT = 1500  # characters of one of them
@@ -95,29 +98,30 @@ def read_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, unreadable, not YAML, not a mapping, or more
             than a configuration can be.
     """
-    text = read_text(path)
+    text, places = read_text(path), _Places()
     try:
-        node = compose(text)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(node, yaml.MappingNode):
-        kind = "" if node is None else node.tag.rpartition(":")[2]
-        got = {"": "an empty file", "seq": "list"}.get(kind, kind)
+        node = yaml.compose(text, Loader=_Loader)
+        if not isinstance(node, yaml.MappingNode):
+            kind = "" if node is None else node.tag.removeprefix(_TAG)
+            got = {"": "an empty file", "seq": "list"}.get(kind, kind)
+            raise ConfigError(
+                f"{path}: a mapping with merge_method, models and map was expected, "
+                f"got {got}"
+            )
+        places.walk(node, ())
+        content = _own_copies(yaml.load(text, Loader=_Loader))
+    except (_TooMuchError, RecursionError) as error:
+        line = f"line {error.args[0]}: " if isinstance(error, _TooMuchError) else ""
         raise ConfigError(
-            f"{path}: a mapping with merge_method, models and map was expected, got "
-            f"{got}"
-        )
-    lines: dict[KeyPath, int] = {}
-    repeated: list[KeyPath] = []
-    _refuse_oddities(path, node)
-    _walk(node, (), lines, repeated)
-    try:
-        content = _own_copies(yaml.load(text, Loader=Loader))
-    except (yaml.YAMLError, ValueError) as error:
+            f"{path}: {line}more than {_MOST_VALUES} values with its aliases written "
+            f"out, or more than {_MOST_LEVELS} levels; write less, or flatter"
+        ) from None
+    except (yaml.YAMLError, ValueError, LookupError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    return YamlFile(path, text, content, lines, tuple(repeated))
+    if places.problems:
+        reports = [f"{path}:{n}: {text}" for n, text in sorted({*places.problems})]
+        raise with_count(path, reports)
+    return YamlFile(path, text, content, places.lines, tuple(places.repeated))
 
 
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
@@ -148,28 +152,18 @@ def read_text(path: Path) -> str:
         if path.exists() and not path.is_file():
             raise ConfigError(f"{path}: is no file; name a file, or copy it into one")
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(_MOST_BYTES + 1)
         text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; check the path") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    if len(data) > MOST_BYTES:
+    if len(data) > _MOST_BYTES:
         raise ConfigError(
-            f"{path}: a configuration has at most {bytes_in_words(MOST_BYTES)}, and "
+            f"{path}: a configuration has at most {bytes_in_words(_MOST_BYTES)}, and "
             "this file has more; check the path"
         )
     return text
-
-
-def _refuse_oddities(path: Path, node: yaml.Node) -> None:
-    found: dict[tuple[int, str], None] = {}
-    for key, odd, problem in oddities(node):
-        line = odd.start_mark.line + 1
-        name = f"{format_key(key)}: " if key else ""
-        found[line, f"{path}:{line}: {name}{problem}"] = None
-    if found:
-        raise with_count(path, [report for _, report in sorted(found)])
 
 
 def _own_copies(content: Any) -> Any:
@@ -181,21 +175,74 @@ def _own_copies(content: Any) -> Any:
     return content
 
 
-def _walk(
-    node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], repeated: list[KeyPath]
-) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key_node, value_node in node.value:
-            child = (*key, str(key_node.value))
-            if child in lines:
-                repeated.append(child)
-            lines[child] = key_node.start_mark.line + 1
-            _walk(value_node, child, lines, repeated)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            child = (*key, index)
-            lines[child] = item.start_mark.line + 1
-            _walk(item, child, lines, repeated)
+class _Loader(yaml.SafeLoader):
+    """Reads plain values alone: a date is text, as in YAML 1.2, and no tag is code."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    start: [(tag, form) for tag, form in found if tag != f"{_TAG}timestamp"]
+    for start, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_PLAIN = [
+    f"{_TAG}{kind}" for kind in ["str", "int", "float", "bool", "null", "map", "seq"]
+]
+_Loader.yaml_constructors = {
+    tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*_PLAIN, None)
+}
+
+
+class _TooMuchError(Exception):
+    """A file has too many values, or too many levels; with the line."""
+
+
+@dataclass
+class _Places:
+    """Where the keys of a file stand, and what no configuration can have."""
+
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    repeated: list[KeyPath] = field(default_factory=list)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    values: int = 0
+
+    def walk(self, node: yaml.Node, key: KeyPath) -> None:
+        self.values += 1
+        if self.values > _MOST_VALUES or len(key) > _MOST_LEVELS:
+            raise _TooMuchError(node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            for key_node, value in node.value:
+                child = (*key, str(key_node.value))
+                self._check_key(key_node, key)
+                if child in self.lines:
+                    self.repeated.append(child)
+                self._enter(child, key_node, value)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self._enter((*key, index), item, item)
+        else:
+            self._check_text(node, key)
+
+    def _enter(self, key: KeyPath, at: yaml.Node, value: yaml.Node) -> None:
+        self.lines[key] = at.start_mark.line + 1
+        self.walk(value, key)
+
+    def _check_key(self, node: yaml.Node, outer: KeyPath) -> None:
+        if not isinstance(node, yaml.ScalarNode):
+            text = "keys are text, got a list or a mapping; write a name"
+            self._report(node, outer, text)
+        elif node.tag not in {_TEXT, f"{_TAG}merge"}:
+            text = f"keys are text, got {node.value}; put it in quotes"
+            self._report(node, outer, text)
+        else:
+            self._check_text(node, outer)
+
+    def _check_text(self, node: yaml.Node, key: KeyPath) -> None:
+        if node.tag == _TEXT and (odd := _ODD.search(node.value)):
+            text = f"the character {odd[0]!r} cannot be used in a text; remove it"
+            self._report(node, key, text)
+
+    def _report(self, node: yaml.Node, key: KeyPath, text: str) -> None:
+        place = f"{format_key(key)}: " if key else ""
+        self.problems.append((node.start_mark.line + 1, f"{place}{text}"))
 
 
 class _Dumper(yaml.SafeDumper):
