@@ -58,24 +58,33 @@ def test_linear_merges_have_the_derivatives_of_their_loss(added: Opened) -> None
         assert min(map(abs, found.values())) > 0.1
 
 
-@pytest.mark.slow
+FILTERED = [{"filter": "mlp", "value": "mlp"}, {"value": 0.25}]
+
+
 @pytest.mark.parametrize(
-    ("names", "parameters"),
+    ("method", "weights", "parameters"),
     [
-        ("xy", {"lambda": 0.7}),
-        ("xy", {"normalize": True}),  # the weight of y is 1 minus that of x
-        ("xyz", {"normalize": True, "lambda": 1.3}),
-        ("xyz", {"rescale": True}),
+        ("dare_linear", [None, None], {"lambda": 0.7}),
+        # The weight of y is 1 minus that of x.
+        ("dare_linear", [None, None], {"normalize": True}),
+        ("dare_linear", [None, None, 0.4], {"normalize": True, "lambda": 1.3}),
+        ("dare_linear", [None, None, 0.4], {"rescale": True}),
+        ("task_arithmetic", [FILTERED, ["early", 0.3, "late"], 0.2], {}),
     ],
 )
-def test_shared_parameters(
-    names: str, parameters: dict[str, Any], distant: dict[str, Path]
+def test_shared_parameters_layer_gradients_filters_and_fixed_weights(
+    method: str,
+    weights: list[Any],
+    parameters: dict[str, Any],
+    distant: dict[str, Path],
 ) -> None:
-    merge_config = config("dare_linear", distant, names, parameters=parameters)
-    if len(names) == 3:
-        merge_config["models"][2]["parameters"]["weight"] = 0.4
+    names = "xyz"[: len(weights)]
+    merge_config = config(method, distant, names, parameters=parameters)
+    for model, weight in zip(merge_config["models"], weights, strict=True):
+        if weight is not None:
+            model["parameters"]["weight"] = weight
     with opened(merge_config) as (merge, space):
-        coefficients = dict(zip(space.names, (0.3, 0.6), strict=False))
+        coefficients = dict(zip(space.names, (0.7, 0.2, 0.9), strict=False))
         expected = differences(merge, coefficients, 1e-4)
 
         found = derivatives(merge, space, coefficients)
@@ -83,30 +92,11 @@ def test_shared_parameters(
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_layer_gradients_filters_and_fixed_weights(distant: dict[str, Path]) -> None:
-    merge_config = config("task_arithmetic", distant, "xyz")
-    weights = [
-        [{"filter": "mlp", "value": "mlp"}, {"value": 0.25}],
-        ["early", 0.3, "late"],
-        0.2,
-    ]
-    for model, weight in zip(merge_config["models"], weights, strict=True):
-        model["parameters"] = {"weight": weight}
-    with opened(merge_config) as (merge, space):
-        coefficients = {"mlp": 0.7, "early": 0.2, "late": 0.9}
-        expected = differences(merge, coefficients, 1e-4)
-
-        assert derivatives(merge, space, coefficients) == pytest.approx(
-            expected, rel=1e-6
-        )
-
-
 def test_nothing_is_computed_for_tensors_that_no_coefficient_changes(
     distant: dict[str, Path],
 ) -> None:
     merge_config = config("task_arithmetic", distant, "x")
-    weight = [{"filter": "mlp", "value": "mlp"}, {"value": 0.25}]
-    merge_config["models"][0]["parameters"] = {"weight": weight}
+    merge_config["models"][0]["parameters"] = {"weight": FILTERED}
     with opened(merge_config) as (merge, space):
         with differentiation(merge, space, checkpoint_activations=False)():
             taken = {n for n, p in merge.model.named_parameters() if p.requires_grad}

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from mergekit.options import MergeOptions
 from test_resident import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.merging import storage
@@ -49,18 +48,20 @@ def test_on_a_gpu_they_lie_where_they_fit_first(free: dict[str, int]) -> None:
     assert choose_storage("device", GPU, 10**9).place == "device"
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
 @pytest.mark.parametrize("method", ["ties", "linear"])
 def test_every_place_gives_the_same_bits(
-    method: str, family_bf16: dict[str, Path]
+    method: str, device: str, family_bf16: dict[str, Path]
 ) -> None:
     merge = config(method, family_bf16)
     if method == "linear":
         merge = {**merge, "models": [{"model": m["model"]} for m in merge["models"]]}
         del merge["base_model"]
     space = space_of(merge)
+    options = OPTIONS.model_copy(update={"device": device})
     states, mapped = {}, {}
     for place in ("mapped", "memory", "device"):
-        with resident_merge(space, OPTIONS, place) as merge:
+        with resident_merge(space, options, place) as merge:
             merge.write({name: 0.4 for name in space.names})
             states[place] = merge.model.state_dict()
             mapped[place] = merge.mapped is not None
@@ -80,16 +81,3 @@ def test_replays_are_moved_with_all_their_tensors(family: dict[str, Path]) -> No
         assert tensor_bytes(away) == tensor_bytes(replay) == 4 * 3 * away.base.numel()
         assert on_device(replay, torch.empty(1)) is replay
         assert on_device(replay, torch.empty(1, device="meta")).deltas.is_meta
-
-
-@NEEDS_GPU
-def test_every_place_gives_the_same_bits_on_a_gpu(family: dict[str, Path]) -> None:
-    space = space_of(config("ties", family))
-    states = []
-    for place in ("device", "memory", "mapped"):
-        options = MergeOptions(device="cuda", quiet=True)
-        with resident_merge(space, options, place) as merge:
-            merge.write({name: 0.4 for name in space.names})
-            states.append(merge.model.state_dict())
-    assert_equal_states(states[0], states[1])
-    assert_equal_states(states[0], states[2])
