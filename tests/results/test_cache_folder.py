@@ -17,7 +17,6 @@ from mergekit_map.results.cache_folder import (
     CONTENTS,
     kept,
     make_room,
-    mark_in_use,
     recordings_folder,
     set_limit,
 )
@@ -81,13 +80,6 @@ def test_a_full_disk_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names() == ["one"]
 
 
-def test_half_of_what_is_free_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep("one", used=1)
-    monkeypatch.setattr(cache_folder, "_free", lambda: 5 * SIZE)
-
-    assert cache_folder.limit() == 3 * SIZE
-
-
 _USER = """
 import sys
 from pathlib import Path
@@ -115,16 +107,6 @@ def test_what_another_process_uses_stays_until_that_is_killed() -> None:
     make_room()
 
     assert names() == []
-
-
-def test_a_folder_is_free_again_when_it_is_let_go() -> None:
-    folder = keep("one", used=1)
-    release = mark_in_use(folder)
-    assert kept()[0].in_use
-
-    release()
-
-    assert not kept()[0].in_use
 
 
 def test_leftovers_of_killed_processes_are_removed() -> None:
@@ -166,10 +148,3 @@ def test_a_key_that_is_not_there_is_an_error() -> None:
 
     assert result.exit_code == 2
     assert "nothing in the cache has the key 'abcdeg'; did you mean" in result.output
-
-
-def test_a_size_that_is_none_is_an_error() -> None:
-    result = CliRunner().invoke(main, ["cache", "--limit", "much"])
-
-    assert result.exit_code == 2
-    assert "a size such as 50GB, or auto; got 'much'" in result.output

@@ -11,7 +11,6 @@ from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.results.foretold import foretellings, foretold
 from mergekit_map.results.front import Front
-from mergekit_map.results.verdict_words import verdicts_in_words
 
 POINT: Row = [(0.5, 0.03), (2.0, 0.04)]
 
@@ -80,21 +79,6 @@ def test_only_what_was_foretold_and_then_measured_is_a_test() -> None:
     # Of what was not measured there is a prediction, and no test.
     assert foretold(front.points[1]) == front.points[1].predicted
     assert list(foretellings(make_front([(POINT, POINT)]))) == []
-
-
-def test_the_verdict_counts_the_predictions_that_held() -> None:
-    def told(front: Front) -> list[str]:
-        return [line for line in verdicts_in_words(front) if " held: " in line]
-
-    (line,) = told(foretelling((0.9, 0.04), (2.0, 0.04)))
-
-    assert line == (
-        "1 of 2 predictions held: measured afterwards, they were off by at most 1.96 "
-        "standard errors, as 95 % should be."
-    )
-    assert not any(
-        "held" in line for line in verdicts_in_words(make_front([(POINT, POINT)]))
-    )
 
 
 def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 
-import pytest
 from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.publish.markdown import task_heading
-from mergekit_map.results.front_table import front_frame, front_table
+from mergekit_map.results.front_table import front_table
 
 ROW: Row = [(0.5, 0.03), (2.0, None)]
 
@@ -59,11 +58,3 @@ def test_what_generated_the_answers_of_a_task_is_named_where_it_is_no_plain_one(
     assert row[:-1] == next(csv.reader(front_table(plain).splitlines()[1:]))
     assert task_heading(front, "m") == "m (higher is better, by vLLM)"
     assert task_heading(front, "c") == "c (nats/token, lower is better)"
-
-
-def test_what_generated_answers_is_text_to_pandas() -> None:
-    pytest.importorskip("pandas")
-    front = make_front([(ROW, ROW)], tasks={"m": {**MATH, "engine": "vllm"}, "c": CODE})
-    frame = front_frame(front)
-    assert frame["m engine"].tolist() == ["vllm"]
-    assert frame["m measured value"].tolist() == [0.5]

@@ -33,29 +33,6 @@ def compare(
     return [(item.name, pytest.approx(item.ahead)) for item in found]
 
 
-def test_blocks_of_text_are_weighed_by_their_tokens(tmp_path: Path) -> None:
-    contents = [
-        {"samples": [{"block": 0, "loss": a, "tokens": 10},
-                     {"block": 1, "loss": b, "tokens": 30}]}
-        for a, b in ((1.0, 2.0), (3.0, 1.0))
-    ]  # fmt: skip
-
-    found = compare(tmp_path, contents, [1.75, 1.5], LOWER)
-
-    assert found == [("block 0", 2.0), ("block 1", -1.0)]
-
-
-def test_documents_of_a_function_are_numbered(tmp_path: Path) -> None:
-    contents = [
-        {"samples": [{"document": i, "value": v} for i, v in enumerate(values)]}
-        for values in ((1.0, 0.0), (0.0, 0.5))
-    ]
-
-    found = compare(tmp_path, contents, [0.5, 0.25], HIGHER)
-
-    assert found == [("document 0", 1.0), ("document 1", -0.5)]
-
-
 def test_questions_of_a_group_are_named_by_their_task(tmp_path: Path) -> None:
     contents = [
         {"samples": [{"task": t, "doc_id": 7, "doc_hash": "x", "acc": a,
@@ -88,21 +65,3 @@ def test_answers_count_where_they_are_kept(tmp_path: Path) -> None:
     found = compare(tmp_path, contents, [1.0, 2.718281828459045], LOWER)
 
     assert found == [("document 0", 1.0), ("document 1", 1.0)]
-
-
-def test_only_items_that_both_have_are_compared(tmp_path: Path) -> None:
-    contents = [
-        {"samples": [{"document": i, "value": float(i)} for i in ids]}
-        for ids in ((0, 2), (2, 4))
-    ]
-
-    assert compare(tmp_path, contents, [1.0, 3.0], HIGHER) == [("document 2", 0.0)]
-
-
-@pytest.mark.parametrize("value", [0.9, 1.2])
-def test_records_that_do_not_give_the_value_are_of_something_else(
-    tmp_path: Path, value: float
-) -> None:
-    content = {"samples": [{"document": i, "value": 1.0} for i in (0, 1)]}
-
-    assert compare(tmp_path, [content, content], [value, 1.0], HIGHER) == []

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from fronts import as_json, from_json, make_front
+from fronts import as_json, make_front
 
 from mergekit_map.results.choosing import chosen_as, judged
 from mergekit_map.results.front import Front
@@ -99,19 +99,6 @@ def test_differences_are_those_of_the_same_documents() -> None:
     )
 
 
-def test_better_worse_and_noise_go_by_the_direction_of_the_task() -> None:
-    found = gains(front())
-
-    verdicts = {key: gain.verdict for key, gain in found.items()}
-    assert verdicts == {
-        ("math", "base"): "better",
-        ("code", "base"): "better",
-        ("code", "other"): "worse",
-        ("math", "soup"): "noise",
-        ("code", "soup"): "noise",
-    }
-
-
 def test_a_promise_is_broken_where_it_is_off_by_more_than_chance() -> None:
     found = gains(front())
 
@@ -155,19 +142,9 @@ def test_another_choice_is_said_not_to_be_measured_and_back_again() -> None:
     assert gains(back) == gains(before)
 
 
-def test_choices_are_counted() -> None:
-    said = confirmed_in_words(front(choices=3))
-
-    assert said[-1].startswith("3 choices were confirmed on these documents")
-
-
 def test_a_front_without_it_has_no_key_for_it() -> None:
     assert "holdout" not in as_json(judged(make_front(POINTS, ANCHORS)))
     assert confirmed_in_words(judged(make_front(POINTS, ANCHORS))) == ()
-
-
-def test_it_is_read_as_it_was_written() -> None:
-    assert from_json(as_json(front())) == front()
 
 
 def test_a_merge_or_task_that_is_not_there_is_refused() -> None:

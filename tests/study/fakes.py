@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.results.log import Evaluation
 from mergekit_map.results.opened_log import open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.study.outcome import found_front
@@ -19,6 +21,43 @@ Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task
 
 LOSS = Metric(higher_is_better=False, lower=None, upper=None)
 IDEAL = {"near_a": (0.9, 0.2), "near_b": (0.2, 0.7)}
+
+
+def make_study(
+    names: Sequence[str],
+    tasks: Sequence[str],
+    anchors: Sequence[str] | None = None,
+    metric: Metric = LOSS,
+    select: SelectSpec | None = None,
+    **search: Any,
+) -> Study:
+    """Search coefficients from 0 to 1 for tasks that are alike.
+
+    ``anchors`` are the base, models by their names, and the soup; all by default.
+    """
+    places = {
+        "base": dict.fromkeys(names, 0.0),
+        **{name: {other: float(other == name) for other in names} for name in names},
+        "soup": dict.fromkeys(names, 1 / len(names)),
+    }
+    return Study(
+        bounds=dict.fromkeys(names, (0.0, 1.0)),
+        anchors={label: places[label] for label in anchors or places},
+        tasks=dict.fromkeys(tasks, metric),
+        definitions={task: task for task in tasks},
+        merge="m",
+        search=SearchSpec(**search),
+        select=select or SelectSpec(),
+    )
+
+
+def line(
+    coefficients: Mapping[str, float], task: str, value: float = 1.0, **more: Any
+) -> Evaluation:
+    """Return a line of the log of such a study, of the design unless it says more."""
+    known: dict[str, Any] = {"role": "design", "stderr": None, "n": 1, "seconds": 0.0}
+    known |= {"merge": "m", "definition": task, **more}
+    return Evaluation(coefficients=coefficients, task=task, value=value, **known)
 
 
 class Recorder:

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, run
+from fakes import LOSS, Recorder, line, make_study, run
 from stopping import stopped_and_resumed
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import Evaluation, read_log
@@ -37,22 +36,17 @@ def losses(coefficients: Mapping[str, float], task: str) -> Measurement:
     return Measurement(float(value), None, 10)
 
 
-def make_study(d: int = 2, **search: object) -> Study:
+def study_of(d: int = 2, **search: object) -> Study:
+    """Search one task, of which the front is found at once."""
     names = "abcd"[:d]
-    singles = {n: {m: float(m == n) for m in names} for n in names}
-    return Study(
-        bounds=dict.fromkeys(names, (0.0, 1.0)),
-        anchors={"base": dict.fromkeys(names, 0.0), **singles},
-        tasks={"step": LOSS},  # of one task the front is found at once
-        definitions={"smooth": "s", "step": "t"},
-        merge="m",
-        search=SearchSpec(strategy="bayesian", remeasure=2, **search),
-        select=SelectSpec(),
-    )
+    search = {"strategy": "bayesian", "remeasure": 2, **search}
+    return make_study(names, ["step"], ("base", *names), **search)
 
 
 def two_tasks(study: Study) -> Study:
-    return replace(study, tasks={"smooth": study.tasks["step"], **study.tasks})
+    names = ("smooth", "step")
+    definitions = {name: name for name in names}
+    return replace(study, tasks=dict.fromkeys(names, LOSS), definitions=definitions)
 
 
 def merges(path: Path) -> list[tuple[float, ...]]:
@@ -66,27 +60,21 @@ def merges(path: Path) -> list[tuple[float, ...]]:
 def test_uses_as_many_evaluations_as_asked_for(
     d: int, anchors: int, tmp_path: Path
 ) -> None:
-    run(make_study(d, evaluations=17), tmp_path / "17", losses)
-    run(make_study(d), tmp_path / "default", losses)
+    evaluate = Recorder(losses)
+    run(study_of(d, evaluations=17), tmp_path / "17", evaluate)
+    run(study_of(d), tmp_path / "default", losses)
 
     assert len(merges(tmp_path / "17")) == 17
+    assert len(evaluate.calls) == len(set(evaluate.calls))
     # The paper's 6 + 2 * 3 beside the anchors.
     assert len(merges(tmp_path / "default")) == anchors + 12
-
-
-def test_nothing_is_evaluated_twice(tmp_path: Path) -> None:
-    evaluate = Recorder(losses)
-
-    run(make_study(evaluations=20), tmp_path, evaluate)
-
-    assert len(evaluate.calls) == len(set(evaluate.calls))
 
 
 def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
     shares = []
     for seed in range(5):
         folder = tmp_path / str(seed)
-        run(make_study(evaluations=39, seed=seed), folder, losses)
+        run(study_of(evaluations=39, seed=seed), folder, losses)
         added = np.array(merges(folder)[9:])
         bins = bin_of(added, np.array([[0.0, 1.0]] * 2))
         shares.append(np.isin(bins, [4, 5]).mean())  # where x[1] > 2 * x[0], about
@@ -97,7 +85,7 @@ def test_rounds_go_where_the_surrogate_errs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    study = two_tasks(make_study(evaluations=15))
+    study = two_tasks(study_of(evaluations=15))
     whole = Recorder(losses)
     run(study, tmp_path / "whole", whole)
     for stop in (3, 20, 25):  # in the first round, and in both that follow it
@@ -110,21 +98,12 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert front == (tmp_path / "whole" / "front.json").read_bytes()
 
 
-def test_a_finished_search_measures_nothing_again(tmp_path: Path) -> None:
-    run(make_study(evaluations=17), tmp_path, losses)
-    evaluate = Recorder(losses)
-
-    run(make_study(evaluations=17), tmp_path, evaluate)
-
-    assert evaluate.calls == []
-
-
-@pytest.mark.parametrize("first", [12, 13, 15])
-def test_more_evaluations_use_those_there_are(first: int, tmp_path: Path) -> None:
-    run(make_study(evaluations=first), tmp_path / "more", losses)
+def test_more_evaluations_use_those_there_are(tmp_path: Path) -> None:
+    first = 13  # within a round
+    run(study_of(evaluations=first), tmp_path / "more", losses)
     before = merges(tmp_path / "more")
-    run(make_study(evaluations=18), tmp_path / "more", losses)
-    run(make_study(evaluations=18), tmp_path / "once", losses)
+    run(study_of(evaluations=18), tmp_path / "more", losses)
+    run(study_of(evaluations=18), tmp_path / "once", losses)
 
     # Whole rounds are the same, and one that was cut short is completed. Later ones
     # know what was measured of the first front, too.
@@ -145,7 +124,7 @@ def test_each_task_is_held_against_its_own_surrogate(
         return propose_points(X, errors, *others)
 
     monkeypatch.setattr("mergekit_map.study.bayesian.propose_points", listening)
-    study = two_tasks(make_study(evaluations=13))
+    study = two_tasks(study_of(evaluations=13))
 
     def exact(coefficients: Mapping[str, float], task: str) -> Measurement:
         """Measure a quadratic of its own of each task, without an error."""
@@ -159,26 +138,12 @@ def test_each_task_is_held_against_its_own_surrogate(
 
 
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
-    study = make_study(evaluations=20)
+    study = study_of(evaluations=20)
     start = bayesian_round(study, [], [])
 
     def known(values: list[float]) -> list[Evaluation]:
-        return [
-            Evaluation(
-                coefficients=c,
-                task=task,
-                role=role,
-                value=value,
-                stderr=None,
-                n=1,
-                seconds=0.0,
-                merge="m",
-                definition=d,
-            )
-            for (role, c), value in zip(start, values, strict=True)
-            for task, d in study.definitions.items()
-            if task in study.tasks
-        ]
+        merges = zip(start, values, strict=True)
+        return [line(c, "step", value, role=role) for (role, c), value in merges]
 
     values = list(np.random.default_rng(0).random(len(start)))
     one, same = (bayesian_round(study, [start], known(values)) for _ in range(2))
@@ -199,7 +164,7 @@ def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
             raise RuntimeError("out of memory")
         return measured
 
-    study = make_study(evaluations=18, surrogate="quadratic")
+    study = study_of(evaluations=18, surrogate="quadratic")
     result = run(study, tmp_path, evaluate)
 
     # 3 merges of the first round, too few for a fit, 9 of the next three, and a front.
@@ -210,7 +175,7 @@ def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
 
 
 def test_anchors_outside_the_box_are_made_up_for() -> None:
-    study = make_study(3, surrogate="quadratic")
+    study = study_of(3, surrogate="quadratic")
     inner = replace(study, bounds=dict.fromkeys("abc", (0.2, 1.0)))
 
     start = bayesian_round(inner, [], [])
@@ -223,17 +188,17 @@ def test_anchors_outside_the_box_are_made_up_for() -> None:
 
 
 def test_too_few_evaluations_are_refused_before_anything_is_measured() -> None:
-    problems = search_problems(make_study(evaluations=8))
+    problems = search_problems(study_of(evaluations=8))
 
     assert [p.key for p in problems] == [("map", "search", "evaluations")]
     assert "starts with 9 merges, anchors included" in problems[0].message
     assert "at least 1 more, better 7" in problems[0].message
     with pytest.raises(DesignError, match="only 8 evaluations"):
-        bayesian_round(make_study(evaluations=8), [], [])
+        bayesian_round(study_of(evaluations=8), [], [])
 
 
 def test_more_than_three_coefficients_are_refused() -> None:
-    problems = search_problems(make_study(4))
+    problems = search_problems(study_of(4))
 
     assert [p.key for p in problems] == [("map", "search", "strategy")]
     assert "use map, or nested" in problems[0].message

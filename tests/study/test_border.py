@@ -53,15 +53,6 @@ def test_of_one_task_the_gain_is_the_share_of_its_range(metric: Metric) -> None:
     assert found == Border(coefficient="de", end=1, points=1, beyond=1.2, gain=0.05)
 
 
-def test_the_best_step_on_the_way_counts() -> None:
-    box = np.array([[0.0, 1.0]])
-    fitted = surrogate(bowl(1.08), box)  # beyond it is worse again
-
-    (found,) = borders({"t": (SCORE, fitted)}, np.array([[1.0]]), np.zeros((1, 1)))
-
-    assert found.gain == pytest.approx(0.08**2 / (1.08**2 - 0.08**2), rel=1e-2)
-
-
 def test_ends_are_told_where_points_lie_and_more_is_better() -> None:
     """One task wants more of de, the other less of fr than the box has."""
     tasks = {
@@ -90,12 +81,6 @@ def test_an_end_beyond_which_nothing_is_better_is_not_told() -> None:
     assert borders(at_the_end, np.array([[1.0, 0.0]]), np.zeros((1, 2))) == []
 
 
-def test_points_that_the_surrogates_do_not_know_are_passed_over() -> None:
-    tasks = {"t": (SCORE, surrogate(bowl(2.0, 0.0), BOX))}
-
-    assert borders(tasks, np.full((1, 2), np.nan), np.zeros((1, 2))) == []
-
-
 def test_the_gain_is_a_share_of_the_volume_whatever_the_units() -> None:
     """Two boxes, of which the second sticks out of the first to one side."""
     Y, more = np.array([[1.0, 1.0]]), np.array([[1.5, 0.5]])
@@ -105,7 +90,7 @@ def test_the_gain_is_a_share_of_the_volume_whatever_the_units() -> None:
     assert hypervolume_gain(Y * units, more * units) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("m", [1, 3, 5, 6, 8])
+@pytest.mark.parametrize("m", [1, 3, 8])
 def test_boxes_of_any_number_of_tasks_have_the_volume_of_a_box(m: int) -> None:
     Y = np.ones((1, m))
 

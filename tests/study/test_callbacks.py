@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import four_models, nested_config, write, write_tasks
+from nested_runs import write
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
@@ -104,35 +104,12 @@ def test_a_callback_hears_start_every_measurement_and_the_end() -> None:
     assert heard.evaluations == list(read_log(Path("run/evaluations.jsonl")))
     counts = [progress.done for progress in heard.progressed]
     assert counts == list(range(len(heard.evaluations)))
-    assert heard.found == [front]
-    assert not heard.stopped
-    assert any(text.startswith("loading the merge (") for text in heard.stages)
-
-
-@pytest.mark.usefixtures("config")
-def test_the_total_is_the_one_that_inspect_promises_and_stays() -> None:
-    heard = Heard()
-
-    search(heard)
-
     study = load_project(Path("config.yml")).study()
     most = forecast(study, checkpoints=False).measurements
     assert {progress.total for progress in heard.progressed} == {most}
-    assert len(heard.evaluations) <= most
-
-
-@pytest.mark.usefixtures("config")
-def test_a_search_that_goes_on_counts_what_is_there() -> None:
-    search()
-    lines = Path("run/evaluations.jsonl").read_text().splitlines(keepends=True)
-    Path("run/evaluations.jsonl").write_text("".join(lines[:5]))
-    heard = Heard()
-
-    search(heard)
-
-    assert len(heard.started[0].known) == 5
-    assert heard.progressed[0].done == 5
-    assert len(heard.evaluations) == len(lines) - 5
+    assert heard.found == [front]
+    assert not heard.stopped
+    assert any(text.startswith("loading the merge (") for text in heard.stages)
 
 
 class Failing(Heard):
@@ -170,28 +147,6 @@ def test_a_callback_hears_that_a_search_stops() -> None:
 
     assert [type(error) for error in heard.stopped] == [KeyboardInterrupt]
     assert not heard.found
-
-
-@pytest.mark.slow
-def test_a_search_in_pairs_has_one_count(
-    family: dict[str, Path],
-    make_model: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    models = four_models(family, make_model)
-    write_tasks(models)
-    write(nested_config(models, "ties"))
-    heard = Heard()
-
-    search(heard)
-
-    assert len(heard.started) == 1
-    counts = [progress.done for progress in heard.progressed]
-    assert counts == sorted(counts)
-    assert max(counts) < heard.progressed[-1].total
-    assert len(heard.found) == 1
 
 
 class Sink:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, ignore
+from fakes import LOSS, ignore, make_study
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.results.opened_log import open_log
 from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.fitting import predict_utilities
 from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Study, StudyResult
+from mergekit_map.study.study import StudyResult
 
 ACCURACY = Metric(higher_is_better=True, lower=0.0, upper=1.0)
 Value = Callable[[np.ndarray], float]
@@ -29,23 +29,8 @@ def search(
 ) -> tuple[StudyResult, np.ndarray]:
     """Search ``d`` coefficients; returns the result and the predicted front (k, d)."""
     names = [f"model{i}" for i in range(d)]
-    corners = {
-        n: dict(zip(names, row, strict=True))
-        for n, row in zip(names, np.eye(d), strict=True)
-    }
-    study = Study(
-        bounds=dict.fromkeys(names, (0.0, 1.0)),
-        anchors={
-            "base": dict.fromkeys(names, 0.0),
-            **corners,
-            "soup": dict.fromkeys(names, 1 / d),
-        },
-        tasks={task: metric for task, (metric, _) in tasks.items()},
-        definitions={task: task for task in tasks},
-        merge="m",
-        search=SearchSpec(**spec),
-        select=SelectSpec(),
-    )
+    metrics = {task: metric for task, (metric, _) in tasks.items()}
+    study = replace(make_study(names, list(tasks), **spec), tasks=metrics)
 
     def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
         value = tasks[task][1](np.array(list(coefficients.values())))
@@ -105,7 +90,7 @@ def test_tasks_that_agree_completely_leave_one_merge(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("surrogate", ["quadratic", "regularized", "residual_gp"])
+@pytest.mark.parametrize("surrogate", ["quadratic", "residual_gp"])
 def test_a_constant_task_has_no_say(tmp_path: Path, surrogate: str) -> None:
     tasks = {"flat": (ACCURACY, lambda _: 0.25), "bowl": (LOSS, bowl(0.3, 0.6))}
 
@@ -115,16 +100,13 @@ def test_a_constant_task_has_no_say(tmp_path: Path, surrogate: str) -> None:
     assert result.surrogates["flat"].predict(front) == pytest.approx(0.25, abs=1e-6)
 
 
-@pytest.mark.parametrize("surrogate", ["quadratic", "regularized"])
-def test_a_metric_at_its_bound_over_half_the_box_is_no_obstacle(
-    tmp_path: Path, surrogate: str
-) -> None:
+def test_a_metric_at_its_bound_over_half_the_box_is_no_obstacle(tmp_path: Path) -> None:
     tasks = {
         "full": (ACCURACY, lambda c: min(1.0, 0.5 + c[0])),
         "bowl": (LOSS, bowl(0.1, 0.5)),
     }
 
-    result, front = search(tmp_path, 2, tasks, evaluations=30, surrogate=surrogate)
+    result, front = search(tmp_path, 2, tasks, evaluations=30, surrogate="quadratic")
 
     # Nothing is gained beyond the bound, so the front ends near where it is reached.
     predicted = result.surrogates["full"].predict(front)
@@ -134,16 +116,8 @@ def test_a_metric_at_its_bound_over_half_the_box_is_no_obstacle(
     assert front[front[:, 0] < 0.5][:, 1] == pytest.approx(0.5, abs=0.15)
 
 
-def test_a_metric_always_at_its_bound_is_constant(tmp_path: Path) -> None:
-    tasks = {"full": (ACCURACY, lambda _: 1.0), "bowl": (LOSS, bowl(0.3, 0.6))}
-
-    _, front = search(tmp_path, 2, tasks)
-
-    assert front == pytest.approx(np.array([[0.3, 0.6]]), abs=0.02)
-
-
 def test_one_model_has_a_front_along_its_weight(tmp_path: Path) -> None:
-    tasks = {"a": (LOSS, bowl(0.2)), "b": (LOSS, bowl(0.7))}
+    tasks = {"a": (LOSS, bowl(0.2)), "b": (LOSS, bowl(0.7)), "c": (LOSS, bowl(0.5))}
 
     _, front = search(tmp_path, 1, tasks)
 
@@ -166,20 +140,6 @@ def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None
         assert (miss**2).mean() < 0.05 * truth.var()
     # The front is the triangle of the centres.
     assert front[:, 3:] == pytest.approx(0.4, abs=0.12)
-
-
-@pytest.mark.slow
-@pytest.mark.whole_front
-def test_more_tasks_than_models_are_no_obstacle(tmp_path: Path) -> None:
-    centres = np.random.default_rng(0).uniform(0.2, 0.8, size=(5, 2))
-    tasks = {f"task{i}": (LOSS, bowl(*c)) for i, c in enumerate(centres)}
-
-    result, front = search(tmp_path, 2, tasks, evaluations=12)
-
-    assert len(front) > 50
-    assert len(result.surrogates) == 5
-    for centre in centres:
-        assert np.linalg.norm(front - centre, axis=1).min() < 0.05
 
 
 def test_one_task_leaves_its_best_merge(tmp_path: Path) -> None:
@@ -210,7 +170,7 @@ def test_the_unit_of_a_task_decides_nothing(tmp_path: Path) -> None:
         return bowl(0.3, 0.6)(c) + 0.15 * math.sin(9 * c.sum())
 
     found = []
-    for unit in (1.0, 1e3, 1e-3):
+    for unit in (1.0, 1e3):
         tasks = {"wavy": (LOSS, lambda c, unit=unit: unit * wavy(c))}
         folder = tmp_path / str(unit)
         folder.mkdir()
@@ -223,7 +183,7 @@ def test_the_unit_of_a_task_decides_nothing(tmp_path: Path) -> None:
         assert error == pytest.approx(found[0][1], rel=0.01)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_of_one_task_nothing_measured_is_better_than_the_choice(
     seed: int, tmp_path: Path
 ) -> None:

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from fakes import line, make_study
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Metric
 from mergekit_map.results.front import UNKNOWN, Reading
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.study.outcome import found_front
-from mergekit_map.study.study import Study, StudyResult
+from mergekit_map.study.study import StudyResult
+
+SCORE = Metric(higher_is_better=True, lower=None, upper=None)
 
 
-def evaluation(a: float, task: str, value: float, merge: str = "now") -> Evaluation:
-    return Evaluation(
-        coefficients={"a": a},
-        task=task,
-        role="design",
-        value=value,
-        stderr=0.1,
-        n=1,
-        seconds=0.0,
-        merge=merge,
-        definition="",
-    )
+def evaluation(a: float, task: str, value: float, merge: str = "m") -> Evaluation:
+    return line({"a": a}, task, value, stderr=0.1, merge=merge)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +31,7 @@ def test_a_constant_task_is_known_everywhere(
     value: float, ends: tuple[float | None, float | None]
 ) -> None:
     metric = Metric(higher_is_better=True, lower=ends[0], upper=ends[1])
-    study = Study(
-        bounds={"a": (0.0, 1.0)},
-        anchors={},
-        tasks={"task": metric},
-        definitions={"task": ""},
-        merge="now",
-        search=SearchSpec(),
-        select=SelectSpec(),
-    )
+    study = make_study("a", ["task"], metric=metric)
     X = np.linspace(0, 1, 6)[:, None]
     surrogate = fit_surrogate(
         X, np.full(6, value), stderr=None, link=Link(*metric.ends), bounds=study.box
@@ -63,15 +48,8 @@ def test_a_fit_is_as_good_as_its_own_standard_errors_expect(
     ends: tuple[float, float],
 ) -> None:
     """A share of the variance over the box, and of the range on the front."""
-    study = Study(
-        bounds={"a": ends},
-        anchors={},
-        tasks={"task": Metric(higher_is_better=True, lower=None, upper=None)},
-        definitions={"task": ""},
-        merge="now",
-        search=SearchSpec(),
-        select=SelectSpec(),
-    )
+    study = make_study("a", ["task"], metric=SCORE)
+    study = replace(study, bounds={"a": ends}, anchors={})
     rng = np.random.default_rng(0)
     X = rng.uniform(*ends, size=(12, 1))
     y = rng.normal(X[:, 0], 0.2)
@@ -93,16 +71,7 @@ def test_a_fit_is_as_good_as_its_own_standard_errors_expect(
 
 
 def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
-    metric = Metric(higher_is_better=True, lower=None, upper=None)
-    study = Study(
-        bounds={"a": (0.0, 1.0)},
-        anchors={"base": {"a": 0.0}},
-        tasks={"one": metric, "two": metric},
-        definitions={"one": "", "two": ""},
-        merge="now",
-        search=SearchSpec(),
-        select=SelectSpec(),
-    )
+    study = make_study("a", ["one", "two"], ("base",), SCORE)
     X = np.linspace(0, 1, 5)[:, None]
     fitted = fit_surrogate(
         X, X[:, 0] ** 2, stderr=None, link=Link(-math.inf, math.inf), bounds=study.box

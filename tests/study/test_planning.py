@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, run
-from stopping import stopped_and_resumed
+from fakes import LOSS, Recorder, line, make_study, run
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import Evaluation, read_log
@@ -25,17 +22,9 @@ from mergekit_map.study.study import Study
 IDEAL = {"a": np.array([0.8, 0.3]), "b": np.array([0.2, 0.7])}
 
 
-def study_of(**spec: Any) -> Study:
+def study_of(**search: Any) -> Study:
     loss = replace(LOSS, differentiable=True)
-    return Study(
-        bounds={"x": (0.0, 1.0), "y": (0.0, 1.0)},
-        anchors={"base": {"x": 0.0, "y": 0.0}},
-        tasks={"a": loss, "b": loss},
-        definitions={"a": "a", "b": "b"},
-        merge="m",
-        search=SearchSpec(**{"remeasure": 0, **spec}),
-        select=SelectSpec(),
-    )
+    return make_study("xy", "ab", ("base",), loss, **{"remeasure": 0, **search})
 
 
 def landscape(ripple: float = 0.0) -> Recorder:
@@ -86,30 +75,6 @@ def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None
     # Until the box as a whole is known, every other round looks there.
     assert np.median(apart[len(apart) // 2 :]) < 0.05
     assert np.median(apart) < 0.2
-
-
-@pytest.mark.slow
-def test_a_refined_search_that_was_stopped_goes_on_the_same(tmp_path: Path) -> None:
-    study = study_of(evaluations=16, refine=True, surrogate="regularized")
-    whole = landscape(ripple=0.05)
-    run(study, tmp_path / "whole", whole)
-
-    for stop in range(9, len(whole.calls), 12):
-        folder, evaluate = tmp_path / f"stop{stop}", landscape(ripple=0.05)
-
-        stopped_and_resumed(partial(run, study, folder), evaluate, stop)
-
-        assert evaluate.calls == whole.calls
-
-
-@pytest.mark.slow
-def test_refinement_is_fitted(tmp_path: Path) -> None:
-    study = study_of(evaluations=16, refine=True)
-
-    result = run(study, tmp_path, landscape(ripple=0.05))
-
-    n_front = roles(tmp_path).count("front") // 2
-    assert {s.quality.n for s in result.surrogates.values()} == {16 + n_front}
 
 
 def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:
@@ -166,21 +131,8 @@ def test_merges_that_were_measured_elsewhere_count() -> None:
 
 
 def logged(points: np.ndarray) -> list[Evaluation]:
-    return [
-        Evaluation(
-            coefficients={"x": x, "y": y},
-            task=task,
-            role="design",
-            value=1.0,
-            stderr=None,
-            n=1,
-            seconds=0.0,
-            merge="m",
-            definition=task,
-        )
-        for x, y in points.tolist()
-        for task in ("a", "b")
-    ]
+    merges = [dict(zip("xy", point, strict=True)) for point in points.tolist()]
+    return [line(merge, task) for merge in merges for task in "ab"]
 
 
 def test_a_d_optimal_design_builds_on_the_log() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, LOSS, bowls
+from fakes import IDEAL, LOSS, bowls, line, make_study
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.search.arrays import FloatArray
@@ -36,19 +35,7 @@ class Foretelling:
         return 1 + ((X - IDEAL[self.task]) ** 2).sum(axis=1)
 
 
-def study_of(**search: Any) -> Study:
-    return Study(
-        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
-        anchors={"base": {"a": 0.0, "b": 0.0}},
-        tasks=dict.fromkeys(IDEAL, LOSS),
-        definitions={task: task for task in IDEAL},
-        merge="m",
-        search=SearchSpec(**search),
-        select=SelectSpec(),
-    )
-
-
-STUDY = study_of()
+STUDY = make_study("ab", list(IDEAL), ("base",))
 
 
 def known_within(stderr: float | Callable[[FloatArray], FloatArray]) -> Any:
@@ -73,21 +60,8 @@ def measured(
     found = []
     for task in IDEAL:
         value = bowls(coefficients, task).value
-        foretold = Reading.of(value - missed, stderr)
-        found.append(
-            Evaluation(
-                coefficients=coefficients,
-                task=task,
-                role=role,
-                value=value,
-                stderr=None,
-                n=1,
-                seconds=0.0,
-                merge="m",
-                definition=task,
-                foretold=foretold if role == "refinement" else None,
-            )
-        )
+        foretold = Reading.of(value - missed, stderr) if role == "refinement" else None
+        found.append(line(coefficients, task, value, role=role, foretold=foretold))
     return found
 
 
@@ -169,12 +143,6 @@ def test_quiet_rounds_are_counted_from_the_last() -> None:
     assert n_quiet_rounds(rounds, known) == 1
 
 
-def test_the_first_design_is_no_quiet_round() -> None:
-    design = [merge(0.1, 0.2), merge(0.3, 0.4)]
-
-    assert n_quiet_rounds([design], [e for c in design for e in measured(c)]) == 0
-
-
 def far(X: FloatArray) -> FloatArray:
     """Where nothing of the front is, and no merge of the design."""
     return np.linalg.norm(X - [0.05, 0.95], axis=1) < 0.2
@@ -219,21 +187,6 @@ def test_a_task_that_is_level_leaves_the_rest_where_it_was() -> None:
     found = refinement_round(more, odd, known, surrogates | {"level": level})
 
     assert found == expected != []
-
-
-def test_where_anything_may_be_gained_least_known_is_not_enough() -> None:
-    def hopeless(X: FloatArray) -> FloatArray:
-        """Where even two standard errors more are worse than a merge of the design."""
-        return np.linalg.norm(X, axis=1) < 0.12
-
-    surrogates = known_within(lambda X: 0.1 + 0.02 * hopeless(X))
-    rounds, known = searched(0)
-    last = merge(0.7, 0.7)
-    known += measured(last, missed=10.0)
-
-    ((_, planned),) = refinement_round(STUDY, [*rounds, [last]], known, surrogates)
-
-    assert not hopeless(STUDY.vector(planned)[None]).any()
 
 
 def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:

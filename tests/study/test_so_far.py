@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import IDEAL, LOSS, bowls, run
+from fakes import IDEAL, bowls, make_study, run
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.results.log import read_log
 from mergekit_map.study.so_far import find_so_far
 from mergekit_map.study.study import Study
@@ -25,22 +24,14 @@ def _few_points() -> Iterator[None]:
         yield
 
 
-def make_study() -> Study:
-    return Study(
-        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
-        anchors={"base": {"a": 0.0, "b": 0.0}, "soup": {"a": 0.5, "b": 0.5}},
-        tasks=dict.fromkeys(IDEAL, LOSS),
-        definitions={task: task for task in IDEAL},
-        merge="m",
-        search=SearchSpec(evaluations=16, remeasure=2),
-        select=SelectSpec(),
-    )
+def study_of() -> Study:
+    return make_study("ab", list(IDEAL), ("base", "soup"), evaluations=16, remeasure=2)
 
 
 def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
     tmp_path: Path,
 ) -> None:
-    study = make_study()
+    study = study_of()
     result = run(study, tmp_path, bowls)
     log = list(read_log(tmp_path / "evaluations.jsonl"))
 
@@ -60,7 +51,7 @@ def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
 def test_what_opponents_and_checkpoints_measured_is_no_part_of_it(
     tmp_path: Path,
 ) -> None:
-    study = make_study()
+    study = study_of()
     run(study, tmp_path, bowls)
     log = list(read_log(tmp_path / "evaluations.jsonl"))
     better = {"a": 0.55, "b": 0.45}

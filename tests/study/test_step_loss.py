@@ -11,33 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import line, make_study
 from scipy.stats import qmc
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation
 from mergekit_map.results.samples import write_samples
 from mergekit_map.search.fit import fit_surrogate
 from mergekit_map.search.links import Link
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.study.outcome import found_front
-from mergekit_map.study.study import Study, StudyResult
+from mergekit_map.study.study import StudyResult
 from mergekit_map.tasks.perplexity import PerplexityText
 
-BOX = {"a": (0.0, 1.0), "b": (0.0, 1.0)}
 LOSS = Metric(higher_is_better=False, lower=None, upper=None, unit="nats/token")
 N = 40
 HARD = np.linspace(-1, 1, N)  # what blocks have more or less than the others
-STUDY = Study(
-    bounds=BOX,
-    anchors={"base": {"a": 0.0, "b": 0.0}},
-    tasks={"loss": LOSS},
-    definitions={"loss": ""},
-    merge="",
-    search=SearchSpec(),
-    select=SelectSpec(),
-)
+STUDY = make_study("ab", ["loss"], ("base",), LOSS)
 
 
 def blocks(a: float, b: float) -> np.ndarray:
@@ -58,19 +48,8 @@ def step_front(folder: Path) -> Front:
         measured = Measurement(0.0, None, 9, samples=tuple(samples))
         write_samples(folder / "loss", place, measured)
         values.append(float(losses.mean()))
-        log.append(
-            Evaluation(
-                coefficients=place,
-                task="loss",
-                role="design",
-                value=values[-1],
-                stderr=float(losses.std(ddof=1)) / math.sqrt(N),
-                n=N,
-                seconds=0.0,
-                merge="",
-                definition="",
-            )
-        )
+        stderr = float(losses.std(ddof=1)) / math.sqrt(N)
+        log.append(line(place, "loss", values[-1], stderr=stderr, n=N))
     fitted = fit_surrogate(
         np.array(rows),
         np.array(values[:-1]),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, run
+from fakes import make_study, run
 
-from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import Front
 from mergekit_map.results.reason_words import unmet_limits
@@ -25,21 +24,9 @@ def own_corner(c: Mapping[str, float], task: str) -> Measurement:
     return Measurement(sum((c[n] - (n == task)) ** 2 for n in c), None, 10)
 
 
-def make_study(names: str, select: SelectSpec) -> Study:
-    anchors = {n: {m: float(m == n) for m in names} for n in names}
-    return Study(
-        bounds=dict.fromkeys(names, (0.0, 1.0)),
-        anchors=anchors,
-        tasks=dict.fromkeys(names, LOSS),
-        definitions={name: f"d{name}" for name in names},
-        merge="m",
-        search=SearchSpec(remeasure=0),
-        select=select,
-    )
-
-
 def searched(select: SelectSpec, path: Path, names: str = "abc") -> Front:
-    run(make_study(names, select), path, Recorder(own_corner))
+    study = make_study(names, names, list(names), select=select, remeasure=0)
+    run(study, path, own_corner)
     return read_record(path / "front.json", Front, "front")
 
 
@@ -88,9 +75,7 @@ def test_the_points_before_are_those_of_any_other_choice(tmp_path: Path) -> None
 
 
 def with_base(select: SelectSpec) -> Study:
-    study = make_study("abc", select)
-    base = {"base": dict.fromkeys("abc", 0.0)}
-    return replace(study, anchors={**base, **study.anchors})
+    return make_study("abc", "abc", ("base", *"abc"), select=select, remeasure=0)
 
 
 def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
@@ -98,8 +83,8 @@ def test_a_search_ends_no_worse_than_the_base_anywhere(tmp_path: Path) -> None:
     free = with_base(SelectSpec(prefer={"a": 1}))
     bound = with_base(SelectSpec(prefer={"a": 1}, not_worse_than="base"))
 
-    run(free, tmp_path / "free", Recorder(own_corner))
-    run(bound, tmp_path / "bound", Recorder(own_corner))
+    run(free, tmp_path / "free", own_corner)
+    run(bound, tmp_path / "bound", own_corner)
 
     fronts = [
         read_record(tmp_path / name / "front.json", Front, "front")
@@ -123,7 +108,7 @@ def min_loss_of_a() -> float:
 
 
 def test_a_search_keeps_a_share_of_the_gain(tmp_path: Path) -> None:
-    run(with_base(SelectSpec(require={"a": "95%"})), tmp_path, Recorder(own_corner))
+    run(with_base(SelectSpec(require={"a": "95%"})), tmp_path, own_corner)
 
     front = read_record(tmp_path / "front.json", Front, "front")
     # From 1 of the base to 0 of a.
