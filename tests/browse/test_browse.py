@@ -40,7 +40,6 @@ from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.steps.talking import Turn, merges_to_talk_with
 
 DATA = Path(__file__).parents[1] / "data" / "run_v1"
-CHOSEN = 6  # measured
 BETWEEN = 3  # not measured
 
 
@@ -119,38 +118,9 @@ def test_items_are_those_of_the_records(run: Path) -> None:
     assert [i.ahead for i in found] == sorted((i.ahead for i in found), reverse=True)
 
 
-def test_items_that_got_better_or_worse_are_counted_on_the_screen(run: Path) -> None:
-    view = view_of(run)
-    base = next(a for a in view.front.anchors if a.label == "base")
-    metric = view.front.tasks["greeting"].metric
-    items = records_of(run).compare(view.point, base, "greeting", metric)
-
-    seen = press(view, "i", size=(60, 80), run=run, records=records_of(run))
-
-    better, worse = (sum(s * i.ahead > 0 for i in items) for s in (1, -1))
-    assert f"{better} better, {worse} worse" in seen.text
-    assert all(f"{item.ahead:+.3g}" in seen.text for item in items if item.ahead)
-
-
-def test_text_of_a_document_is_shown_where_the_records_hold_it(run: Path) -> None:
-    for path in run.glob("samples/*/greeting/*.json"):
-        content = json.loads(path.read_text())
-        for sample in content["samples"]:
-            sample["text"] = f"this is\nblock {sample['block']} " + "x" * 300
-        path.write_text(json.dumps(content))
-    view = view_of(run)
-
-    seen = press(view, "i", size=(60, 80), run=run, records=records_of(run))
-
-    assert "  this is block 3 xxx" in seen.text
-    assert max(map(len, seen.lines)) <= 60
-
-
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda content: content.update(definition="another"),
-        lambda content: content.update(samples=[{"block": 0}]),
         lambda content: content["samples"][0].update(loss=99.0),
         lambda content: content.update(samples="none"),
     ],
@@ -178,7 +148,6 @@ def test_items_of_a_point_that_was_not_measured_are_not_known(run: Path) -> None
     ("answer", "words"),
     [
         ({"prefer": "greeting=3,code=1"}, ["--prefer", "greeting=3,code=1"]),
-        ({"more": "--knee"}, ["--knee"]),
         ({"more": "--index 0"}, ["--index", "0"]),
     ],
 )
@@ -236,7 +205,6 @@ def test_points_that_miss_a_limit_are_marked(run: Path) -> None:
     ("answer", "complaint"),
     [
         ("greetings=1", "there is no task 'greetings'"),
-        ("greeting=much", "write it as"),
         ("greeting=0.0001", "relax a limit"),
     ],
 )
@@ -334,27 +302,6 @@ def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
     assert ours == (tmp_path / "stock" / "model.safetensors").read_bytes()
 
 
-def test_what_cannot_be_done_is_said_and_one_comes_back(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n"))
-    view = view_of(run)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
-    with ExitStack() as stack:
-        outside = outside_of(run, stack)
-        for doing, words in (
-            ("merge", {"out": str(tmp_path / "full")}),
-            ("push", {"out": str(tmp_path / "nothing"), "repo": "me/it"}),
-        ):
-            leaving = Leaving(doing, view.asked, words)  # type: ignore[arg-type]
-            assert outside.do(leaving, view) is view
-
-    errors = capsys.readouterr().err
-    assert errors.count("error: ") == 2
-
-
 PAINTED = """
 import sys
 import textual.app
@@ -376,13 +323,6 @@ def test_the_screen_is_there_before_anything_heavy(run: Path) -> None:
     heavy = {"torch", "transformers", "mergekit", "lm_eval", "scipy", "matplotlib"}
     assert not modules & heavy
     assert shown.stderr.splitlines() == [f"opening {run} ..."]
-
-
-def test_without_a_terminal_it_is_said_what_does_without(run: Path) -> None:
-    result = click.testing.CliRunner().invoke(main, ["browse", str(run)])
-
-    assert result.exit_code == 2
-    assert "wants a terminal" in result.stderr
 
 
 @pytest.mark.slow  # imports all in a process of its own

@@ -9,11 +9,10 @@ from screens import press
 from wide_fronts import CHOSEN, MODELS, TASKS, wide_front
 
 from mergekit_map.browse.point_text import beside_text, weights_text
-from mergekit_map.browse.view import View
 from mergekit_map.results.front import Merge
 from mergekit_map.results.gained import gains
 
-WIDTHS = [60, 80, 120]
+WIDTHS = [60, 120]
 
 
 def weights_of(point: Merge) -> list[str]:
@@ -24,15 +23,6 @@ def listed(lines: list[str]) -> list[int]:
     """Read the points of the list, from the top."""
     rows = (re.match(r" (\d+) [>*+!? ]*~?[\d.]+ ", line) for line in lines)
     return [int(row[1]) for row in rows if row]
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_all_weights_are_on_a_screen_of_24_lines(width: int) -> None:
-    seen = press(wide_front(), size=(width, 24))
-
-    for model, weight in zip(MODELS, weights_of(seen.view.point), strict=True):
-        assert re.search(rf"{model} +{weight}\b", seen.text)
-    assert max(map(len, seen.lines)) <= width
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -70,7 +60,7 @@ def test_the_point_that_one_goes_to_is_shown() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "first"),
-    [("1", 11), ("11", 0), ("4", 0), ("44", 11), ("40", 0), ("9", 0)],
+    [("1", 11), ("11", 0), ("4", 0), ("40", 0)],
 )
 def test_a_task_sorts_the_best_first_whatever_its_direction(
     keys: str, first: int
@@ -95,9 +85,9 @@ def test_a_marked_point_stands_beside_the_one_that_one_is_at() -> None:
 
 def test_other_merges_to_compare_with_are_turned_to() -> None:
     front = wide_front()
-    labels = ["base", "soup", *MODELS, "base"]  # and around again
+    n_others = 2 + len(MODELS)
 
-    for turns, label in enumerate(labels):
+    for turns, label in ((1, "soup"), (n_others, "base")):  # and around again
         seen = press(front, "c", *["right"] * turns, size=(120, 40))
         (other,) = [a for a in front.anchors if a.label == label]
         for model in MODELS:
@@ -105,7 +95,7 @@ def test_other_merges_to_compare_with_are_turned_to() -> None:
             assert re.search(rf"{model} +{own:.3f} +{weight:.3f} ", seen.text), label
 
 
-@pytest.mark.parametrize("width", [30, 44, 60, 100, 200])
+@pytest.mark.parametrize("width", [30, 60, 200])
 def test_two_points_fit_any_width(width: int) -> None:
     front = wide_front()
     one, other = ("point 4", front.points[4]), ("point 8", front.points[8])
@@ -120,7 +110,7 @@ def test_two_points_fit_any_width(width: int) -> None:
             assert str(reading).replace(" ", "") in words
 
 
-@pytest.mark.parametrize("width", [20, 34, 60, 120])
+@pytest.mark.parametrize("width", [20, 120])
 def test_weights_fit_any_width(width: int) -> None:
     point = wide_front().chosen
 
@@ -165,30 +155,3 @@ def test_every_key_of_the_help_is_bound_and_the_other_way_round() -> None:
         "q"
     }
     assert letters == set(re.findall(r"(?:^|· )([a-z]) ", keys_text(900))) | {"x"}
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_keys_and_what_they_do_stay_in_a_line(width: int) -> None:
-    from mergekit_map.browse.help_text import keys_text
-
-    lines = keys_text(width).splitlines()
-
-    assert max(map(len, lines)) <= width
-    assert " · ".join(lines) == keys_text(900)
-
-
-def test_the_help_fits_the_narrowest_screen() -> None:
-    seen = press(wide_front(), "question_mark", size=(60, 50))
-
-    assert max(map(len, seen.lines)) <= 60
-    assert "push a merge to the Hub" in " ".join(seen.text.split())
-
-
-def test_marks_tell_points_apart() -> None:
-    view = View.of(wide_front()).moved(3).with_mark()
-
-    seen = press(view, size=(80, 40))
-
-    assert re.search(r"^ 3 \+ ", seen.text, re.M)
-    assert re.search(r"^ 4 >\* ", seen.text, re.M)
-    assert re.search(r"^ 8 \* ", seen.text, re.M)

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -229,25 +228,6 @@ def test_the_card_says_what_was_merged_and_measured(
     assert "mergekit-yaml mergekit_config.yml OUT --random-seed 3" in card.text
 
 
-@pytest.mark.slow
-def test_others_choose_another_point_from_the_search_that_was_pushed(
-    pushed: Hub, tmp_path: Path
-) -> None:
-    for path, content in pushed.repositories[REPO].files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(content)
-    run = tmp_path / "mergekit-map"
-    count = len(json.loads((run / "front.json").read_text())["points"])
-
-    invoke("select", str(run), "--index", str(count - 1))
-
-    recipe = yaml.safe_load((run / "recipe.yml").read_text())
-    assert recipe["base_model"] == "base"
-    assert [model["model"] for model in recipe["models"]] == ["a", "b"]
-    published = yaml.safe_load((tmp_path / "mergekit_config.yml").read_text())
-    assert published["merge_method"] == recipe["merge_method"] == "dare_linear"
-
-
 @pytest.fixture
 def hub(merged: Merged, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A new server, for commands within this process."""
@@ -263,14 +243,6 @@ def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:
     assert "model-00001-of-" in output
     assert "The repository is new and will be private" in output
     assert "no terminal to ask on; look at the list above" in output
-    assert not hub.repositories
-
-
-def test_a_script_has_to_say_the_licence_where_parents_have_none(hub: Hub) -> None:
-    output = invoke("push", "out", "merged", "--yes", code=2)
-
-    assert "--license ID" in output
-    assert "  a: unknown" in output
     assert not hub.repositories
 
 
@@ -306,43 +278,6 @@ def test_local_models_may_be_given_their_names_on_the_hub(hub: Hub) -> None:
         config = yaml.safe_load(files[path])
         assert [m["model"] for m in config["models"]] == ["me/a", "me/b"]
     assert "[me/base](https://huggingface.co/me/base), the base model" in card.text
-
-
-def test_many_files_of_a_folder_are_shown_as_one_row(
-    hub: Hub, merged: Merged, tmp_path: Path
-) -> None:
-    run = shutil.copytree(merged.folder / "run", tmp_path / "run")
-    for number in range(100, 130):
-        shutil.copy(run / "recipes" / "000.yml", run / "recipes" / f"{number}.yml")
-
-    output = invoke("push", "out", REPO, "--run", str(run), "--license", "mit", code=2)
-
-    assert "mergekit-map/recipes/*.yml (" in output
-    assert "recipes/100.yml" not in output
-    assert not hub.repositories
-
-
-def test_many_files_that_are_removed_are_shown_as_one_row(hub: Hub) -> None:
-    stale = [f"mergekit-map/recipes/{number}.yml" for number in range(100)]
-    hub.repositories[REPO] = Repository(True, dict.fromkeys(stale, b"old"))
-
-    output = invoke("push", "out", REPO, "--license", "mit", code=2)
-
-    assert "mergekit-map/recipes/*.yml (100 files)" in output
-    assert "removed: not of this merge" in output
-    assert "recipes/7.yml" not in output
-
-
-def test_local_models_are_listed_with_what_to_type(hub: Hub) -> None:
-    output = invoke("push", "out", REPO, "--license", "mit", code=2)
-
-    assert "base_model" in output
-    for name in LOCAL:
-        assert f"  --parent {name}=owner/name\n" in output
-    parents = [f"--parent={name}=me/{name}" for name in LOCAL]
-    output = invoke("push", "out", REPO, *parents, "--license", "mit", code=2)
-    assert "owner/name" not in output
-    assert not hub.repositories
 
 
 @pytest.mark.parametrize(
@@ -430,7 +365,3 @@ def test_an_upload_that_was_killed_goes_on_with_what_is_missing(
         files = hub.repositories[REPO].files
         for path in (merged.folder / "out").glob("*.safetensors"):
             assert files[path.name] == path.read_bytes()
-
-
-def test_help_has_an_example() -> None:
-    assert "Example: mergekit-map push" in invoke("push", "--help")

@@ -10,7 +10,6 @@ import click.testing
 import pytest
 from fronts import NOT_MEASURED, Row, make_front
 
-from mergekit_map.cli import main
 from mergekit_map.commands.options import points_option
 from mergekit_map.commands.terminal import show_front
 from mergekit_map.results.front import Front, Reading
@@ -63,13 +62,6 @@ def test_recommended_points_have_a_star_that_is_explained(
     assert starred == [["33", "chosen", "*"], ["77", "*", "0.770"]]
 
 
-def test_the_kind_of_each_fit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    show_front(long_front())
-
-    line = "math: quadratic, R² 0.99 on 8 fitted merges, 0.95 left out one by one"
-    assert line in capsys.readouterr().out.splitlines()
-
-
 @pytest.mark.parametrize(
     ("asked", "expected"), [("0", 2), ("5", 7), ("all", N), ("9999", N)]
 )
@@ -87,15 +79,6 @@ def test_points_says_how_many(
     show_front(long_front(), counts[0])
 
     assert len(shown(capsys.readouterr().out)) == expected
-
-
-def test_a_number_of_points_is_a_number() -> None:
-    result = click.testing.CliRunner().invoke(
-        main, ["search", "a.yml", "b", "--points", "few"]
-    )
-
-    assert result.exit_code == 2
-    assert "a number or 'all', got 'few'" in result.stderr
 
 
 def test_what_some_documents_say_is_not_called_measured(

@@ -13,7 +13,7 @@ from mergekit_map.commands.terminal import show_front
 from mergekit_map.commands.wide_table import Column, Row, wide_tables
 from mergekit_map.words import folded
 
-WIDTHS = [60, 80, 120, 200]
+WIDTHS = [60, 120]
 
 
 def lines_of(columns: list[Column], rows: list[Row], width: int) -> list[list[str]]:
@@ -59,7 +59,7 @@ def test_weights_and_values_share_a_table_where_there_is_room(
     assert len(chosen.split()) == 3 + len(MODELS) + len(TASKS)
 
 
-@pytest.mark.parametrize("width", [20, 30, 44, 60])
+@pytest.mark.parametrize("width", [20, 60])
 def test_columns_that_do_not_fit_go_into_further_tables(width: int) -> None:
     columns = [Column(f"column-{i}", "(note)") for i in range(7)]
     rows = [Row(name, [f"{name}{i}.{'0' * 5}" for i in range(7)]) for name in "ab"]
@@ -78,8 +78,8 @@ def test_columns_that_do_not_fit_go_into_further_tables(width: int) -> None:
     assert all(len(line) <= width for lines in tables for line in lines)
 
 
-@pytest.mark.parametrize("width", [1, 3, 6, 10, 40])
-@pytest.mark.parametrize("name", [*MODELS, *TASKS, "x", "--", "ab-" * 9])
+@pytest.mark.parametrize("width", [1, 6, 40])
+@pytest.mark.parametrize("name", [MODELS[0], "--", "ab-" * 9])
 def test_a_folded_name_loses_no_letter(name: str, width: int) -> None:
     lines = folded(name, width)
 

@@ -127,21 +127,6 @@ def test_the_first_thing_said_is_where_the_base_is_better() -> None:
     ]
 
 
-def test_a_choice_that_is_the_base_gains_nothing_and_that_is_certain() -> None:
-    # Of the same coefficients as the base that ``make_front`` makes.
-    points = [(CHOSEN, ANCHORS["base"])]
-    made = make_front(points, ANCHORS)
-    same = made.anchors[0].coefficients
-    point = made.points[0].model_copy(update={"coefficients": same})
-    made = made.with_point(0, point)
-
-    base = gains(made).rival("base")
-
-    assert base is not None
-    assert [(one.amount, one.stderr) for one in base.tasks.values()] == [(0, 0)] * 2
-    assert made.chosen.coefficients == same
-
-
 def test_a_limit_that_is_missed_as_measured_is_said() -> None:
     # 80 % of the gain on math is 0.7, and was measured; 90 % would be 0.725.
     kept = front(select={"require": {"math": "80%"}})

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from fronts import as_json, make_front
+from fronts import make_front
 
 from mergekit_map.results.choosing import chosen_as, judged
 from mergekit_map.results.front import Front
@@ -140,11 +140,6 @@ def test_another_choice_is_said_not_to_be_measured_and_back_again() -> None:
     assert said.startswith("The chosen merge was not measured yet on 100 documents")
     back = chosen_as(other, 0, before.select)
     assert gains(back) == gains(before)
-
-
-def test_a_front_without_it_has_no_key_for_it() -> None:
-    assert "holdout" not in as_json(judged(make_front(POINTS, ANCHORS)))
-    assert confirmed_in_words(judged(make_front(POINTS, ANCHORS))) == ()
 
 
 def test_a_merge_or_task_that_is_not_there_is_refused() -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fakes import line
 from fronts import CODE, make_front
 
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import Evaluation, Role
+from mergekit_map.results.log import Role
 from mergekit_map.results.samples import read_samples, write_samples
 from mergekit_map.search.contrasts import stderrs_of_differences
 from mergekit_map.steps.comparing_items import Records, with_differences
@@ -148,17 +148,7 @@ def test_what_rivals_measured_is_not_compared(
 ) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
     log = [
-        Evaluation(
-            coefficients={"a": 0.01, "b": 0.5},
-            task="code",
-            role=role,
-            value=1.0,
-            stderr=None,
-            n=N,
-            seconds=0.0,
-            merge="",
-            definition="",
-        )
+        line({"a": 0.01, "b": 0.5}, "code", role=role, n=N, merge="", definition="")
         for role in roles
     ]
 
@@ -182,12 +172,3 @@ def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> No
     expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
     kept = found.differences["code"].array(3)
     np.testing.assert_allclose(kept, expected, rtol=1e-4)
-
-
-def test_the_front_that_is_written_has_it(tmp_path: Path) -> None:
-    front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
-
-    found = with_differences(front, {"code": TASK}, records(tmp_path))
-
-    content = json.dumps(found.model_dump(mode="json"))
-    assert Front.model_validate_json(content) == found

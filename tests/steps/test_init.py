@@ -83,20 +83,6 @@ def test_what_is_searched_is_what_a_file_without_weights_searches(
     assert space.remainder == expected.remainder
 
 
-def test_a_model_in_several_slices_keeps_one_weight(tmp_path: Path) -> None:
-    sources = "[{model: a, layer_range: [0, 1], parameters: {weight: 0.5}}]"
-    text = extended(
-        "merge_method: task_arithmetic\nbase_model: b\nslices:\n"
-        f"  - sources: {sources}\n  - sources: &s {sources}\n  - sources: *s\n",
-        tmp_path,
-    )
-
-    assert text.count("weight: a}") == 2
-    assert (
-        yaml.safe_load(text)["slices"][2]["sources"][0]["parameters"]["weight"] == "a"
-    )
-
-
 def test_a_weight_of_all_models_is_told(tmp_path: Path) -> None:
     text = extended(
         "merge_method: ties\nbase_model: b\nmodels: [{model: a}]\n"

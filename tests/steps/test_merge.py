@@ -141,20 +141,6 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_a_share_of_the_score_itself_is_merged_as_it_was_chosen() -> None:
-    front = read("run/front.json")
-    # As chosen when shares were of the score; without a base, there is no gain.
-    front["select"] = {"require": {"first": "95%"}}
-    front["reason"] = "Chosen of old with 95% of the best single model."
-    Path("run/front.json").write_text(json.dumps(front))
-
-    invoke("merge", "run", "one", "--trust-run")
-
-    assert read("run/front.json")["reason"] == front["reason"]
-    assert front["reason"] in Path("one/README.md").read_text()
-
-
-@pytest.mark.usefixtures("place")
 def test_what_cannot_be_answered_is_refused_before_anything_is_measured() -> None:
     config = yaml.safe_load(Path("config.yml").read_text())
     config["map"]["select"] = {"require": {"first": "95%"}, "not_worse_than": "bas"}

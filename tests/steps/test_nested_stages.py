@@ -80,36 +80,8 @@ def test_a_merge_of_ties_merges_is_a_recipe_of_stages(
     assert_same_weights("out", "stock")
     for name in ("pair-1", "pair-2"):
         assert_same_weights(f"out.run/nested/merged/{name}", f"stock.stages/{name}")
-
-
-def test_a_limit_is_kept_through_pairs_of_checkpoints(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = nested_config(models, "ties")
-    heads = [
-        load_file(models[name] / "model.safetensors")["lm_head.weight"]
-        for name in ("base", "a")
-    ]
-    limit = 0.5 * ((heads[0] - heads[1]) ** 2).mean().item()  # 0 where all is a
-    config["map"]["select"] = {"require": {"like_a": limit}}
-    monkeypatch.chdir(tmp_path)
-    write_tasks(models)
-    write(config)
-
-    invoke("search", "config.yml", "out.run")
-
+    # What was measured of merges in memory is what was shipped.
     front = read("out.run/front.json")
-    chosen = front["points"][front["selected"]]
-    assert chosen["predicted"]["like_a"]["value"] <= limit
-
-
-def test_what_was_measured_of_nested_checkpoints_is_what_is_shipped(
-    ties_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ties_run)
-    invoke("search", "config.yml", "out.run")
-    front = read("out.run/front.json")
-
     chosen = front["points"][front["selected"]]
     targets = torch.load("targets.pt", weights_only=True)
     shipped = load_file("out/model.safetensors")["lm_head.weight"]
@@ -146,17 +118,22 @@ def test_any_point_of_a_nested_front_can_be_merged(
 ) -> None:
     monkeypatch.chdir(ties_run)
 
-    shown = invoke("select", "out.run", "--index", "1")
-    before = read("out.run/front.json")["points"][1]["measured"]
+    # Which points a search measures depends on the processor.
+    index = next(
+        i
+        for i, point in enumerate(read("out.run/front.json")["points"])
+        if all(reading["value"] is None for reading in point["measured"].values())
+    )
+
+    shown = invoke("select", "out.run", "--index", str(index))
     merged = invoke("merge", "out.run", "other", "--trust-run")
 
     assert shown.stdout.count("merge_method") == 3
-    assert "point 1" in merged.stdout
+    assert f"point {index}" in merged.stdout
     assert "mergekit-multi" in merged.stdout
-    stock("out.run/recipes/001.yml", "stock1")
+    stock(f"out.run/recipes/{index:03d}.yml", "stock1")
     assert_same_weights("other", "stock1")
-    assert all(reading["value"] is None for reading in before.values())
-    after = read("out.run/front.json")["points"][1]["measured"]
+    after = read("out.run/front.json")["points"][index]["measured"]
     assert all(reading["value"] is not None for reading in after.values())
 
 
@@ -175,18 +152,6 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
 
     assert len(before) == 4 + 2
     assert {path: path.stat().st_mtime_ns for path in watched} == before
-
-
-def test_checkpoints_that_were_merged_on_the_way_are_made_again(
-    ties_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ties_run)
-    invoke("search", "config.yml", "out.run")
-    shutil.rmtree("out.run/nested/merged")
-
-    invoke("merge", "out.run", "again", "--trust-run")
-
-    assert_same_weights("again", "out")
 
 
 def test_a_share_of_a_single_model_can_be_required(

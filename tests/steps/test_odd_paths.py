@@ -15,7 +15,7 @@ def measure(model, tokenizer):
 
 
 @pytest.mark.parametrize("merge", ["memory", "disk"])
-@pytest.mark.parametrize("name", ["with space", 'with"quote', "Ümläut", "it's"])
+@pytest.mark.parametrize("name", ['it\'s a "Märge"'])
 def test_a_model_with_an_odd_path_is_searched_and_merged_as_mergekit_does(
     name: str,
     merge: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 import click.testing
 import pytest
 from nested_runs import invoke, write
+from plain_runs import write_plain
 
 from mergekit_map.cli import main
 from mergekit_map.results.front import Front
@@ -19,18 +20,7 @@ def test_a_run_is_finished_when_all_of_it_is_there(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "def one(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
-    )
-    task = {"python": "mine:one", "direction": "minimize"}
-    search = {"evaluations": 7, "remeasure": 0}
-    write(
-        {
-            "merge_method": "linear",
-            "models": [{"model": str(family[name])} for name in "ab"],
-            "map": {"tasks": {"one": task}, "search": search},
-        }
-    )
+    write_plain(family, ["one"], remeasure=0)
     invoke("search", "config.yml", "run")
     manifest = Path("run/manifest.json")
     finished = manifest.read_bytes()
@@ -48,48 +38,11 @@ def test_a_run_is_finished_when_all_of_it_is_there(
     assert manifest.read_bytes() == finished
 
 
-def test_a_search_of_too_few_merges_is_warned_of_before_it_starts(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "def one(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
-    )
-    task = {"python": "mine:one", "direction": "minimize"}
-    write(
-        {
-            "merge_method": "linear",
-            "models": [{"model": str(family[name])} for name in "ab"],
-            "map": {
-                "tasks": {"one": task},
-                "search": {"evaluations": 3, "remeasure": 0},
-            },
-        }
-    )
-
-    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
-
-    assert result.exit_code == 0, result.output
-    warning = "only 3 merges will be measured for 1 coefficient: below 4 a front"
-    assert 0 < result.output.index(warning) < result.output.index("0/4 anchor")
-
-
 def test_a_search_goes_on_on_its_device_where_another_is_there(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "def one(model, tokenizer):\n    return model.lm_head.weight.std().item()\n"
-    )
-    task = {"python": "mine:one", "direction": "minimize"}
-    search = {"evaluations": 5, "remeasure": 0}
-    write(
-        {
-            "merge_method": "linear",
-            "models": [{"model": str(family[name])} for name in "ab"],
-            "map": {"tasks": {"one": task}, "search": search},
-        }
-    )
+    write_plain(family, ["one"], remeasure=0)
     invoke("search", "config.yml", "run")
     log = Path("run/evaluations.jsonl").read_bytes()
     for module in ("merging.devices", "steps.searching", "steps.inspect"):
@@ -121,16 +74,9 @@ def test_a_search_in_part_asks_all_documents_where_it_matters(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(_IN_PART)
-    task = {"python": "mine:one", "direction": "minimize", "documents": 12}
-    write(
-        {
-            "merge_method": "task_arithmetic",
-            "base_model": str(family["base"]),
-            "models": [{"model": str(family[name])} for name in "ab"],
-            "map": {"tasks": {"one": task}, "search": {"evaluations": 8}},
-        }
-    )
+    config = write_plain(family, ["one"], _IN_PART, evaluations=8)
+    config["map"]["tasks"]["one"]["documents"] = 12
+    write(config)
     invoke("search", "config.yml", "run")
 
     lines = [*read_log(Path("run/evaluations.jsonl"))]

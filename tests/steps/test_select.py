@@ -67,19 +67,10 @@ def select(run: Path, *options: str) -> click.testing.Result:
             "--prefer code=1 --scalarization achievement",
             "Point 3 of 4, chosen by the preference code=1 (achievement).",
         ),
-        (
-            "--scalarization achievement",
-            "Point 1 of 4, chosen by the preference math=1, code=1 (achievement).",
-        ),
         ("--knee", "Point 2 of 4, the knee of the front."),
         (
             "--require math=0.65",
             "Point 1 of 4, the best code with math at least 0.65 "
-            "(predicted 0.66 ± 0.01).",
-        ),
-        (
-            "--require math=0.65 --knee",
-            "Point 1 of 4, the knee of the front with math at least 0.65 "
             "(predicted 0.66 ± 0.01).",
         ),
         (
@@ -92,14 +83,6 @@ def select(run: Path, *options: str) -> click.testing.Result:
             "Point 1 of 4, the best code with math at least 0.6146, 83% of the best "
             "single model's gain over the base, from 0.1 to 0.72 (predicted 0.66 ± "
             "0.01).",
-        ),
-        (
-            "--require math=0.6,code=97%",
-            "Point 2 of 4, the best math and code alike with math at least 0.6 "
-            "(predicted 0.61 ± 0.01) and code at most 2.21 nats/token, perplexity "
-            "9.12, 97% of the best single model's gain over the base, from 9 to 2 "
-            "(predicted 2.2 ± 0.02). code keeps its limit by less than one standard "
-            "error.",
         ),
         (  # standard errors of a prediction and of two measurements, put together
             "--not-worse-than base",
@@ -155,41 +138,6 @@ def test_the_verdicts_are_written_and_shown(run: Path) -> None:
     assert [line for line in shown if line in verdicts] == verdicts
 
 
-def test_without_verdicts_only_what_depends_on_the_choice_is_said(run: Path) -> None:
-    result = select(run, "--index", "2")
-
-    verdicts = json.loads((run / "front.json").read_text())["verdicts"]
-    shown = result.stderr.splitlines()
-    assert [line for line in shown if line in verdicts] == [verdicts[-1]]
-    assert verdicts[-1].startswith("Not measured at the chosen point 2 yet")
-    assert f"mergekit-map select {run} --verdicts" in result.stderr
-
-
-def test_what_is_gained_is_said_before_all_else_and_the_recipe_is_alone(
-    run: Path,
-) -> None:
-    result = select(run, "--index", "2")
-
-    first, second, *_ = result.stderr.splitlines()
-    assert first == f"reading {run} ..."
-    assert second == "What the chosen merge gains, point 2"
-    assert result.stdout == (run / "recipe.yml").read_text()
-
-
-def test_a_choice_that_a_model_dominates_is_said_to_be_worse(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    bad = {"math": {"value": 0.2, "stderr": 0.01}, "code": {"value": 9, "stderr": 0.01}}
-    front["points"][2]["measured"] = bad
-    write(run, front)
-
-    result = select(run, "--index", "2")
-
-    said = [line for line in result.stderr.splitlines() if "better choice" in line]
-    assert {line.split(" So ")[1] for line in said} >= {
-        f"{name} is the better choice." for name in ("mathematician", "coder")
-    }
-
-
 @pytest.mark.picture
 def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
     measured = [(p, p if index % 2 else NOT_MEASURED) for index, p in enumerate(POINTS)]
@@ -212,14 +160,6 @@ def test_without_an_option_the_choice_stays(run: Path) -> None:
     assert result.stdout.startswith("# Chosen before.")
 
 
-def test_a_folder_of_an_earlier_version_has_no_other_merges(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    del front["merges"]
-    write(run, front)
-
-    assert select(run, "--index", "1").exit_code == 0
-
-
 def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
 
@@ -239,36 +179,21 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
         ("--prefer txt=1", "prefer: there is no task 'txt'; known: code, math"),
         ("--require mth=1", "require: there is no task 'mth'; did you mean 'math'?"),
         ("--prefer math", "write it as math=2,code=1; got 'math'"),
-        ("--require math:1", "write it as math=0.65,code=95%; got 'math:1'"),
         ("--require math=1,math=2", "math stands twice"),
         ("--prefer math=-1", "preferences must be 0 or more, finite, and not all 0"),
-        ("--prefer math=0", "preferences must be 0 or more, finite, and not all 0"),
-        ("--prefer math=nan", "preferences must be 0 or more, finite, and not all 0"),
-        ("--prefer math=65%", "prefer.math a number was expected, got '65%'"),
         ("--require math=x%", "require.math a limit is a finite number in the task's"),
-        ("--require math=0%", "a share above 0% of the best single model's gain over"),
-        ("--require math=inf", "a limit is a finite number"),
         ("--require math=101%", "no point of the front has math at least 0.7262, 101%"),
         ("--index 4", "the front has the points 0 to 3, not 4"),
-        ("--index -1", "-1 is not in the range"),
         ("--index 0 --prefer math=1", "give 'prefer' or 'index', not both"),
-        ("--index 0 --knee", "give 'knee' or 'index', not both"),
-        ("--index 0 --require math=1", "give 'require' or 'index', not both"),
         ("--not-worse-than bas", "there is no 'bas' to compare with; did you mean 'ba"),
-        ("--not-worse-than base,", "write it as base or base,soup; got 'base,'"),
         ("--not-worse-than coder", "no point of the front has math at least 0.3, what"),
         ("--margin 1", "a margin is over something; add 'not_worse_than'"),
-        ("--not-worse-than base --margin nan", "a margin is a finite number, got nan"),
-        ("--not-worse-than baseline --margin 1", "the standard error on math is not"),
         (
             "--not-worse-than coder",
             "relax a limit, or allow for noise with a margin of",
         ),
-        ("--not-worse-than base --margin 50", "what base has, +50 standard errors"),
         ("--index 0 --not-worse-than base", "give 'not_worse_than' or 'index', not bo"),
-        ("--index 0 --scalarization sum", "give 'scalarization' or 'index', not both"),
         ("--knee --prefer math=1", "give 'prefer' or 'knee', not both"),
-        ("--knee --scalarization sum", "give 'scalarization' or 'knee', not both"),
         ("--scalarization max", "'max' is not one of 'sum', 'achievement'"),
     ],
 )
@@ -282,33 +207,6 @@ def test_bad_choices_are_explained_and_change_nothing(
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert {p: p.read_bytes() for p in run.rglob("[!.]*") if p.is_file()} == before
-
-
-def test_scores_below_zero_have_shares_too(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    for merge in (*front["anchors"], *front["points"]):
-        for kind in ("measured", "predicted"):
-            if merge[kind]["math"]["value"] is not None:
-                merge[kind]["math"]["value"] -= 5
-    write(run, front)
-
-    result = select(run, "--require", "math=83%")
-
-    # 0.6146 less 5, as in the test above.
-    assert "math at least -4.385, 83% of the best single model's" in result.stdout
-
-
-def test_a_share_of_no_gain_is_refused(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    for anchor in front["anchors"]:
-        anchor["measured"]["math"]["value"] *= -1
-    write(run, front)
-
-    result = select(run, "--require", "math=95%")
-
-    assert result.exit_code == 2
-    assert "(base -0.1, best single model -0.3): there is no gain" in result.stderr
-    assert "give the limit as a number, or not-worse-than" in result.stderr
 
 
 def test_what_was_chosen_by_the_old_meaning_of_a_share_is_read(run: Path) -> None:
@@ -331,12 +229,3 @@ def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> 
     chosen = chosen_as(from_json(front), 1, SelectSpec(require={"math": "100%"}))
 
     assert "math at least 0.46, 100% of the best single model" in chosen.reason
-
-
-def test_merge_takes_the_same_options() -> None:
-    options = ["--prefer", "--scalarization", "--knee", "--require", "--index"]
-    for command in ("select", "merge"):
-        shown = click.testing.CliRunner().invoke(main, [command, "--help"]).output
-        positions = [shown.index(f"{option} ") for option in options[:2]]
-        assert all(option in shown for option in options)
-        assert positions == sorted(positions)

@@ -104,12 +104,6 @@ def test_the_same_choice_again_adds_no_point(run: Path) -> None:
     assert len(read_front(run).points) == count
 
 
-def test_an_index_adds_no_point(run: Path) -> None:
-    select_point(run, index=3)
-
-    assert len(read_front(run).points) == 10
-
-
 def test_a_limit_that_no_merge_keeps_is_refused_and_changes_nothing(run: Path) -> None:
     before = contents(run)
 

@@ -32,13 +32,6 @@ def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
     assert stream.getvalue().split("\r")[-2].strip() == ""
 
 
-def test_a_line_is_no_wider_than_a_terminal() -> None:
-    stream = Terminal()
-    ProgressLine(stream).progress(Progress(3, 24, {}, "t" * 200, "design"))
-
-    assert max(map(len, stream.getvalue().split("\r"))) < 80
-
-
 def test_a_file_gets_nothing() -> None:
     stream = io.StringIO()
     line = ProgressLine(stream)
@@ -55,13 +48,6 @@ def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> N
 
     assert [r.getMessage() for r in caplog.records] == ["3 measurements failed"]
     assert caplog.records[0].name.startswith("mergekit_map")
-
-
-def test_a_reporter_that_is_brought_hears_all_itself() -> None:
-    own = ProgressLine(Terminal())
-
-    with reporting(own) as told:
-        assert told is own
 
 
 def test_bars_of_the_model_libraries_come_back_afterwards(

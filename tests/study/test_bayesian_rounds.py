@@ -114,29 +114,6 @@ def test_more_evaluations_use_those_there_are(tmp_path: Path) -> None:
     assert len(more) == len(once) == 18
 
 
-def test_each_task_is_held_against_its_own_surrogate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-
-    def listening(X: FloatArray, errors: FloatArray, *others: Any) -> FloatArray:
-        found.append(errors)
-        return propose_points(X, errors, *others)
-
-    monkeypatch.setattr("mergekit_map.study.bayesian.propose_points", listening)
-    study = two_tasks(study_of(evaluations=13))
-
-    def exact(coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Measure a quadratic of its own of each task, without an error."""
-        a, b = coefficients.values()
-        return Measurement((a - b) ** 2 if task == "step" else 100 * a * b, None, 10)
-
-    run(study, tmp_path, exact)
-
-    assert len(found) == 2
-    assert max(errors.max() for errors in found) < 1e-12
-
-
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
     study = study_of(evaluations=20)
     start = bayesian_round(study, [], [])
@@ -174,19 +151,6 @@ def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
     assert len(merges(tmp_path)) == 18
 
 
-def test_anchors_outside_the_box_are_made_up_for() -> None:
-    study = study_of(3, surrogate="quadratic")
-    inner = replace(study, bounds=dict.fromkeys("abc", (0.2, 1.0)))
-
-    start = bayesian_round(inner, [], [])
-
-    # No anchor is inside, and a quadratic in 3 coefficients has 10 terms.
-    assert [role for role, _ in start] == ["anchor"] * 4 + ["design"] * 10
-    shrunk = inner.search.model_copy(update={"surrogate": "regularized"})
-    start = bayesian_round(replace(inner, search=shrunk), [], [])
-    assert [role for role, _ in start] == ["anchor"] * 4 + ["design"] * 6
-
-
 def test_too_few_evaluations_are_refused_before_anything_is_measured() -> None:
     problems = search_problems(study_of(evaluations=8))
 
@@ -202,3 +166,26 @@ def test_more_than_three_coefficients_are_refused() -> None:
 
     assert [p.key for p in problems] == [("map", "search", "strategy")]
     assert "use map, or nested" in problems[0].message
+
+
+def test_each_task_is_held_against_its_own_surrogate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def listening(X: FloatArray, errors: FloatArray, *others: Any) -> FloatArray:
+        found.append(errors)
+        return propose_points(X, errors, *others)
+
+    monkeypatch.setattr("mergekit_map.study.bayesian.propose_points", listening)
+    study = two_tasks(study_of(evaluations=13))
+
+    def exact(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure a quadratic of its own of each task, without an error."""
+        a, b = coefficients.values()
+        return Measurement((a - b) ** 2 if task == "step" else 100 * a * b, None, 10)
+
+    run(study, tmp_path, exact)
+
+    assert len(found) == 2
+    assert max(errors.max() for errors in found) < 1e-12

@@ -73,14 +73,6 @@ def test_ends_are_told_where_points_lie_and_more_is_better() -> None:
     assert all(0 < b.gain < 0.2 for b in found)
 
 
-def test_an_end_beyond_which_nothing_is_better_is_not_told() -> None:
-    inside = {"t": (SCORE, surrogate(bowl(0.5, 0.0), BOX))}
-    at_the_end = {"t": (SCORE, surrogate(bowl(1.0, 0.0), BOX))}
-
-    assert borders(inside, np.array([[0.5, 0.0]]), np.zeros((1, 2))) == []
-    assert borders(at_the_end, np.array([[1.0, 0.0]]), np.zeros((1, 2))) == []
-
-
 def test_the_gain_is_a_share_of_the_volume_whatever_the_units() -> None:
     """Two boxes, of which the second sticks out of the first to one side."""
     Y, more = np.array([[1.0, 1.0]]), np.array([[1.5, 0.5]])

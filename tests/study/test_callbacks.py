@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import write
+from plain_runs import write_plain
 
 from mergekit_map import load_project, search_front
 from mergekit_map.results.front import Front
@@ -18,13 +18,6 @@ from mergekit_map.study.forecast import forecast
 from mergekit_map.study.study import Progress
 
 ROOT = Path(__file__).parents[2]
-TASKS = """
-def one(model, tokenizer):
-    return 100 * model.lm_head.weight.float()[3].mean().item()
-
-def two(model, tokenizer):
-    return -100 * model.lm_head.weight.float()[3].mean().item()
-"""
 
 
 class Heard(Callback):
@@ -69,20 +62,7 @@ def config(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(TASKS)
-    tasks = {
-        name: {"python": f"mine:{name}", "direction": "minimize"}
-        for name in ("one", "two")
-    }
-    content = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[name])} for name in "ab"],
-        "dtype": "float32",
-        "map": {"tasks": tasks, "search": {"evaluations": 6, "remeasure": 1}},
-    }
-    write(content)
-    return content
+    return write_plain(family)
 
 
 def search(*callbacks: Callback) -> tuple[Front, Heard]:

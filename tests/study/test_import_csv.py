@@ -12,8 +12,8 @@ from typing import Any
 import click.testing
 import numpy as np
 import pytest
-import yaml
 from fakes import Recorder, ignore, make_study
+from plain_runs import write_plain
 
 from mergekit_map.cli import main
 from mergekit_map.errors import ConfigError
@@ -157,21 +157,6 @@ def test_who_chooses_its_own_merges_measures_them_beside_the_imported(
     assert len(evaluate.calls) == 2 * (planned + n_front)
 
 
-def test_more_imports_than_evaluations_leave_the_anchors_to_measure(
-    tmp_path: Path,
-) -> None:
-    file = write_csv(tmp_path / "many.csv", random_rows(30))
-    evaluate = Recorder(measured_bowl)
-
-    result, _ = run(study_of(), tmp_path / "run", evaluate, file)
-
-    assert {c for c, _ in evaluate.calls[:4]} == {(0, 0), (HALF, HALF)}
-    n_front = sum(e.role == "front" for e in logged(tmp_path / "run")) // 2
-    assert n_front <= 1  # none, if what is chosen is an anchor
-    assert len(evaluate.calls) == 2 * (2 + n_front)
-    assert fitted(result) == {2 + 30 + n_front}
-
-
 def test_one_task_is_imported_and_the_other_measured(tmp_path: Path) -> None:
     study = study_of()
     result, _ = run(study, tmp_path / "whole", measured_bowl)
@@ -303,22 +288,6 @@ def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
     assert list(known.values()).count(3.0) == 1
 
 
-def test_a_failed_measurement_is_no_reason_to_refuse_an_import(tmp_path: Path) -> None:
-    def failing(coefficients: Mapping[str, float], task: str) -> Measurement:
-        if tuple(coefficients.values()) == (HALF, HALF):
-            raise RuntimeError("no memory")
-        return measured_bowl(coefficients, task)
-
-    run(study_of(), tmp_path / "run", failing)
-    file = write_csv(tmp_path / "soup.csv", [{"x": HALF, "y": HALF, "near": 1.13}])
-
-    result, _ = run(study_of(), tmp_path / "run", failing, file)
-
-    for task, surrogate in result.surrogates.items():
-        assert surrogate.quality.n == n_known(tmp_path / "run", task)
-    assert n_known(tmp_path / "run", "near") == n_known(tmp_path / "run", "far") + 1
-
-
 def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> None:
     rows = [*random_rows(4), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}]
     file = write_csv(tmp_path / "some.csv", rows)
@@ -439,35 +408,27 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_imported(tmp_path / "none.csv", study_of())
 
 
+QUADRATIC = """
+def bowl(model, entry, ideal):
+    with open("calls.txt", "a") as calls:
+        calls.write("x")
+    return 1 + (100 * model.lm_head.weight[entry].item() - ideal) ** 2
+
+def one(model, tokenizer):
+    return bowl(model, (0, 0), 1.0)
+
+def two(model, tokenizer):
+    return bowl(model, (1, 1), 2.0)
+"""
+
+
 @pytest.fixture
-def config(
+def _configured(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    """Two functions that are exactly quadratic in the weights of a merge."""
+) -> None:
+    """Write two functions that are exactly quadratic in the weights of a merge."""
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(
-        "def bowl(model, entry, ideal):\n"
-        "    with open('calls.txt', 'a') as calls:\n"
-        "        calls.write('x')\n"
-        "    return 1 + (100 * model.lm_head.weight[entry].item() - ideal) ** 2\n"
-        "def one(model, tokenizer):\n"
-        "    return bowl(model, (0, 0), 1.0)\n"
-        "def two(model, tokenizer):\n"
-        "    return bowl(model, (1, 1), 2.0)\n"
-    )
-    task = {"direction": "minimize"}
-    return {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(family[n])} for n in "ab"],
-        "dtype": "float32",
-        "map": {
-            "tasks": {
-                name: {"python": f"mine:{name}", **task} for name in ("one", "two")
-            },
-            "search": {"evaluations": 10, "remeasure": 2, "refine": False},
-        },
-    }
+    write_plain(family, code=QUADRATIC, evaluations=10, remeasure=2, refine=False)
 
 
 def search(*arguments: str) -> click.testing.Result:
@@ -475,10 +436,8 @@ def search(*arguments: str) -> click.testing.Result:
 
 
 @pytest.mark.slow
-def test_the_command_imports_and_measures_the_front_alone(
-    config: dict[str, Any],
-) -> None:
-    Path("config.yml").write_text(yaml.safe_dump(config))
+@pytest.mark.usefixtures("_configured")
+def test_the_command_imports_and_measures_the_front_alone() -> None:
     assert search("whole").exit_code == 0
     lines = [e for e in logged(Path("whole")) if e.role != "front"]
     rows: dict[Any, dict[str, Any]] = {}
@@ -500,8 +459,8 @@ def test_the_command_imports_and_measures_the_front_alone(
     assert Path("again/recipes/000.yml").exists()
 
 
-def test_a_bad_file_costs_nothing(config: dict[str, Any]) -> None:
-    Path("config.yml").write_text(yaml.safe_dump(config))
+@pytest.mark.usefixtures("_configured")
+def test_a_bad_file_costs_nothing() -> None:
     Path("bad.csv").write_text("a,b,one,tow\n0,0,1,1\n")
 
     result = search("run", "--import", "bad.csv")

@@ -18,11 +18,9 @@ from stopping import stopped_and_resumed
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import read_log
 from mergekit_map.results.opened_log import open_log
 from mergekit_map.study.checking import search_problems
-from mergekit_map.study.grouping import task_shares
-from mergekit_map.study.outcome import fitted_surrogates, found_front
+from mergekit_map.study.outcome import fitted_surrogates
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Progress, Study, StudyResult
 
@@ -105,20 +103,6 @@ def test_limits_that_a_merge_keeps_are_kept(
     chosen = result.front[result.selected]
     for task, limit in select["require"].items():
         assert own_corner(chosen, task) <= limit + 1e-9
-
-
-def test_what_has_a_limit_counts_as_much_as_what_is_preferred() -> None:
-    def shares(**select: Any) -> dict[str, float]:
-        return task_shares(replace(study_of(), select=SelectSpec(**select)))
-
-    limit = {"a": 0.5}
-    alike = dict.fromkeys(NAMES, 0.25)
-    assert shares() == shares(require=limit) == shares(knee=True) == alike
-    preferred = {"b": 1.0, "c": 3.0}  # 2 on average
-    expected = {"a": 1 / 3, "b": 1 / 6, "c": 1 / 2, "d": 0.0}
-    assert shares(prefer=preferred, require=limit) == pytest.approx(expected)
-    nothing = {"a": 0.0, **preferred}
-    assert shares(prefer=nothing, require=limit) == pytest.approx(expected)
 
 
 def test_a_limit_out_of_reach_of_a_pair_is_left_to_the_pairs_after(
@@ -307,23 +291,6 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
     assert list(content.groups) == list(result.groups)
     surrogates = fitted_surrogates(study, result)
     assert surrogates.coefficients == tuple(result.groups)
-
-
-def test_the_front_of_every_pair_is_kept(tmp_path: Path) -> None:
-    study = study_of(surrogate="quadratic")
-    result = run(study, tmp_path, measuring(own_corner))
-
-    log = list(read_log(tmp_path / "evaluations.jsonl"))
-    for stage in result.stages:
-        content = found_front(stage.study, stage.result, log)
-        labels = [anchor.label for anchor in content.anchors]
-        assert labels == ["base", *stage.result.groups, "soup"]
-        for merge in [*content.anchors, content.chosen]:
-            for task in stage.study.tasks:
-                expected = own_corner(merge.coefficients, task)
-                for kind in ("predicted", "measured"):
-                    value = merge.readings(kind)[task].value
-                    assert value == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -116,20 +116,6 @@ def test_a_search_of_too_few_merges_is_warned_of(
     )
 
 
-@pytest.mark.parametrize(
-    "search", [{}, {"evaluations": 6}, {"evaluations": 3, "gradients": True}]
-)
-def test_a_search_of_enough_merges_is_not_warned_of(search: dict[str, Any]) -> None:
-    assert warn_of_few(study_of(**search), []) is None
-
-
-def test_merges_that_were_measured_elsewhere_count() -> None:
-    known = logged(np.random.default_rng(0).random((6, 2)))
-
-    assert warn_of_few(study_of(evaluations=3), known[: 2 * 5]) is not None
-    assert warn_of_few(study_of(evaluations=3), known) is None
-
-
 def logged(points: np.ndarray) -> list[Evaluation]:
     merges = [dict(zip("xy", point, strict=True)) for point in points.tolist()]
     return [line(merge, task) for merge in merges for task in "ab"]
@@ -156,15 +142,6 @@ def test_a_d_optimal_design_goes_on_where_it_was() -> None:
         np.testing.assert_array_equal(rest, whole)
 
 
-def test_merges_outside_the_box_are_not_built_on() -> None:
-    study = study_of(evaluations=8, design="d_optimal")
-    outside = np.array([[2.0, 0.5]])
-
-    planned = np.array([study.vector(c) for _, c in design(study, logged(outside))])
-
-    assert planned.max() <= 1
-
-
 PLAIN = {"evaluations": 5, "surrogate": "quadratic"}
 
 
@@ -183,11 +160,3 @@ PLAIN = {"evaluations": 5, "surrogate": "quadratic"}
 def test_says_what_is_missing(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(DesignError, match=message):
         design(study_of(**spec))
-
-
-def test_a_task_without_derivatives_needs_as_many_merges_as_ever() -> None:
-    study = study_of(**PLAIN, gradients=True)
-    rough = replace(study.tasks["b"], differentiable=False)
-
-    with pytest.raises(DesignError, match="needs 6 evaluations"):
-        design(replace(study, tasks={**study.tasks, "b": rough}))

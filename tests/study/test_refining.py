@@ -130,19 +130,6 @@ def test_what_was_foretold_of_one_task_alone_must_come_true_of_all() -> None:
         assert n_quiet_rounds(rounds, log) == 0
 
 
-def test_quiet_rounds_are_counted_from_the_last() -> None:
-    rounds, known = searched(3)
-    assert n_quiet_rounds(rounds, known) == 3
-
-    rounds.append([merge(0.9, 0.9)])
-    known += measured(rounds[-1][0], missed=10.0)
-    assert n_quiet_rounds(rounds, known) == 0
-
-    rounds.append([merge(0.8, 0.9)])
-    known += measured(rounds[-1][0])
-    assert n_quiet_rounds(rounds, known) == 1
-
-
 def far(X: FloatArray) -> FloatArray:
     """Where nothing of the front is, and no merge of the design."""
     return np.linalg.norm(X - [0.05, 0.95], axis=1) < 0.2
@@ -312,11 +299,3 @@ def test_the_task_is_named_whose_error_is_largest_anywhere_on_the_front(
 
     assert ending.task == task
     assert ending.error == pytest.approx(0.1, rel=0.02)
-
-
-def test_a_search_trusts_its_front_where_it_leaves_evaluations() -> None:
-    def trusted(spent: int) -> bool:
-        return ending_of(STUDY, known_within(0.0), spent, allowed=9, quiet=2).trusted
-
-    assert trusted(8)
-    assert not trusted(9)

@@ -100,16 +100,6 @@ def test_what_is_foretold_is_predicted_by_a_fit_to_earlier_lines_alone(
     assert checked["front"] >= 2 * 2
 
 
-def test_what_was_foretold_stays_on_record_in_the_front(whole: Path) -> None:
-    told = {e.key: e.foretold for e in logged(whole) if e.foretold is not None}
-    points = [p for p in front_of(whole).points if p.foretold is not None]
-
-    assert len(points) >= 2
-    for point in points:
-        for task, reading in (point.foretold or {}).items():
-            assert reading == told[merge_key(point.coefficients), task]
-
-
 @pytest.mark.parametrize(
     ("n", "first"), [(1, 4), (2, 6), (3, 8), (4, 10)], ids=["1", "2", "3", "4"]
 )
@@ -379,15 +369,6 @@ def test_progress_never_goes_back_and_ends_within_its_total(
     if study.search.refines:
         whole = forecast(study, checkpoints=False).measurements
         assert {p.total for p in heard} == {whole}
-
-
-def test_progress_of_a_search_that_goes_on_begins_where_it_was(tmp_path: Path) -> None:
-    before = measured_with_progress(study_of(evaluations=8), tmp_path)
-    after = measured_with_progress(study_of(evaluations=10), tmp_path)
-
-    assert after[0].done >= 2 * 8
-    assert all(p.done < p.total == 2 * (10 + 3) for p in after)
-    assert before[-1].total == 2 * (8 + 3)
 
 
 def test_of_merges_that_measure_the_same_one_is_a_point(tmp_path: Path) -> None:

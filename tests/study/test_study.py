@@ -70,26 +70,6 @@ def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) 
     assert 3 * 2 <= roles.count("front") <= 4 * 2
 
 
-def test_what_is_measured_of_the_front_shows_most_of_it(
-    study: Study, tmp_path: Path
-) -> None:
-    with fronts_of_few_points(30):
-        result = run(study, tmp_path, Recorder(bowls))
-
-    def volume(merges: Iterable[Mapping[str, float]]) -> float:
-        """Give the area that losses dominate, of that below a worst."""
-        losses = [[bowls(c, task).value for task in IDEAL] for c in merges]
-        return float(moocore.hypervolume(losses, ref=1.8))
-
-    log = list(read_log(tmp_path / "evaluations.jsonl"))
-    measured = volume(e.coefficients for e in log)
-    before = volume(e.coefficients for e in log if e.role != "front")
-    whole = volume(result.front)
-    # The best four of the points that show it would leave no more than about a tenth.
-    assert before < 0.85 * whole
-    assert measured > 0.9 * whole
-
-
 @pytest.mark.slow
 def test_goes_on_where_it_was_stopped(study: Study, tmp_path: Path) -> None:
     whole = Recorder(bowls)
@@ -164,29 +144,6 @@ def test_stops_when_the_first_merge_cannot_be_measured(
     assert len(list(read_log(tmp_path / "evaluations.jsonl"))) <= 2
 
 
-def test_a_front_point_that_the_design_asks_for_later_is_fitted(
-    study: Study, tmp_path: Path
-) -> None:
-    def best_at_a_corner(coefficients: Mapping[str, float], task: str) -> Measurement:
-        best = np.array([1.5, {"near_a": 1.5, "near_b": 0.6}[task]])
-        away = np.array(list(coefficients.values())) - best
-        return Measurement(float(away @ away), None, 1)
-
-    few = replace_spec(study.search, remeasure=100)
-    wide = replace(study, search=replace_spec(few, evaluations=9))
-    first = run(wide, tmp_path, best_at_a_corner)
-    grid = replace(
-        study, search=replace_spec(few, evaluations=12, design="grid", remeasure=0)
-    )
-
-    result = run(grid, tmp_path, best_at_a_corner)
-
-    assert {"a": 1.0, "b": 1.0} in first.front
-    # All of it is known when the search ends: Sobol merges, the grid, and the fronts.
-    n_known = len({e.key[0] for e in read_log(tmp_path / "evaluations.jsonl")})
-    assert {s.quality.n for s in result.surrogates.values()} == {n_known}
-
-
 def replace_spec(spec: SearchSpec, **changes: object) -> SearchSpec:
     return spec.model_copy(update=changes)
 
@@ -243,3 +200,23 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
     unknown = missed(None, *[0.001] * 10, 2.0)
     assert unknown == pytest.approx(missed(*[0.001] * 11, 2.0))
     assert missed(*[0.001] * 12) == pytest.approx(missed(*[None] * 12))
+
+
+def test_what_is_measured_of_the_front_shows_most_of_it(
+    study: Study, tmp_path: Path
+) -> None:
+    with fronts_of_few_points(30):
+        result = run(study, tmp_path, Recorder(bowls))
+
+    def volume(merges: Iterable[Mapping[str, float]]) -> float:
+        """Return the area that losses dominate, of that below a worst."""
+        losses = [[bowls(c, task).value for task in IDEAL] for c in merges]
+        return float(moocore.hypervolume(losses, ref=1.8))
+
+    log = list(read_log(tmp_path / "evaluations.jsonl"))
+    measured = volume(e.coefficients for e in log)
+    before = volume(e.coefficients for e in log if e.role != "front")
+    whole = volume(result.front)
+    # The best four of the points that show it would leave no more than about a tenth.
+    assert before < 0.85 * whole
+    assert measured > 0.9 * whole

@@ -149,21 +149,6 @@ def test_a_base_without_a_tokenizer_is_an_error(base: Path, tmp_path: Path) -> N
     assert found(content)["bare"] == [("tokenizer-missing", "error")]
 
 
-def test_findings_have_one_order_whatever_the_hashes(
-    base: Path, tmp_path: Path
-) -> None:
-    model = tuned(base, tmp_path / "a", 1)
-    for name in ("normalizer", "pre-tokenizer", "token merges"):
-        SEEDS[name][0](model)
-
-    content = inspected(configure(base, [str(model)]))
-
-    codes = [code for code, _ in found(content)["a"]]
-    assert codes == [
-        f"tokenizer-{n}" for n in ("merges", "normalizer", "pre_tokenizer")
-    ]
-
-
 def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) -> None:
     models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcde")]
     edit_tensors(lambda tensors: noise(tensors, 0.015, 77))(Path(models[1]))

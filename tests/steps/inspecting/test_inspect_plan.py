@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from inspect_seeds import (
     tuned,
 )
 
-from mergekit_map.commands.inspect import show_inspection
 from mergekit_map.commands.probe_table import show_probe
 from mergekit_map.config.specs import MapBlock, SearchSpec
 from mergekit_map.config.task_specs import LmEvalTask
@@ -127,26 +125,6 @@ def test_problems_of_the_file_and_of_models_are_told_together(
     assert content["plan"] is None
 
 
-def test_a_merge_without_a_map_block_is_inspected(base: Path, tmp_path: Path) -> None:
-    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
-    del config["map"]
-
-    content = inspected(config)
-
-    assert [model["name"] for model in content["models"]] == ["base", "a"]
-    assert content["models"][1]["norm_ratio"] > 0
-    assert "a 'map:' block" in content["problems"][0]["message"]
-
-
-def test_mergekits_part_is_checked_before_models(base: Path, tmp_path: Path) -> None:
-    config = configure(base, [str(tuned(base, tmp_path / "a", 1))], merge_metod="x")
-
-    content = inspected(config)
-
-    assert content["models"] == []
-    assert "merge_metod" in content["problems"][0]["message"]
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_fits_the_terminal(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
@@ -170,20 +148,6 @@ def test_the_table_fits_the_terminal(
         "1 error, 1 warning: no search can start",
     ):
         assert part in text
-
-
-def test_models_whose_weights_are_not_here_are_named(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
-    Path("config.yml").write_text(yaml.safe_dump(config))
-    inspection = inspect_config(Path("config.yml"))
-    weights = replace(inspection.weights, on_the_hub=["me/a"])
-
-    show_inspection(replace(inspection, weights=weights))
-
-    text = " ".join(capsys.readouterr().out.split())
-    assert "Weights that are not here were not read (me/a)" in text
 
 
 @pytest.mark.slow
@@ -225,16 +189,6 @@ def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> No
     message = " ".join(result.stderr.split())
     assert "task 'own' cannot be measured at the soup" in message
     assert "no grader" in message
-
-
-def test_what_cannot_be_merged_is_not_probed(base: Path, tmp_path: Path) -> None:
-    model = tuned(base, tmp_path / "a", 1)
-    cut_short(model)
-
-    result = inspect(configure(base, [str(model)]), "--probe")
-
-    assert result.exit_code == 2
-    assert "not probed" in result.stderr
 
 
 def messages(content: dict[str, Any], key: str) -> str:
