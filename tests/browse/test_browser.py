@@ -50,14 +50,6 @@ def test_no_number_of_a_point_is_lost(width: int) -> None:
             assert f"{reading.value:.4g}" in row
 
 
-def test_the_point_that_one_goes_to_is_shown() -> None:
-    seen = press(wide_front(), "down", "down", "up")
-
-    assert seen.view.at == CHOSEN + 1
-    assert seen.lines[0].startswith(f" point {CHOSEN + 1} of 12 ·")
-    assert all(w in seen.text for w in weights_of(wide_front().points[CHOSEN + 1]))
-
-
 @pytest.mark.parametrize(
     ("keys", "first"),
     [("1", 11), ("11", 0), ("4", 0), ("40", 0)],

@@ -81,14 +81,6 @@ def test_a_row_is_a_merge_where_that_fits_and_a_task_where_it_does_not() -> None
     assert sum(line.startswith("  uniform soup") for line in stacked) == len(LONG)
 
 
-def test_what_was_not_measured_says_so() -> None:
-    output = shown(front_of(LONG[:2], measured=False), 80)
-
-    assert output.count(" predicted") >= 2
-    assert "predicted: not measured there yet" in output.replace("\n", " ")
-    assert "predicted" not in shown(front_of(LONG[:2]), 80)
-
-
 def test_what_documents_it_is_from_stays_beside_an_estimate() -> None:
     front = front_of(["math", "code"], measured=False)
     estimated = {name: Reading.of(2.4, 0.02, 24) for name in front.tasks}

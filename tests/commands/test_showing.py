@@ -131,20 +131,6 @@ def test_every_command_that_prints_results_has_them_for_programs() -> None:
         assert wanted <= json.loads(result.stdout).keys(), command
 
 
-def test_what_is_left_takes_as_long_each_as_what_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    state = _State()
-    state.begin(4, 10, "math")  # four were there before
-
-    assert state.left() is None
-    now[0] += 6
-    state.begin(6, 10, "code")
-    assert state.left() == 12
-
-
 @pytest.mark.parametrize("width", [40, 120])
 def test_counts_and_times_are_whole_at_every_width(width: int) -> None:
     state = _State()

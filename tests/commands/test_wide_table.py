@@ -7,7 +7,7 @@ import re
 
 import pytest
 from rich.console import Console
-from wide_fronts import CHOSEN, MODELS, TASKS, wide_front
+from wide_fronts import MODELS, wide_front
 
 from mergekit_map.commands.terminal import show_front
 from mergekit_map.commands.wide_table import Column, Row, wide_tables
@@ -45,18 +45,6 @@ def test_no_number_of_a_front_vanishes(
         assert {f"{v:.3f}" for v in point.coefficients.values()} <= set(shown), index
         readings = point.readings("predicted").values()
         assert {f"{reading.value:.4g}" for reading in readings} <= set(shown), index
-
-
-def test_weights_and_values_share_a_table_where_there_is_room(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-
-    show_front(wide_front())
-
-    lines = capsys.readouterr().out.splitlines()
-    (chosen,) = [line for line in lines if line.startswith(f" {CHOSEN} chosen *")]
-    assert len(chosen.split()) == 3 + len(MODELS) + len(TASKS)
 
 
 @pytest.mark.parametrize("width", [20, 60])

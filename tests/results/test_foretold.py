@@ -44,20 +44,6 @@ def test_a_prediction_holds_within_two_standard_errors_but_for_a_hair(
     assert test.held == held
 
 
-def test_without_standard_errors_what_reads_the_same_holds() -> None:
-    row = [(0.5, None), (2.0, None)]
-    front = make_front([(row, row)])
-    content = as_json(front)
-    content["points"][0]["foretold"] = {
-        "math": {"value": 0.50001, "stderr": None},
-        "code": {"value": 2.01, "stderr": None},
-    }
-
-    found = list(foretellings(from_json(content)))
-
-    assert [(test.errors, test.held) for test in found] == [(None, True), (None, False)]
-
-
 def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
     rows: list[Row] = [[(0.5, 0.1)], [(0.6, 0.1)]]
     kept = {"math": {"items": 100, "merges": [0, 1], "stderr": [[0.02]]}}

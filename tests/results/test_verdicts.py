@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fronts import CODE, FIT, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+from fronts import MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.verdict_words import verdicts_in_words
@@ -61,15 +61,6 @@ def test_a_front_within_noise_is_no_trade_off() -> None:
         "There is no trade-off: as predicted, the whole front differs by less than the "
         "noise on every task; take point 1."
     )
-
-
-def test_an_anchor_that_is_dominated_is_told_with_the_numbers() -> None:
-    front = make_front(TRADING, {"base": [(0.40, 0.03), (2.50, 0.04)]}, selected=1)
-
-    assert about(front, "base") == [
-        "As measured, the chosen point 1 dominates base: better on math by 5.7 "
-        "standard errors (0.64 ± 0.03 against 0.4 ± 0.03), within noise on code."
-    ]
 
 
 @pytest.mark.parametrize(
@@ -138,18 +129,6 @@ def test_noise_that_is_not_known_is_not_claimed_to_be_exceeded() -> None:
     rows = [((0.5, 0.5), [(0.5, None), (2.46, None)])]
     front = make_front(points, {"base": [(0.5, 0.1), (2.5, 0.04)]}, rows)
     assert about(front, "base") == ["No measured merge dominates base."]
-
-
-def test_predictions_that_miss_are_told() -> None:
-    rows = [*TRADING]
-    rows[1] = (rows[1][0], [(0.55, 0.02), (2.41, 0.04)])
-
-    assert verdicts(make_front(rows, selected=1))[1:] == [
-        "At the chosen point 1 math was predicted as 0.65 ± 0.01 and measured as 0.55 "
-        "± 0.02, 4.5 standard errors apart: trust the measurement.",
-        "At the chosen point 1 predicted and measured agree within 2 standard errors "
-        "on code.",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -236,26 +215,6 @@ def test_predictions_may_be_poor_on_the_whole_box_and_near_the_front(
         assert part in line
 
 
-@pytest.mark.parametrize(
-    ("surrogate", "kind", "expected"),
-    [
-        ("quadratic", "quadratic", "set 'surrogate: auto', or search a smaller box."),
-        ("auto", "residual_gp", "allow more evaluations, or search a smaller box."),
-    ],
-)
-def test_what_to_do_about_a_poor_fit_is_something_else_than_was_done(
-    surrogate: str, kind: str, expected: str
-) -> None:
-    fit = {"n": 9, "r2": 0.9, "loo_r2": 0.5, "residual_stderr": 0.2, "kind": kind}
-    row = [(0.5, 0.01)]
-    tasks = {"math": {**MATH, "fit": fit}}
-    front = make_front([(row, row)], tasks=tasks, surrogate=surrogate)
-
-    (line,) = about(front, "Predictions")
-
-    assert f"Trust what was measured; {expected}" in line
-
-
 def ended(**ending: Any) -> str:
     """Say how a search ended that took 10 of 12 merges, the last two as predicted."""
     known = {"evaluations": 10, "allowed": 12, "trusted": True, "quiet": 2}
@@ -292,22 +251,6 @@ def test_why_a_search_stopped_is_told_with_what_more_would_bring(
     told = ended(**ending)
 
     assert told == expected if expected.endswith(".") else expected in told
-
-
-def test_a_front_of_too_few_merges_is_told_to_be_a_guess() -> None:
-    def front(n: int, **others: Any) -> Front:
-        tasks = {"math": MATH, "code": {**CODE, "fit": {**FIT, "n": n}}}
-        return make_front(TRADING, tasks=tasks, **others)
-
-    assert about(front(5), "guess") == [
-        "Only 5 merges were measured for 2 coefficients: below 6 a front is a guess; "
-        "measure more."
-    ]
-    assert about(front(6), "guess") == []
-    # Of groups there are as many coefficients as groups.
-    assert about(front(5, groups={"all": {"a": 0.5, "b": 0.5}}), "guess") == []
-    (line,) = about(front(3, groups={"all": {"a": 0.5, "b": 0.5}}), "guess")
-    assert "Only 3 merges were measured for 1 coefficient: below 4 a front" in line
 
 
 def scattered(scatter: float, **others: Any) -> str:

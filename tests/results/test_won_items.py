@@ -19,14 +19,6 @@ def items(*values: float) -> Items:
     return Items(known, dict.fromkeys(known, 1.0))
 
 
-def test_counts_and_names_what_differs_most() -> None:
-    found = won_items(items(1, 0, 1, 1, 0), items(0, 0, 1, 0.5, 1), SCORE)
-
-    assert found is not None
-    assert (found.won, found.lost, found.level) == (2, 1, 2)
-    assert found.most == (("0", 1.0), ("3", 0.5), ("4", -1.0))
-
-
 def test_what_one_wins_the_other_loses_and_a_loss_turns_it_around() -> None:
     rng = np.random.default_rng(0)
     one, other = items(*rng.normal(size=40)), items(*rng.normal(size=40))

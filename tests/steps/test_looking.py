@@ -190,27 +190,6 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(
     assert front.select.index is None  # the number means another point now
 
 
-def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
-    stopped: Any,
-) -> None:
-    stopped(11, evaluations=8)
-    invoke("search", "config.yml", "run")
-    assert look_at(Path("run")) == Path("run")
-    front = read_record(Path("run/front.json"), Front, "front")
-    assert front.unfinished is None
-    assert not Path("run/search.json").exists()
-    assert not Path("run/so-far").exists()
-
-    config = Path("config.yml").read_text().replace("evaluations: 8", "evaluations: 12")
-    Path("config.yml").write_text(config)
-    count = len(Path("asked.txt").read_text())
-    Path("stop.txt").write_text(str(count + 1))
-    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
-    assert result.exit_code == 130, result.output
-
-    assert look_at(Path("run")) == Path("run/so-far")
-
-
 def test_a_damaged_plan_and_a_configuration_without_an_end_are_named(
     stopped: Any,
 ) -> None:
@@ -243,3 +222,24 @@ def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -
         assert f"mergekit-map {command}" in result.stderr
     assert "Go on with: mergekit-map search config.yml run" in result.stderr
     assert "11 of at most 36 measurements are there" in result.stderr
+
+
+def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
+    stopped: Any,
+) -> None:
+    stopped(11, evaluations=8)
+    invoke("search", "config.yml", "run")
+    assert look_at(Path("run")) == Path("run")
+    front = read_record(Path("run/front.json"), Front, "front")
+    assert front.unfinished is None
+    assert not Path("run/search.json").exists()
+    assert not Path("run/so-far").exists()
+
+    config = Path("config.yml").read_text().replace("evaluations: 8", "evaluations: 12")
+    Path("config.yml").write_text(config)
+    count = len(Path("asked.txt").read_text())
+    Path("stop.txt").write_text(str(count + 1))
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+    assert result.exit_code == 130, result.output
+
+    assert look_at(Path("run")) == Path("run/so-far")

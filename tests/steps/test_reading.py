@@ -74,17 +74,6 @@ def test_a_folder_that_is_no_finished_search_is_refused(tmp_path: Path) -> None:
         mergekit_map.read_run(str(tmp_path))
 
 
-def test_what_is_printed_is_short_and_says_what_is_chosen(run: str) -> None:
-    found, chosen = mergekit_map.read_run(run), mergekit_map.select_point(run)
-
-    line = "10 points for greeting, code; chosen 6: "
-    line += "greeting-model=0.2619, code-model=0.01897"
-    assert repr(found) == f"Run({run!r}: {line})"
-    assert repr(chosen) == f"Selection({line})"
-    front = "Front(points=10, tasks=['greeting', 'code'], chosen=6)"
-    assert repr(found.front) == front
-
-
 def test_pandas_gets_the_numbers_of_the_csv_exactly(run: str) -> None:
     frame = mergekit_map.read_run(run).to_pandas()
     with Path(run, "front.csv").open(newline="") as file:

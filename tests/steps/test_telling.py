@@ -32,16 +32,6 @@ def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
     assert stream.getvalue().split("\r")[-2].strip() == ""
 
 
-def test_a_file_gets_nothing() -> None:
-    stream = io.StringIO()
-    line = ProgressLine(stream)
-
-    line.progress(MEASURING)
-    line.clear()
-
-    assert stream.getvalue() == ""
-
-
 def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with reporting(None) as told, caplog.at_level(logging.WARNING):
         told.notice("3 measurements failed")

@@ -18,11 +18,9 @@ from stopping import stopped_and_resumed
 from mergekit_map.config.specs import SelectSpec
 from mergekit_map.measurement import Measurement, Metric
 from mergekit_map.results.front import Front
-from mergekit_map.results.opened_log import open_log
 from mergekit_map.study.checking import search_problems
 from mergekit_map.study.outcome import fitted_surrogates
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Progress, Study, StudyResult
+from mergekit_map.study.study import Study, StudyResult
 
 NAMES = "abcd"
 OPTIMUM = dict(zip(NAMES, (0.9, 0.6, 0.7, 0.8), strict=True))
@@ -173,16 +171,6 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert front == (tmp_path / "whole" / "front.json").read_bytes()
 
 
-def test_a_search_in_pairs_has_one_count(tmp_path: Path) -> None:
-    heard: list[Progress] = []
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        run_study(study_of("abc"), measuring(), log, heard.append)
-
-    counts = [progress.done for progress in heard]
-    assert counts == sorted(counts)
-    assert max(counts) < heard[-1].total
-
-
 def test_pairs_in_the_order_given(tmp_path: Path) -> None:
     order = ["b", [["d", "a"], "c"]]
 
@@ -293,24 +281,6 @@ def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None
     assert surrogates.coefficients == tuple(result.groups)
 
 
-@pytest.mark.slow
-def test_a_group_of_several_models_takes_the_bounds_that_all_share(
-    tmp_path: Path,
-) -> None:
-    own = replace(
-        study_of(bounds={"a": (0.0, 2.0)}, order=[["a", "b"], ["c", "d"]]),
-        bounds={**dict.fromkeys(NAMES, (0.0, 1.0)), "a": (0.0, 2.0)},
-    )
-
-    ranges = [
-        stage.result.surrogates["a"].bounds.tolist()
-        for stage in run(own, tmp_path, measuring()).stages
-        if "a" in stage.study.tasks
-    ]
-
-    assert ranges == [[[0, 2], [0, 1]], [[0, 1], [0, 1]]]
-
-
 def test_one_model_has_nothing_to_be_merged_with() -> None:
     problems = search_problems(study_of("a"))
 
@@ -343,3 +313,21 @@ def test_orders_that_are_no_binary_tree_of_all_models(
     assert [p.key for p in problems] == [("map", "search", "order", *key)]
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(problems[0].message)
+
+
+@pytest.mark.slow
+def test_a_group_of_several_models_takes_the_bounds_that_all_share(
+    tmp_path: Path,
+) -> None:
+    own = replace(
+        study_of(bounds={"a": (0.0, 2.0)}, order=[["a", "b"], ["c", "d"]]),
+        bounds={**dict.fromkeys(NAMES, (0.0, 1.0)), "a": (0.0, 2.0)},
+    )
+
+    ranges = [
+        stage.result.surrogates["a"].bounds.tolist()
+        for stage in run(own, tmp_path, measuring()).stages
+        if "a" in stage.study.tasks
+    ]
+
+    assert ranges == [[[0, 2], [0, 1]], [[0, 1], [0, 1]]]

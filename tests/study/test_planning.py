@@ -15,7 +15,6 @@ from fakes import LOSS, Recorder, line, make_study, run
 from mergekit_map.errors import DesignError
 from mergekit_map.measurement import Measurement
 from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.search.dense import non_dominated
 from mergekit_map.study.planning import design, warn_of_few
 from mergekit_map.study.study import Study
 
@@ -54,27 +53,6 @@ def test_refinement_stops_when_the_front_is_as_predicted(
     # A few rounds show that the quadratic is exact.
     assert 2 * 2 <= roles(tmp_path).count("refinement") <= 2 * 6
     assert len(roles(tmp_path)) < 2 * 20
-
-
-@pytest.mark.slow
-def test_refinement_spends_its_budget_where_the_front_is(tmp_path: Path) -> None:
-    study = study_of(evaluations=18, refine=True)
-
-    run(study, tmp_path, landscape(ripple=0.05))
-
-    found = list(read_log(tmp_path / "evaluations.jsonl"))
-    refined = np.array(
-        [list(e.coefficients.values()) for e in found if e.role == "refinement"]
-    )
-    assert len([e for e in found if e.role != "front"]) == 2 * 18
-    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
-    truth = landscape(ripple=0.05)
-    Y = [[-truth(study.named(x), task).value for task in IDEAL] for x in grid]
-    front = grid[non_dominated(np.array(Y))]
-    apart = np.linalg.norm(refined[:, None] - front, axis=2).min(axis=1)
-    # Until the box as a whole is known, every other round looks there.
-    assert np.median(apart[len(apart) // 2 :]) < 0.05
-    assert np.median(apart) < 0.2
 
 
 def test_slopes_let_a_search_do_with_fewer_merges(tmp_path: Path) -> None:

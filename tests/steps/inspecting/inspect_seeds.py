@@ -74,10 +74,6 @@ def rename_token(content: dict[str, Any]) -> None:
     content["added_tokens"][-1]["content"] = "<|im_start|>"
 
 
-def join_more(content: dict[str, Any]) -> None:
-    content["model"]["merges"] = [["A", "B"]]
-
-
 def write(name: str, text: str) -> Edit:
     return lambda model: (model / name).write_text(text) and None
 
@@ -85,15 +81,6 @@ def write(name: str, text: str) -> Edit:
 def cut_short(model: Path) -> None:
     path = model / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-
-
-def lose_a_shard(model: Path) -> None:
-    names = load_file(model / "model.safetensors")
-    (model / "model.safetensors").rename(model / "model-00001-of-00002.safetensors")
-    index = dict.fromkeys(names, "model-00001-of-00002.safetensors")
-    index["lm_head.weight"] = "model-00002-of-00002.safetensors"
-    content = {"metadata": {}, "weight_map": index}
-    (model / "model.safetensors.index.json").write_text(json.dumps(content))
 
 
 def pickle(model: Path) -> None:
@@ -186,18 +173,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "rope_theta is 1e+06 here and 10000 in base",
     ),
-    "rope scaling": (
-        edit_config(
-            rope_parameters={
-                "rope_type": "linear",
-                "factor": 4.0,
-                "rope_theta": 10000.0,
-            }
-        ),
-        "rope-scaling",
-        "error",
-        "rope_type is linear here and default in base",
-    ),
     "key value heads": (
         edit_config(num_key_value_heads=4),
         "size",
@@ -230,12 +205,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "config.json is not JSON",
     ),
-    "configuration refused": (
-        edit_config(num_attention_heads=5),
-        "configuration",
-        "error",
-        "is not a multiple of the number of attention heads (5)",
-    ),
     "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "error", "tokens or ids"),
     "token name": (
         edit_tokenizer(rename_token),
@@ -248,18 +217,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "tokenizer-normalizer",
         "warning",
         "its tokenizer normalizes text otherwise than that of base",
-    ),
-    "pre-tokenizer": (
-        edit_tokenizer(lambda t: t.update(pre_tokenizer={"type": "Whitespace"})),
-        "tokenizer-pre_tokenizer",
-        "warning",
-        "its tokenizer cuts text into words otherwise",
-    ),
-    "token merges": (
-        edit_tokenizer(join_more),
-        "tokenizer-merges",
-        "warning",
-        "its tokenizer joins the parts of words otherwise",
     ),
     "end of text": (
         edit_json("tokenizer_config.json", eos_token="<pad>"),
@@ -278,12 +235,6 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
         "tokenizer",
         "error",
         "tokenizer.json is not JSON",
-    ),
-    "chat template damaged": (
-        lambda model: (model / "chat_template.jinja").write_bytes(b"\xff") and None,
-        "tokenizer",
-        "error",
-        "chat_template.jinja is no text",
     ),
     "tokenizer gone": (
         remove("tokenizer.json", "tokenizer_config.json"),
@@ -306,14 +257,7 @@ SEEDS: dict[str, tuple[Edit, str, str, str]] = {
     "shape": (edit_tensors(fewer_columns), "tensor-shapes", "error", "and [64, 32] in"),
     "dtype": (edit_tensors(as_bfloat16), "dtype", "note", "BF16, those of base as F32"),
     "cut short": (cut_short, "weights", "error", "so its download was cut short"),
-    "shard gone": (
-        lose_a_shard,
-        "weights",
-        "error",
-        "model-00002-of-00002.safetensors",
-    ),
     "pickled": (pickle, "weights", "error", "has pickled weights"),
-    "no weights": (remove("model.safetensors"), "weights", "error", "holds no weights"),
     "not a number": (
         edit_tensors(make_nan),
         "weights-not-finite",

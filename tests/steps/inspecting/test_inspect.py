@@ -23,7 +23,6 @@ from inspect_seeds import (
     make_nan,
     make_zero,
     noise,
-    remove,
     swap_tokens,
     tuned,
 )
@@ -137,16 +136,6 @@ def test_a_bad_base_does_not_hide_what_is_wrong_with_the_others(
         "broken": [("model", "error")],
         "a": [("weights", "error")],
     }
-
-
-def test_a_base_without_a_tokenizer_is_an_error(base: Path, tmp_path: Path) -> None:
-    bare = tuned(base, tmp_path / "bare", 1)
-    remove("tokenizer.json", "tokenizer_config.json")(bare)
-    model = tuned(base, tmp_path / "a", 2)
-
-    content = inspected(configure(bare, [str(model)]))
-
-    assert found(content)["bare"] == [("tokenizer-missing", "error")]
 
 
 def test_without_a_base_there_are_no_task_vectors(base: Path, tmp_path: Path) -> None:

@@ -101,29 +101,11 @@ ADAPTERS: dict[str, tuple[Edit, str, str, str]] = {
         "error",
         "is no regular expression",
     ),
-    "list of patterns": (
-        edit_json("adapter_config.json", alpha_pattern=[1]),
-        "adapter",
-        "error",
-        "adapter_config.json is damaged at 'alpha_pattern'",
-    ),
-    "alpha in words": (
-        edit_json("adapter_config.json", lora_alpha="much"),
-        "adapter",
-        "error",
-        "adapter_config.json is damaged at 'lora_alpha'",
-    ),
     "prompts": (
         edit_json("adapter_config.json", peft_type="PROMPT_TUNING"),
         "adapter-kind",
         "error",
         "changes no weights",
-    ),
-    "another kind": (
-        edit_json("adapter_config.json", peft_type="LOHA"),
-        "adapter-unknown",
-        "note",
-        "peft_type: LOHA",
     ),
     "no weights": (
         remove("adapter_model.safetensors"),
@@ -164,16 +146,6 @@ def test_one_run_names_what_is_wrong_with_adapters(base: Path, tmp_path: Path) -
     by_name = {model["name"]: model["findings"] for model in content["models"]}
     for name, (_, _, _, words) in ADAPTERS.items():
         assert words in by_name[f"base+{name}"][0]["cause"]
-
-
-def test_an_adapter_without_alpha_has_that_of_peft(base: Path, tmp_path: Path) -> None:
-    models = [make_adapter(base, tmp_path / name, 1) for name in "ab"]  # alpha is 8
-    edit_json("adapter_config.json", lora_alpha="gone")(models[1])
-
-    content = inspected(configure(base, [f"{base}+{model}" for model in models]))
-
-    ratios = [model["norm_ratio"] for model in content["models"][1:]]
-    assert ratios[0] == ratios[1] > 0
 
 
 def test_a_whole_model_behind_a_plus_is_told_what_to_do(
