@@ -8,14 +8,14 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.results.differences import Differences
-from mergekit_map.results.records import Coefficients, Frozen, Line
+from mergekit_map.results.records import Coefficients, Finite, Frozen, Line, Stderr
 
 
 class Amount(Frozen):
     """A value in the task's own units, and its standard error."""
 
-    value: float
-    stderr: float | None = Field(default=None, ge=0)
+    value: Finite
+    stderr: Stderr | None = None
     """Null where it is unknown."""
 
 

@@ -26,7 +26,14 @@ from mergekit_map.results.differences import Differences
 from mergekit_map.results.measured_task import Task
 from mergekit_map.results.merge_order import Order, members
 from mergekit_map.results.quality import Border, Ending, Unfinished
-from mergekit_map.results.records import Coefficients, Frozen, Line, Record
+from mergekit_map.results.records import (
+    Coefficients,
+    Finite,
+    Frozen,
+    Line,
+    Record,
+    Stderr,
+)
 from mergekit_map.search.arrays import FloatArray, finite
 
 Kind: TypeAlias = Literal["predicted", "measured"]
@@ -36,9 +43,9 @@ KINDS: tuple[Kind, Kind] = ("predicted", "measured")
 class Reading(Frozen):
     """A value in the task's own units, and its standard error."""
 
-    value: float | None
+    value: Finite | None
     """Null where it is unknown."""
-    stderr: float | None = Field(ge=0)
+    stderr: Stderr | None
     """Null where it is unknown."""
     documents: int | None = Field(default=None, ge=0)
     """How many it was measured on; left out for all."""
@@ -182,6 +189,10 @@ class Front(Record):
         if not set(self.recommended) <= set(range(len(self.points))):
             raise ValueError(f"recommended: there are {len(self.points)} points")
         for index, point in enumerate(self.points):
+            lacking = [t for t, r in (point.predicted or {}).items() if r.value is None]
+            if lacking and self.unfinished is None:
+                place = f"points.{index}.predicted.{lacking[0]}"
+                raise ValueError(f"{place}: a value is wanted, got null")
             if point.recipe not in {None, recipe_name(index)}:
                 raise ValueError(f"points.{index}: its recipe is {recipe_name(index)}")
         return self

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -26,7 +27,14 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.files import State, append_durably
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log_lines import whole_lines
-from mergekit_map.results.records import Line, Number, in_one_sentence
+from mergekit_map.results.records import (
+    LARGEST,
+    Finite,
+    Line,
+    Number,
+    Stderr,
+    in_one_sentence,
+)
 from mergekit_map.search.arrays import finite
 
 LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
@@ -61,13 +69,19 @@ _OPTIONAL = (
     "recipe",
     "engine",
 )
-Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Stderr: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _bounded(value: float) -> float:
+    if math.isfinite(value) and abs(value) > LARGEST:
+        raise ValueError(f"a number of at most {LARGEST:g} is wanted, got {value:g}")
+    return value
+
 
 # NaN where nothing could be measured, which JSON says as null.
 _Value: TypeAlias = Annotated[
     float,
     BeforeValidator(lambda value: math.nan if value is None else value),
+    AfterValidator(_bounded),
     PlainSerializer(finite),
 ]
 
@@ -93,9 +107,9 @@ class Evaluation:
     stderr: Stderr | None
     """Standard error of the value, null where unknown; where only some documents were
     measured, that of the value as an estimate of the value on all."""
-    n: int
+    n: Annotated[int, Field(ge=0, le=1 << 62)]
     """Documents, blocks or items that were measured."""
-    seconds: Annotated[float, PlainSerializer(lambda seconds: round(seconds, 4))]
+    seconds: Annotated[Stderr, PlainSerializer(lambda seconds: round(seconds, 4))]
     """How long it took."""
     details: Mapping[str, Number] = field(default_factory=dict)
     """Other readings."""

@@ -39,7 +39,13 @@ def one_line(text: str) -> str:
 
 Line: TypeAlias = Annotated[str, AfterValidator(one_line)]
 Number: TypeAlias = int | float  # as it was written: 0 stays 0
-Coefficients: TypeAlias = dict[Line, float]
+# Fits square what is measured, and multiply that: what is larger has no such numbers.
+LARGEST = 1e50
+Finite: TypeAlias = Annotated[
+    float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)
+]
+Stderr: TypeAlias = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Coefficients: TypeAlias = dict[Line, Finite]
 
 
 class Frozen(BaseModel):

@@ -20,13 +20,14 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.files import StrPath, read_whole
 from mergekit_map.measurement import Metric
 from mergekit_map.results.log import Evaluation, Key
+from mergekit_map.results.records import LARGEST
 from mergekit_map.study.study import Study
 
 _SHOWN = 20  # problems of a file; a wrong column can make one per row
 _MOST_BYTES = 1 << 26  # of a file: a million numbers
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Such that no square of a sum overflows, and no weight that anybody merges by.
-_LARGEST = {"coefficient": 1e9, "value": 1e100, "stderr": 1e100, "n": 1e15}
+_LARGEST = {"coefficient": 1e9, "value": LARGEST, "stderr": LARGEST, "n": 1e15}
 
 _LONG = 60  # characters of a cell that are shown
 _COEFFICIENT = "coefficient"

@@ -38,7 +38,7 @@ from mergekit_map.words import printable
 
 _KEY = ("python",)
 _WORDS = 64  # of 8 bytes, in a row of the checksum's table
-_LARGEST = 1e50  # as results/answers.py has it, too
+_LARGEST = 1e50  # as results/records.py has it, too
 
 
 @dataclass(frozen=True)
