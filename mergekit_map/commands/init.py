@@ -34,7 +34,7 @@ def init(given: dict[str, Any], paths: tuple[Path, ...]) -> None:
         raise click.UsageError("[PLAIN] CONFIG was expected, one or two files.")
     config = paths[-1]
     if config.exists():
-        new = config.with_name(f"{config.stem}-map.yml")
+        new = config.parent / f"{config.stem or 'merge'}-map.yml"
         words = shlex.join(["mergekit-map", "init", str(config), str(new)])
         raise ArtifactError(
             f"{config} exists already and is left as it is; name another file"

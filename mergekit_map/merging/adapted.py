@@ -228,6 +228,9 @@ def _filled(name: str, module: Any, matrices: dict[str, Tensor]) -> Linear:
     if type(module) is not Linear or module.lora_variant:
         raise NotKeptInLowRank(f"it changes {name}, a {type(module).__name__} of peft")
     for side in ("lora_A", "lora_B"):
-        matrix = matrices.pop(f"{_PREFIX}{name}.{side}.weight").to(torch.float32)
+        matrix = matrices.pop(f"{_PREFIX}{name}.{side}.weight", None)
+        if matrix is None:
+            raise NotKeptInLowRank(f"its settings change {name}, but no matrix does")
+        matrix = matrix.to(torch.float32)
         getattr(module, side)[_NAME].weight = Parameter(matrix, requires_grad=False)
     return module

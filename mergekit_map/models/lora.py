@@ -61,6 +61,8 @@ def _module_pattern(pattern: str) -> str:
 
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
+# peft compares each with all modules of the model; a model of experts has thousands.
+_Names = Annotated[list[str], Field(max_length=20_000)]
 _Pattern = Annotated[str, AfterValidator(_compiles)]
 
 
@@ -74,8 +76,8 @@ class _LoraSettings(BaseModel):
     lora_alpha: _Finite = 8
     rank_pattern: dict[_Pattern, int] | None = None
     alpha_pattern: dict[_Pattern, _Finite] | None = None
-    target_modules: list[str] | _Pattern | None = None
-    modules_to_save: list[str] | None = None
+    target_modules: _Names | _Pattern | None = None
+    modules_to_save: _Names | None = None
     layers_to_transform: list[int] | int | None = None
     fan_in_fan_out: bool = False
     use_dora: bool = False

@@ -10,6 +10,7 @@ import yaml
 
 from mergekit_map.config.map_lines import map_block, scalar
 from mergekit_map.config.yaml_file import KeyPath, YamlFile, read_yaml
+from mergekit_map.config.yaml_nodes import Loader
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
 
@@ -72,7 +73,7 @@ _Place = tuple[int, int, str]  # where a value starts and stops in the text, and
 
 
 def _weights(file: YamlFile, labels: Mapping[str, str]) -> Iterator[tuple[_Place, str]]:
-    root = yaml.compose(file.text, Loader=yaml.SafeLoader)
+    root = yaml.compose(file.text, Loader=Loader)
     seen = set()
     for key, entry, _ in walk_entries(file.merge):
         setting = weight_setting(entry, key)
@@ -107,8 +108,8 @@ def _node(root: Any, key: KeyPath) -> yaml.Node:
 
 def _is_extended(extended: str, text: str) -> bool:
     try:
-        content = yaml.safe_load(extended)
-    except yaml.YAMLError:
+        content = yaml.load(extended, Loader=Loader)
+    except (yaml.YAMLError, ValueError):
         return False
     block = content.pop("map", None) if isinstance(content, dict) else None
-    return isinstance(block, dict) and content == yaml.safe_load(text)
+    return isinstance(block, dict) and content == yaml.load(text, Loader=Loader)

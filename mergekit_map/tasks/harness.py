@@ -86,6 +86,9 @@ def load_harness(name: str, spec: LmEvalTask, directory: Path) -> HarnessTask:
                 bootstrap_iters=0,
                 confirm_run_unsafe_code=spec.confirm_run_unsafe_code,
             )
+        if subject not in results["results"]:
+            text = f"the task is called {subject}, which is no text; put it in quotes"
+            raise InvalidTask(("lm_eval",), text)
         if spec.metric == ANSWER_TOKENS:
             reading, metric = _answer_tokens(loaded, spec)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 import transformers
 from merge_slopes import derivatives
 from mergekit.options import MergeOptions
+from safetensors.torch import load_file, save_file
 from test_resident import (
     OPTIONS,
     assert_equal_states,
@@ -21,6 +24,7 @@ from test_resident import (
 )
 from torch import Tensor
 
+from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapted import adapters_of
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.low_rank import (
@@ -33,6 +37,8 @@ from mergekit_map.merging.low_rank import (
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.replay import TaskVectorReplay
 from mergekit_map.merging.resident import resident_merge
+from mergekit_map.models.lora import read_adapter
+from mergekit_map.models.sources import find_model
 
 Train = Callable[..., Path]
 
@@ -147,6 +153,39 @@ def test_settings_of_adapters_mean_what_they_mean_to_peft(
     assert isinstance(norm.rows[0], Tensor)
     assert norm.rows[1] is None
     assert not norm.unchanged
+
+
+def test_an_adapter_whose_settings_name_more_than_its_matrices_is_merged_as_a_copy(
+    family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    adapter = shutil.copytree(train(family["base"], 8), tmp_path / "adapter")
+    path = adapter / "adapter_config.json"
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "target_modules": None})
+    )
+    file = adapter / "adapter_model.safetensors"
+    kept = {n: t for n, t in load_file(file).items() if "q_proj" in n}
+    save_file(kept, file, metadata={"format": "pt"})
+    merge = merge_of("task_arithmetic", family["base"], [adapter], family["a"])
+
+    found = adapters_of(merge, options_in(tmp_path / "cache"))
+
+    assert list(found.merged) == ["adapter"]
+    assert "no matrix does" in found.merged["adapter"]
+
+
+def test_an_adapter_of_too_many_names_is_refused(
+    family: dict[str, Path], train: Train, tmp_path: Path
+) -> None:
+    adapter = shutil.copytree(train(family["base"], 9), tmp_path / "adapter")
+    path = adapter / "adapter_config.json"
+    names = [f"x{number}" for number in range(100_000)]
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "target_modules": names})
+    )
+
+    with pytest.raises(MergeError, match=r"adapter_config\.json is damaged at 'targ"):
+        read_adapter(find_model(str(adapter)))
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,21 @@ def test_init_writes_it_and_names_the_next_steps(
     tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
     assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}
     assert Path("plain.yml").read_text() == PLAIN
+
+
+def test_what_looks_like_a_date_is_the_text_that_it_is(tmp_path: Path) -> None:
+    text = "models: [{model: a}]\nz: 2001-99-99\n"
+    assert "z: 2001-99-99" in extended(text, tmp_path)
+
+
+def test_a_folder_is_no_file_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain.yml").write_text(PLAIN)
+
+    for command in (["init", "plain.yml", "."], ["init", "."]):
+        result = click.testing.CliRunner().invoke(main, command)
+
+        assert result.exit_code == 2, result.output
+        assert ". exists already and is left as it is" in result.stderr

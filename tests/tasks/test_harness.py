@@ -178,6 +178,14 @@ def test_says_what_is_wrong_before_a_model_is_loaded(folder: Path, case: str) ->
 
 
 @pytest.mark.slow  # lm-eval reads all its built-in tasks, about 5 seconds
+def test_a_task_whose_name_is_a_number_is_refused(folder: Path) -> None:
+    write_choices(folder, "number", task=5)
+    spec = LmEvalTask(lm_eval="number.yaml", metric="acc")
+
+    with pytest.raises(InvalidTask, match="called 5, which is no text; put it in quo"):
+        load_harness("own", spec, folder)
+
+
 def test_says_which_built_in_tasks_are_near(folder: Path) -> None:
     with pytest.raises(InvalidTask, match=r"no task, group or tag 'gsm9k'.*'gsm8k'"):
         load(folder, "gsm9k", "exact_match")
