@@ -100,7 +100,7 @@ def read_yaml(path: Path) -> YamlFile:
     """
     text, places = read_text(path), _Places()
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=Loader)
         if not isinstance(node, yaml.MappingNode):
             kind = "" if node is None else node.tag.removeprefix(_TAG)
             got = {"": "an empty file", "seq": "list"}.get(kind, kind)
@@ -109,7 +109,7 @@ def read_yaml(path: Path) -> YamlFile:
                 f"got {got}"
             )
         places.walk(node, ())
-        content = _own_copies(yaml.load(text, Loader=_Loader))
+        content = _own_copies(yaml.load(text, Loader=Loader))
     except (_TooMuchError, RecursionError) as error:
         line = f"line {error.args[0]}: " if isinstance(error, _TooMuchError) else ""
         raise ConfigError(
@@ -175,18 +175,18 @@ def _own_copies(content: Any) -> Any:
     return content
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """Reads plain values alone: a date is text, as in YAML 1.2, and no tag is code."""
 
 
-_Loader.yaml_implicit_resolvers = {
+Loader.yaml_implicit_resolvers = {
     start: [(tag, form) for tag, form in found if tag != f"{_TAG}timestamp"]
     for start, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _PLAIN = [
     f"{_TAG}{kind}" for kind in ["str", "int", "float", "bool", "null", "map", "seq"]
 ]
-_Loader.yaml_constructors = {
+Loader.yaml_constructors = {
     tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (*_PLAIN, None)
 }
 

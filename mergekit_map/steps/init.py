@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from mergekit_map.config.map_lines import map_block, scalar
-from mergekit_map.config.yaml_file import KeyPath, YamlFile, read_yaml
-from mergekit_map.config.yaml_nodes import Loader
+from mergekit_map.config.yaml_file import KeyPath, Loader, YamlFile, read_yaml
 from mergekit_map.errors import ConfigError
 from mergekit_map.models.references import short_names, walk_entries, weight_setting
 
