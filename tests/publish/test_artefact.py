@@ -76,20 +76,6 @@ def test_only_files_that_hold_paths_are_rewritten(
     }
 
 
-def test_of_hidden_files_the_results_alone_go_along(
-    tmp_path: Path, names: PublicNames
-) -> None:
-    put(tmp_path, ".eval_results/gsm8k.yaml", "- value: 71.0\n")
-    put(tmp_path, ".cache/config.json", "{}")
-    put(tmp_path, ".eval_results/.hidden", "")
-
-    files = checkpoint_files(tmp_path, names)
-
-    assert [(f.path, f.rewritten) for f in files] == [
-        (".eval_results/gsm8k.yaml", False)
-    ]
-
-
 def test_a_text_that_models_are_prompted_with_stays_to_the_letter(
     tmp_path: Path, names: PublicNames
 ) -> None:
@@ -210,14 +196,6 @@ def test_a_configuration_keeps_of_paths_the_names(
     assert public["map"]["backend"]["args"] == {"download_dir": "cache"}
     assert text.startswith("# What jane searches\n")
     assert "favourite" not in text
-
-
-def test_a_configuration_without_paths_stays_as_it_was_written(
-    tmp_path: Path, names: PublicNames
-) -> None:
-    put(tmp_path, "config.yml", "models: [{model: x/one}] # mine\nmap: {tasks: {}}\n")
-
-    assert not run_files(tmp_path, names)[0].rewritten
 
 
 def test_records_lose_their_paths_and_nothing_else(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import email.message
 import importlib.metadata
 import json
 import re
@@ -15,22 +14,16 @@ from fronts import NOT_MEASURED, as_json, from_json, make_front
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from mergekit import merge_methods
-from mergekit.merge_methods import GeneralizedTaskArithmeticMerge
 
 from mergekit_map.config.task_specs import (
     LmEvalTask,
     PerplexityTask,
-    PythonTask,
     TaskSpec,
 )
-from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.merging.methods import TASK_VECTOR_METHODS
 from mergekit_map.publish.card import MergeRecord, write_card
 from mergekit_map.publish.card_text import Publication, published_card, read_card
 from mergekit_map.publish.licences import Licence
-from mergekit_map.publish.papers import METHODS, program_link
 from mergekit_map.publish.public_names import models_of, public_names
 
 HUB_RECIPE = {
@@ -88,14 +81,6 @@ def test_metadata_names_all_parents_of_the_hub(tmp_path: Path) -> None:
     assert data["pipeline_tag"] == "text-generation"
 
 
-def test_only_causal_models_generate_text(tmp_path: Path) -> None:
-    card = written(tmp_path, record(), "LlamaForSequenceClassification")
-
-    assert "pipeline_tag" not in card.data.to_dict()
-    assert {r.task_type for r in card.data.eval_results} == {"other"}
-    assert "language" not in card.text
-
-
 @pytest.mark.parametrize("text", ["{", "[]", None])
 def test_a_checkpoint_without_a_configuration_gets_no_card(
     tmp_path: Path, text: str | None
@@ -122,20 +107,6 @@ def test_the_model_index_has_what_was_measured(tmp_path: Path) -> None:
     # Values and errors of a data set are metrics of one result.
     index = read_card(tmp_path).data.to_dict()["model-index"][0]["results"]
     assert [len(result["metrics"]) for result in index] == [2, 2]
-
-
-def test_tasks_on_the_same_kind_of_data_stay_apart(tmp_path: Path) -> None:
-    made = record()
-    own = PerplexityTask.model_validate({"perplexity": {"file": "b/math.txt"}})
-    mine = PythonTask(python="mine:code", direction="minimize")
-    for tasks in ({**TASKS, "math": own}, {"math": mine, "code": mine}):
-        two = MergeRecord(made.name, made.recipe, made.command, made.front, tasks)
-
-        found = written(tmp_path, two).data.eval_results
-
-        values = [(r.task_name, r.metric_value) for r in found]
-        assert values[::2] == [("math", 0.71), ("code", 2.81)]
-        assert len({r.unique_identifier for r in found}) == 2
 
 
 def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
@@ -166,17 +137,6 @@ def test_what_it_gains_stands_first_beside_what_there_was_before(
     assert "This merge keeps 131 % of the best parent's gain" in card.text
 
 
-def test_without_a_base_model_there_is_no_column_for_it(tmp_path: Path) -> None:
-    anchors = as_json(make_front(POINTS, {"one": ANCHORS["one"]}))["anchors"]
-    text = part(written(tmp_path, record(anchors=anchors)), "What it gains")
-
-    assert "| task | this model | best parent |\n" in text
-
-
-def test_findings_on_other_merges_are_no_part_of_a_card(tmp_path: Path) -> None:
-    assert "dominates" not in written(tmp_path, record()).text
-
-
 def test_what_was_written_and_is_not_what_was_searched_is_said(tmp_path: Path) -> None:
     made = replace(record(), difference="The checkpoint is another one.")
 
@@ -195,21 +155,6 @@ def test_where_it_is_worse_than_the_base_is_said_first(tmp_path: Path) -> None:
 
 
 USE = "How to use it"
-
-
-def test_the_usage_is_python_and_chats_where_the_tokenizer_can(tmp_path: Path) -> None:
-    plain_text = part(written(tmp_path, record(name='a"b')), USE)
-    config = {"chat_template": "{{ messages }}"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    chat = part(written(tmp_path, record()), USE)
-
-    for text in (plain_text, chat):
-        compile(text.strip().removeprefix("```python").removesuffix("```"), USE, "exec")
-    assert 'name = "a\\"b"\n' in plain_text
-    assert "apply_chat_template" in chat
-    assert "apply_chat_template" not in plain_text
-    other = written(tmp_path, record(), "LlamaForSequenceClassification")
-    assert f"## {USE}" not in other.text
 
 
 @pytest.mark.parametrize(
@@ -237,31 +182,6 @@ def test_the_method_is_told_with_its_papers(
     assert (f"`{method}`" in made) == (not papers)
 
 
-def test_papers_are_those_that_mergekit_names() -> None:
-    known = {m.spec.name: m for m in merge_methods.registered_methods()}
-    sums = [known[name] for name in METHODS if name != "linear"]
-
-    assert {*METHODS} == {*TASK_VECTOR_METHODS, "linear"}
-    for method in sums:
-        assert isinstance(method, GeneralizedTaskArithmeticMerge)
-        papers = METHODS[method.method_name][2]
-        assert method.method_reference_url in {
-            f"https://arxiv.org/abs/{paper.arxiv}" for paper in papers
-        }
-
-
-def test_the_program_has_a_link_once_the_package_says_where_it_lives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    metadata = email.message.Message()
-    monkeypatch.setattr(importlib.metadata, "metadata", lambda _: metadata)
-    assert program_link() == "mergekit-map"
-
-    metadata["Project-URL"] = "Changes, https://host/changes"
-    metadata["Project-URL"] = "Source, https://host/program"
-    assert program_link() == "[mergekit-map](https://host/program)"
-
-
 def test_benchmarks_of_the_hub_get_files_as_it_reads_them(tmp_path: Path) -> None:
     gsm8k = LmEvalTask(lm_eval="gsm8k", metric="exact_match", num_fewshot=5)
     written(tmp_path, replace(record(), tasks={**TASKS, "math": gsm8k}))
@@ -273,12 +193,6 @@ def test_benchmarks_of_the_hub_get_files_as_it_reads_them(tmp_path: Path) -> Non
     assert entry.value == 71.0
     notes = "lm-evaluation-harness gsm8k, exact_match, 5-shot, standard error 3"
     assert entry.notes == notes
-
-
-def test_a_part_of_a_benchmark_is_no_result_of_it(tmp_path: Path) -> None:
-    written(tmp_path, record())  # 200 of its questions
-
-    assert not (tmp_path / ".eval_results").exists()
 
 
 def test_the_front_is_drawn_and_tabled(tmp_path: Path) -> None:
@@ -294,13 +208,6 @@ def test_the_front_is_drawn_and_tabled(tmp_path: Path) -> None:
     assert "recommended" not in text
 
 
-def test_recommended_points_are_named_with_what_that_means(tmp_path: Path) -> None:
-    text = part(written(tmp_path, record(recommended=[0])), "The front")
-
-    assert "| 0 (this one), recommended | 0 | 0.5 | 0.71 ± 0.03 |" in text
-    assert "recommended where no measured merge is better on every task:" in text
-
-
 def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> None:
     card = written(tmp_path, record())
 
@@ -312,17 +219,6 @@ def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> N
     version = importlib.metadata.version("mergekit")
     assert f"\npip install mergekit=={version}\nmergekit-yaml merge" in commands
     assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in commands
-
-
-def test_the_recipe_is_laid_out_as_its_file_is(tmp_path: Path) -> None:
-    weights = {"parameters": {"weight": [0.1 + 0.2, 1e-17, 0]}}
-    config = {**HUB_RECIPE, "slices": [weights], "name": "x" * 999 + " ü"}
-    text = yaml_text([config, HUB_RECIPE])
-
-    card = written(tmp_path, replace(record(), recipe=text))
-
-    assert part(card, "Recipe").strip() == f"```yaml\n{text}```"
-    assert "weight: [0.30000000000000004, 1.0e-17, 0]\n" in text
 
 
 def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
@@ -402,19 +298,6 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     recipe = re.search(r"(?ms)^(`{3,})yaml\n(.*?)^\1$", card.text)
     assert recipe is not None
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
-
-
-def test_languages_are_those_that_the_parents_name(tmp_path: Path) -> None:
-    models = []
-    for number, line in enumerate(["language: de", "language: [en, de]", "tags: []"]):
-        folder = tmp_path / f"m{number}"
-        folder.mkdir()
-        (folder / "README.md").write_text(f"---\n{line}\n---\n")
-        models.append({"model": str(folder)})
-
-    card = written(tmp_path, record({"models": models}))
-
-    assert card.data.to_dict()["language"] == ["de", "en"]
 
 
 def test_licences_of_the_parents_stand_beside_them(tmp_path: Path) -> None:
@@ -505,24 +388,6 @@ def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
     assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")
     assert "model: me/one" in part(public, "Recipe")
     assert part(public, "How to reproduce") == part(card, "How to reproduce")
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (None, r"has no README\.md"),
-        ("---\nlicense: [\n---\n", "cannot be read"),
-        ("---\n- a\n---\n", "cannot be read"),
-    ],
-)
-def test_a_card_that_cannot_be_read_is_refused(
-    tmp_path: Path, text: str | None, problem: str
-) -> None:
-    if text is not None:
-        (tmp_path / "README.md").write_text(text)
-
-    with pytest.raises(ArtifactError, match=problem):
-        read_card(tmp_path)
 
 
 def test_what_some_documents_say_has_their_number_beside_it(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from mergekit_map.publish.fronts_volume import (
     draw_each,
     draw_items,
     draw_together,
-    volumes,
 )
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.won_items import NO_ITEMS, Items
@@ -72,24 +71,6 @@ def test_units_and_merges_that_are_beaten_change_nothing() -> None:
 
     for Y, beaten in zip(fronts, worse, strict=True):
         assert two.volume(1000 * beaten + 7) == pytest.approx(one.volume(Y))
-
-
-def test_a_task_on_which_all_agree_does_not_decide() -> None:
-    Y = np.array([[0.0, 2.0], [1.0, 2.0]])
-
-    assert Scale.of([Y]).volume(Y) == pytest.approx(1.1 * 0.1 / 1.1**2)
-
-
-def test_equal_draws_give_no_error_of_the_difference_but_of_the_volume() -> None:
-    rng = np.random.default_rng(1)
-    Y = rng.normal(size=(5, 2))
-    drawn = Y + rng.normal(size=(50, 1, 2))
-
-    first, second = volumes(Scale.of([Y]), [Y, Y], [drawn, drawn])
-
-    assert first.stderr == second.stderr
-    assert first.stderr > 0
-    assert (second.ahead, second.ahead_stderr) == (0, 0)
 
 
 def test_values_drawn_from_items_err_as_their_mean_does() -> None:
@@ -202,26 +183,6 @@ def test_searches_that_share_no_task_are_refused(
         content_of(run, other)
 
 
-def test_a_task_that_only_one_measured_is_named(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    one, two = finished_run("one"), finished_run("two")
-    definitions = json.loads((two / "manifest.json").read_text())["definitions"]
-    other = copied(one, tmp_path / "other")
-    log = other / "evaluations.jsonl"
-    known = json.loads((one / "manifest.json").read_text())["definitions"]["math"]
-    log.write_text(log.read_text().replace(known, definitions["math"]))
-    changed(
-        other / "manifest.json",
-        lambda m: m["definitions"].update(math=definitions["math"]),
-    )
-
-    content = content_of(two, other)
-
-    assert content["left_out"] == ["code_loss is not compared: only run measured it."]
-    assert [len(r["coefficients"]) for r in content["runs"]] == [2, 1]
-
-
 def test_the_command_writes_one_page_and_touches_no_search(
     finished_run: Make, tmp_path: Path
 ) -> None:
@@ -245,15 +206,3 @@ def test_the_command_writes_one_page_and_touches_no_search(
 
 def contents(run: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in run.rglob("*") if p.is_file()}
-
-
-def test_searches_of_one_name_are_told_apart(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    runs = [copied(finished_run("two"), tmp_path / name / "run") for name in "ab"]
-
-    content = content_of(*runs)
-    twice = content_of(runs[0], runs[0])
-
-    assert [r["name"] for r in content["runs"]] == ["a/run", "b/run"]
-    assert len({r["name"] for r in twice["runs"]}) == 2

@@ -184,18 +184,6 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_connection_that_drops_once_is_taken_up_again(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    plan = planned(folder, api)
-    hub.drop[sha256(folder / "model-00001-of-00002.safetensors")] = 1
-
-    push(plan, api)
-
-    assert hub.count("PUT", "large") > 3
-    assert hub.repositories[REPO].commits == ["merged"]
-
-
 def test_weights_and_search_of_another_merge_are_removed(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
@@ -229,20 +217,6 @@ def test_weights_and_search_of_another_merge_are_removed(
     assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
 
 
-def test_a_push_without_the_search_keeps_that_of_the_same_merge(
-    folder: Path, hub: Hub, api: HfApi, run: Path
-) -> None:
-    push(planned(folder, api, run), api)
-    before = set(hub.repositories[REPO].files)
-
-    plan = planned(folder, api)
-    push(plan, api)
-
-    assert plan.removed == []
-    assert set(hub.repositories[REPO].files) == before
-    assert "## The search" in card_of(plan).text
-
-
 @pytest.mark.parametrize("recipe", [b"merge_method: ties\n", b"a: [", b"\xff", None])
 def test_the_search_of_another_merge_does_not_stay(
     folder: Path, hub: Hub, api: HfApi, run: Path, recipe: bytes | None
@@ -261,60 +235,6 @@ def test_the_search_of_another_merge_does_not_stay(
     assert "## The search" not in card_of(plan).text
 
 
-def test_files_that_the_search_has_no_more_are_removed(
-    folder: Path, hub: Hub, api: HfApi, run: Path
-) -> None:
-    push(planned(folder, api, run), api)
-    hub.repositories[REPO].files["mergekit-map/recipes/007.yml"] = b"old"
-
-    assert planned(folder, api, run).removed == ["mergekit-map/recipes/007.yml"]
-
-
-def test_a_chat_template_goes_to_the_hub_as_it_was_measured(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    template = f"Write to /tmp and {Path.home()}/notes.txt, or {Path.cwd()}/x"
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"chat_template": template})
-    )
-    (folder / "chat_template.jinja").write_text(template)
-
-    push(planned(folder, api), api)
-
-    files = hub.repositories[REPO].files
-    for name in ("tokenizer_config.json", "chat_template.jinja"):
-        assert files[name] == (folder / name).read_bytes()
-
-
-def test_parents_that_the_card_cannot_name_are_known(
-    folder: Path, api: HfApi, merged: Path
-) -> None:
-    assert planned(folder, api).unnamed == ["one"]
-    assert planned(folder, api, parents={"one": "me/one"}).unnamed == []
-
-    twin = merged.parent / "other" / "one"
-    models = [str(merged.parent / "models" / "one"), str(twin)]
-    recipe = {"models": [{"model": model} for model in models]}
-    (folder / "mergekit_config.yml").write_text(yaml.safe_dump(recipe))
-    assert planned(folder, api).unnamed == models
-
-
-def test_a_model_that_has_moved_is_one_model_by_one_name(
-    folder: Path, run: Path, api: HfApi, merged: Path, tmp_path: Path
-) -> None:
-    old, new = merged.parent / "models" / "one", tmp_path / "moved" / "one"
-    for path in (folder / "mergekit_config.yml", run / "recipes" / "000.yml"):
-        path.write_text(path.read_text().replace(str(old), str(new)))
-
-    plan = planned(folder, api, run, parents={"one": "me/one"})
-
-    assert plan.unnamed == []
-    said = b"".join(f.content for f in plan.files if isinstance(f.content, bytes))
-    assert b"me/one" in said
-    assert b"one-2" not in said
-    assert str(old).encode() not in said
-
-
 def test_a_private_repository_is_not_taken_for_a_public_one(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
@@ -331,23 +251,6 @@ def test_a_repository_stays_as_visible_as_it_is(
     for private in (True, False) if wish is None else (wish,):
         there(hub, private=private)
         assert planned(folder, api, private=wish).private is private
-
-
-def test_a_new_repository_is_public_only_if_asked_for(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    push(planned(folder, api, private=False), api)
-
-    assert not hub.repositories[REPO].private
-
-
-def test_a_public_repository_is_not_taken_for_a_private_one(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    there(hub, private=False)
-
-    with pytest.raises(ConfigError, match="everybody can see it"):
-        planned(folder, api, private=True)
 
 
 def test_the_licence_is_that_of_the_parents_if_they_agree(
@@ -387,27 +290,6 @@ def test_the_licence_is_asked_for_if_parents_differ_or_are_silent(
     other = Licence("apache-2.0") if two else None
     assert asked == [{"one": Licence("mit"), "x/two": other}]
     assert card_of(plan).data.license == "other"
-
-
-def test_a_licence_that_stands_in_the_card_is_not_asked_for(
-    folder: Path, api: HfApi
-) -> None:
-    path = folder / "README.md"
-    path.write_text(path.read_text().replace("---\n", "---\nlicense: llama3.1\n", 1))
-
-    assert planned(folder, api, licence=None).licence == Licence("llama3.1")
-    assert planned(folder, api, licence="mit").licence == Licence("mit")
-
-
-def test_a_card_that_the_hub_refuses_is_told_before_anything_is_made(
-    folder: Path, hub: Hub, api: HfApi
-) -> None:
-    with pytest.raises(
-        ArtifactError, match=r'"license" must be one of .*another --lic'
-    ):
-        planned(folder, api, licence="mine-alone")
-
-    assert not hub.repositories
 
 
 def test_the_search_goes_along_by_public_names(
@@ -452,16 +334,6 @@ def test_nothing_is_planned_with_a_path_or_token_in_a_file(
     assert not hub.requests or hub.count("POST", "") == 0
 
 
-@pytest.mark.parametrize("missing", ["README.md", "mergekit_config.yml"])
-def test_a_folder_that_is_no_merge_is_refused(
-    folder: Path, api: HfApi, missing: str
-) -> None:
-    (folder / missing).unlink()
-
-    with pytest.raises(ArtifactError, match=missing):
-        planned(folder, api)
-
-
 @pytest.mark.parametrize(
     ("request_", "status", "words"),
     [
@@ -486,50 +358,12 @@ def test_what_the_hub_refuses_is_told_in_our_words(
     assert error.value.__suppress_context__
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "words"),
-    [
-        ("repos/create", 409, "somebody else .*look at it and push again"),
-        ("preupload", 400, "refuses what was sent .*repair it"),
-        ("commit", 412, "the Hub fails .*is not uploaded again"),
-    ],
-)
-def test_what_fails_while_uploading_is_told_too(
-    folder: Path, hub: Hub, api: HfApi, path: str, status: int, words: str
-) -> None:
-    plan = planned(folder, api)
-    hub.failures["POST", path] = status
-
-    with pytest.raises(HubError, match=words):
-        push(plan, api)
-
-
 def test_a_network_that_is_down_is_told(folder: Path, hub: Hub) -> None:
     api = HfApi(endpoint="http://127.0.0.1:9", token=TOKEN)
     assert hub.url != api.endpoint
 
     with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be used: .*push again"):
         planned(folder, api)
-
-
-def test_offline_mode_is_told(
-    folder: Path, api: HfApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-
-    with pytest.raises(HubError, match=r"HF_HUB_OFFLINE .*unset it"):
-        planned(folder, api)
-
-
-def test_without_a_login_there_is_no_hub(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    no_file = str(tmp_path / "token")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", no_file)
-
-    with pytest.raises(HubError, match="log in with: hf auth login"):
-        open_hub()
 
 
 @pytest.mark.parametrize("repo", ["a/b/c", "me/bad name", "me/-x", ""])
@@ -539,3 +373,20 @@ def test_a_name_that_no_repository_can_have_is_refused(
     with pytest.raises(ConfigError, match="write it as owner/name"):
         planned(folder, api, repo=repo)
     assert not hub.requests
+
+
+def test_a_new_repository_is_public_only_if_asked_for(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    push(planned(folder, api, private=False), api)
+
+    assert not hub.repositories[REPO].private
+
+
+def test_a_public_repository_is_not_taken_for_a_private_one(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    there(hub, private=False)
+
+    with pytest.raises(ConfigError, match="everybody can see it"):
+        planned(folder, api, private=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fronts import NOT_MEASURED, make_front
 
-from mergekit_map.publish.many_tasks import MOST_DRAWN, drawn_tasks
+from mergekit_map.publish.many_tasks import MOST_DRAWN
 from mergekit_map.publish.pictures import png
 from mergekit_map.publish.plots import front_figure
 from mergekit_map.publish.surfaces import Surfaces
@@ -33,7 +33,7 @@ def words(front: Front) -> list[str]:
 
 
 @pytest.mark.picture
-@pytest.mark.parametrize("n_tasks", [MOST_DRAWN, MOST_DRAWN + 1, 60, 200])
+@pytest.mark.parametrize("n_tasks", [MOST_DRAWN, 200])
 def test_a_picture_is_no_larger_the_more_tasks_there_are(n_tasks: int) -> None:
     figure = front_figure(front_of(n_tasks))
 
@@ -60,20 +60,6 @@ def test_tasks_that_are_not_drawn_stand_in_a_table_with_their_values() -> None:
     assert not any(text.startswith("and ") for text in said)
 
 
-def test_what_the_table_has_no_room_for_is_counted() -> None:
-    said = words(front_of(60))
-
-    assert "and 14 more, in front.csv" in said
-
-
-def test_tasks_that_the_choice_names_are_drawn() -> None:
-    select = {"prefer": {"task_50": 2.0}, "require": {"task_40": 0.5}}
-
-    drawn = drawn_tasks(front_of(60, select=select))
-
-    assert drawn == [*(f"task_{t}" for t in range(4)), "task_40", "task_50"]
-
-
 def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,12 +79,3 @@ def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
     assert len(figure.axes) == 6 * 8
     said = "6 of 30 tasks and 8 of 10 coefficients; report.html has all"
     assert figure.get_suptitle() == said
-
-
-def test_a_point_without_slices_has_those_of_the_nearest() -> None:
-    nothing, points = np.zeros(0), np.array([[0.0, 0, 0], [1, 1, 1], [0.9, 1, 1]])
-    names = ("a", "b", "c")
-
-    surfaces = Surfaces("slices", names, nothing, points, nothing, nothing, (0, 1))
-
-    assert [surfaces.slice_of(index) for index in range(3)] == [0, 1, 1]

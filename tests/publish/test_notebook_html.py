@@ -104,13 +104,6 @@ def test_of_a_large_front_a_few_points_are_shown_and_always_the_chosen() -> None
     assert ["77"] in [row[0] for row in points]
 
 
-def test_a_task_on_which_the_choice_is_below_the_base_has_no_share() -> None:
-    front = make_front([(PREDICTED, [(0.2, 0.01), (1.9, 0.05)])], ANCHORS)
-    (*_, kept), _ = Page(front_html(front, "")).tables
-
-    assert kept[1:] == [["below the base"], ["92 %"]]
-
-
 def test_names_are_text_and_nothing_else() -> None:
     rows, base = [([(0.5, 0.1)], [(0.5, 0.1)])], [(0.4, 0.1)]
     front = make_front(rows, {"base": base}, tasks={EVIL: MATH})
@@ -119,10 +112,3 @@ def test_names_are_text_and_nothing_else() -> None:
     # The parser refuses any tag or attribute that is not ours.
     assert Page(page).tables[0][0][1][0] == EVIL
     assert "<script" not in page
-
-
-def test_colours_are_those_of_the_notebook_light_or_dark(front: Front) -> None:
-    styles = Page(front_html(front, "my-search")).styles
-
-    assert styles
-    assert not any("color" in style or "background" in style for style in styles)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -9,8 +8,6 @@ import yaml
 from mergekit_map.errors import ConfigError
 from mergekit_map.publish.public_names import (
     PublicNames,
-    models_of,
-    parts_of,
     public_names,
 )
 
@@ -33,11 +30,6 @@ def test_local_models_go_by_the_name_of_their_folder(names: PublicNames) -> None
     assert names.hub_id("/data/m/base") is None
 
 
-def test_two_local_models_of_one_name_stay_apart(names: PublicNames) -> None:
-    assert names.reference("/data/m/base") == "base"
-    assert names.reference("/old/base@main") == "base-2@main"
-
-
 def test_a_folder_of_the_hubs_cache_goes_by_repository_and_commit(
     names: PublicNames,
 ) -> None:
@@ -51,13 +43,6 @@ def test_the_user_may_say_what_a_model_is_called_on_the_hub(given: str) -> None:
 
     assert names.reference("/data/m/base@r1") == "me/base@r1"
     assert names.hub_parents([{"base_model": "/data/m/base"}]) == ["me/base"]
-
-
-def test_an_answer_on_an_unknown_model_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"called 'bas'; did you mean 'base'\?"):
-        public_names(["/data/m/base"], {"bas": "me/base"})
-    with pytest.raises(ConfigError, match="all models are of the Hub"):
-        public_names(["x/one"], {"one": "me/one"})
 
 
 def test_a_name_that_several_models_have_is_asked_for_as_a_path() -> None:
@@ -122,17 +107,3 @@ def test_keys_and_values_of_any_depth_are_named(names: PublicNames) -> None:
 
     public = {"models": {"base": "f1"}, "list": [["base"], 1, None]}
     assert names.content(content) == public
-
-
-def test_stages_of_a_recipe_are_no_parents() -> None:
-    first = {"name": "pair-1", "base_model": "x/b", "models": [{"model": "x/a+y/l"}]}
-    last = {"base_model": "x/b", "models": [{"model": "x/c"}, {"model": "pair-1"}]}
-
-    assert models_of([first, last]) == ["x/b", "x/a+y/l", "x/c"]
-    assert parts_of([first, last]) == ["x/b", "x/a", "y/l", "x/c"]
-
-
-def test_models_within_slices_are_found() -> None:
-    config = {"slices": [{"sources": [{"model": "x/a"}, {"model": Path("p").name}]}]}
-
-    assert models_of([config]) == ["x/a", "p"]

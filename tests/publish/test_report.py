@@ -40,12 +40,6 @@ def copied(run: Path, folder: Path) -> Path:
     return Path(shutil.copytree(run, folder / "run"))
 
 
-def changed(path: Path, change: Callable[[Any], None]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
 @pytest.mark.slow
 def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
     finished_run: Make, tmp_path: Path
@@ -61,25 +55,6 @@ def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
     assert new == {"report.html", "surrogates.png"}
     del before["front.png"]
     assert all((run / name).read_bytes() == text for name, text in before.items())
-
-
-def test_the_front_is_drawn_unless_its_picture_is_of_it(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = copied(finished_run("two"), tmp_path)
-    front, picture = run / "front.json", run / "front.png"
-    written = front.stat().st_mtime_ns
-    drawn = []
-    for after in (1, 0, -1):
-        picture.write_bytes(b"as it was")
-        os.utime(picture, ns=(written, written + after))
-        write_report(run)
-        drawn.append(picture.read_bytes() != b"as it was")
-    picture.unlink()
-    write_report(run)
-
-    assert drawn == [False, True, True]
-    assert picture.exists()
 
 
 def test_the_page_goes_where_it_is_asked_to(finished_run: Make, tmp_path: Path) -> None:
@@ -220,41 +195,6 @@ def test_surfaces_are_what_the_surrogates_predict(
         np.testing.assert_allclose(found[1], surrogate.stderr(point)[0], rtol=1e-4)
 
 
-def test_slices_meet_in_their_point(finished_run: Make) -> None:
-    run = read_finished(finished_run("three"))
-    surfaces = predict_surfaces(run)
-    points = run.locate(p.coefficients for p in run.front.points)
-
-    for task, value in zip(run.front.tasks, surfaces.value, strict=True):
-        predicted = [p.readings("predicted")[task].value for p in run.front.points]
-        for axis, nodes in enumerate(surfaces.nodes):
-            lines = zip(points[:, axis], value[:, axis], strict=True)
-            at = [np.interp(place, nodes, line) for place, line in lines]
-            np.testing.assert_allclose(at, predicted, rtol=0, atol=0.01)
-
-
-@pytest.mark.slow
-def test_merges_of_groups_lie_in_their_plane_and_others_nowhere(
-    finished_run: Make,
-) -> None:
-    run = read_finished(finished_run("nested"))
-    pair, single = run.groups.values()
-
-    assert list(run.front.coefficients) == ["a", "b", "c"]
-    assert list(run.groups) == ["pair-1", "c"]
-    merge = {n: 0.25 * pair[n] + 0.5 * single[n] for n in "abc"}
-    np.testing.assert_allclose(run.locate([merge]), [[0.25, 0.5]], atol=1e-12)
-    assert np.isnan(run.locate([{"a": 0.1, "b": 0.9, "c": 0.0}])).all()
-
-
-def test_a_merge_outside_the_box_lies_nowhere(finished_run: Make) -> None:
-    run = read_finished(finished_run("two"))
-
-    places = run.locate([{"a": 1.0, "b": 0.0}, {"a": 1.1, "b": 0.0}])
-
-    np.testing.assert_array_equal(places, [[1.0, 0.0], [np.nan, np.nan]])
-
-
 @pytest.mark.slow
 def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     finished_run: Make,
@@ -284,52 +224,6 @@ def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
     # Of one merge, a task may be fitted that was measured at first, and another not.
     for t, task in enumerate(content["tasks"]):
         assert sum(merge["fitted"][t] for merge in merges) == task["fit"]["n"]
-
-
-def test_predictions_are_held_against_what_was_measured_after(
-    finished_run: Make,
-) -> None:
-    run = finished_run("three")
-    front = json.loads((run / "front.json").read_text())
-    content = content_of(run)
-
-    merges = [*front["points"], *front["anchors"], *front["merges"]]
-    foretold = [m for m in merges if "foretold" in m]
-    rows = content["tested"]["rows"]
-    assert len(rows) == 3 * len(foretold) > 0
-    first, place = foretold[0], rows[0]["task"]
-    task = content["tasks"][place]["name"]
-    assert rows[0]["merge"] == f"point {front['points'].index(first)}"
-    assert rows[0]["foretold"] == list(first["foretold"][task].values())
-    assert rows[0]["measured"] == list(first["measured"][task].values())
-    held = sum(row["held"] for row in rows)
-    words = content["tested"]["words"]
-    assert words.startswith(f"{held} of {len(rows)} predictions held: ")
-    assert words in front["verdicts"]
-    starred = [i for i, p in enumerate(content["points"]) if p["recommended"]]
-    assert starred == front["recommended"]
-
-
-def test_what_was_measured_after_the_search_is_shown(
-    finished_run: Make, tmp_path: Path
-) -> None:
-    run = copied(finished_run("two"), tmp_path)
-    points = json.loads((run / "front.json").read_text())["points"]
-    open_ones = [
-        i for i, p in enumerate(points) if p["measured"]["math"]["value"] is None
-    ]
-    line = json.loads((run / "evaluations.jsonl").read_text().splitlines()[0])
-    coefficients = points[open_ones[0]]["coefficients"]
-    new = {**line, "coefficients": coefficients, "value": 0.4321, "role": "front"}
-    with (run / "evaluations.jsonl").open("a") as log:
-        log.write(json.dumps(new) + "\n")
-        other = {**new, "coefficients": points[open_ones[1]]["coefficients"]}
-        log.write(json.dumps({**other, "merge": "of other models"}) + "\n")
-
-    content = content_of(run)
-
-    assert content["points"][open_ones[0]]["measured"][0] == [0.4321, line["stderr"]]
-    assert content["points"][open_ones[1]]["measured"] == [None, None]
 
 
 def test_the_sliders_start_where_the_point_was_chosen(
@@ -418,25 +312,6 @@ def test_the_same_run_gives_the_same_page(finished_run: Make, tmp_path: Path) ->
     pages = [write_report(run).page.read_bytes() for _ in range(2)]
 
     assert pages[0] == pages[1]
-
-
-def test_null_in_a_surrogate_is_no_obstacle(finished_run: Make, tmp_path: Path) -> None:
-    run = copied(finished_run("three"), tmp_path)
-
-    def forget(surrogates: Any) -> None:
-        math = surrogates["tasks"]["math"]
-        math["process"] = None
-        math["covariance"] = [[None] * len(row) for row in math["covariance"]]
-        math.update(residual=None, process=None)
-        math["quality"].update(loo_r2=None, residual_stderr=None)
-
-    changed(run / "surrogates.json", forget)
-    changed(run / "front.json", lambda f: f["tasks"]["math"]["fit"].update(loo_r2=None))
-
-    content = json.loads(json.dumps(content_of(run), allow_nan=False))
-
-    assert content["surfaces"]["stderr"][0][0][0][0] is None
-    write_report(run)
 
 
 def test_a_merge_measured_in_part_is_an_estimate_with_its_documents(
