@@ -258,14 +258,6 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     assert len(hub.repositories[REPO].commits) == 1
 
 
-def test_a_second_push_says_that_all_is_there(hub: Hub) -> None:
-    arguments = ("push", "out", REPO, "--license", "mit", "--yes", "--message", "mine")
-    assert "holds the merge" in invoke(*arguments)
-
-    assert "holds all of this already" in invoke(*arguments)
-    assert hub.repositories[REPO].commits == ["mine"]
-
-
 def test_local_models_may_be_given_their_names_on_the_hub(hub: Hub) -> None:
     parents = [f"--parent={name}=me/{name}" for name in LOCAL]
     run = ("--run", "run", "--license", "mit", "--yes")

@@ -97,16 +97,6 @@ def test_a_point_that_was_not_measured_is_held_against_others_as_predicted() -> 
     )
 
 
-def test_a_front_without_anchors_has_no_rows() -> None:
-    found = gains(make_front([(CHOSEN, CHOSEN)]))
-
-    assert found.rivals == ()
-    assert found.kept == {"math": None, "code": None}
-    assert gains_in_words(make_front([(CHOSEN, CHOSEN)])) == [
-        "As a perplexity: code 7.39."
-    ]
-
-
 def test_the_gain_is_said_in_a_few_sentences() -> None:
     assert gains_in_words(front()) == [
         "The chosen merge keeps 80 % of the best parent's gain over the base on math "

@@ -105,11 +105,3 @@ def test_a_figure_is_a_png_to_a_notebook(run: str) -> None:
     assert isinstance(figure, Figure)
     assert figure.axes
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-
-
-def test_a_choice_shows_its_recipe_and_no_other_points(run: str) -> None:
-    found, chosen = mergekit_map.read_run(run), mergekit_map.select_point(run)
-
-    assert found._repr_html_().count("<table") == 2
-    assert chosen._repr_html_().count("<table") == 1
-    assert "merge_method: " in chosen._repr_html_()

@@ -13,8 +13,6 @@ import pytest
 import yaml
 
 import mergekit_map
-from mergekit_map.demo.configuration import demo_config
-from mergekit_map.demo.family import Family
 from mergekit_map.merging.schema import merge_schema
 from mergekit_map.steps.schema import config_schema, mergekit_is_known
 
@@ -91,12 +89,6 @@ def test_takes_every_kind_of_key(
     validator: jsonschema.Draft202012Validator, config: Any
 ) -> None:
     validator.validate(config)
-
-
-def test_takes_the_configuration_of_the_demo(
-    validator: jsonschema.Draft202012Validator, tmp_path: Path
-) -> None:
-    validator.validate(yaml.safe_load(demo_config(Family(tmp_path))))
 
 
 @pytest.mark.parametrize("case", WRONG)

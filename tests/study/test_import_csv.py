@@ -28,7 +28,8 @@ from mergekit_map.study.outcome import found_front
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Evaluator, Study, StudyResult
 
-IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.7)}
+# What is best on both alike is far from the soup, so that it is measured when chosen.
+IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
 HALF = 0.5
 
 
@@ -225,7 +226,7 @@ def test_an_import_into_a_search_under_way_is_fitted_too(tmp_path: Path) -> None
 def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
     run(study_of(), tmp_path / "run", measured_bowl)
     before = logged(tmp_path / "run")
-    wrong = [{"x": HALF, "y": HALF, "near": 7.0, "far": 1.13}]
+    wrong = [{"x": HALF, "y": HALF, "near": 7.0, "far": 1.25}]
 
     _, notices = run(
         study_of(),

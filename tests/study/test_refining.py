@@ -284,18 +284,3 @@ def test_what_more_would_bring_is_the_front_moved_by_its_standard_errors(
     assert ending.error == pytest.approx(error, rel=0.02)
     assert ending.hope == pytest.approx(volume(error) / volume(0) - 1, rel=0.02)
     assert (ending.evaluations, ending.allowed, ending.quiet) == (7, 9, 1)
-
-
-@pytest.mark.parametrize("task", IDEAL)
-def test_the_task_is_named_whose_error_is_largest_anywhere_on_the_front(
-    task: str,
-) -> None:
-    def at_the_end(X: FloatArray) -> FloatArray:
-        return 0.1 * RANGE * (np.linalg.norm(X - IDEAL[task], axis=1) < 0.1)
-
-    surrogates = known_within(0.03) | {task: Foretelling(task, at_the_end)}
-
-    ending = ending_of(STUDY, surrogates, spent=7, allowed=9, quiet=0)
-
-    assert ending.task == task
-    assert ending.error == pytest.approx(0.1, rel=0.02)
