@@ -130,25 +130,6 @@ class Measure(Protocol):
         """
         ...
 
-    def pieces(self, documents: Sequence[int] | None = None) -> int:
-        """Count the independent batches of these documents: 1 if not to be divided.
-
-        Measuring is measuring all pieces in their order and joining what they found,
-        to the last bit. How many there are is a matter of task, tokenizer and machine
-        alone.
-        """
-        ...
-
-    def piece(self, documents: Sequence[int] | None, index: int) -> Any:
-        """Measure one batch; what is found can be pickled."""
-        ...
-
-    def whole(
-        self, documents: Sequence[int] | None, found: Sequence[Any]
-    ) -> Measurement:
-        """Join what all pieces found; the model is not asked."""
-        ...
-
 
 # A context that adds up the derivatives, by coefficient, of all that is passed back
 # through the model in it. They are complete when it is left.

@@ -48,16 +48,6 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Tell nobody of what goes on inside: it is counted otherwise."""
-    before = _LISTENER.set(None)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(before)
-
-
-@contextmanager
 def stage(text: str) -> Iterator[None]:
     """Say that something takes long inside, what it is, and when it is over."""
     listener = _LISTENER.get()

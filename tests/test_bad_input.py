@@ -376,15 +376,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "value of a parameter": (
         put("models", 0, "parameters", {"density": "high"}),
-        r"parameters\.density: a number was expected, got 'high'",
-    ),
-    "density of no share": (
-        put("models", 0, "parameters", {"density": [0.5, -1]}),
-        r"parameters\.density\[1\]: a number from 0 to 1 was expected, got -1",
-    ),
-    "weight of no number": (
-        put("models", 0, "parameters", {"weight": float("nan")}),
-        r"parameters\.weight: a finite number was expected, got NaN",
+        r"parameters\.density: a number above 0 and up to 1 was expected, got 'high'",
     ),
     "range that is no number": (
         task(python="os:getcwd", direction="maximize", range=[float("nan"), None]),
@@ -393,6 +385,10 @@ CASES: dict[str, tuple[Change, str]] = {
     "function without a signature": (
         task(python="math:hypot", direction="maximize"),
         r"math:hypot is called with \(model, tokenizer\)",
+    ),
+    "damaged tokenizer": (
+        copied_model(lambda m: (m / "tokenizer.json").write_text("{")),
+        r"tokenizer\.json is not JSON",
     ),
     "adapter that is not there": (
         lambda config, _: config["models"][0].update(
@@ -442,9 +438,19 @@ CASES: dict[str, tuple[Change, str]] = {
         copied_model(other_tokenizer),
         r"other tokens or ids.*'tokenizer: \{source: union\}'",
     ),
+    "damaged weights": (
+        copied_model(lambda m: (m / "model.safetensors").write_bytes(b"not weights")),
+        r"cannot be read as safetensors",
+    ),
     "no weights": (
         copied_model(lambda m: (m / "model.safetensors").unlink()),
         r"holds no weights",
+    ),
+    "pickled weights": (
+        copied_model(
+            lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin")
+        ),
+        r"pickled weights.*convert it",
     ),
     "no model in the folder": (
         copied_model(lambda m: (m / "config.json").unlink()),

@@ -1,6 +1,6 @@
 """Ten random kills of workers and drivers: nothing is lost, nothing is doubled.
 
-Run it: python benchmarks/fuzzing/kills.py [--ray] CONFIG OUT [KILLS] [SEED]
+Run it: python benchmarks/fuzzing/kills.py [--ray] [--share S] CONFIG OUT [KILLS] [SEED]
 
 A search by one process comes first; then one with workers (with ``--ray``, actors of a
 Ray cluster that each search starts) is killed so often, workers and driver by turns as
@@ -11,6 +11,7 @@ front, surrogates and recipes must be the same bytes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -57,19 +58,31 @@ def measured(run: Path) -> set[str]:
     return {f"{e['coefficients']} {e['task']} {e['seconds']}" for e in found}
 
 
-def measuring(processes: list[int]) -> list[int]:
-    """Leave out what only serves those that measure: Ray has a dozen such processes."""
-    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes}
-    actors = [pid for pid in processes if names[pid].startswith(b"ray::Actor")]
-    ray = any(b"raylet" in name for name in names.values())
-    return actors if ray else processes
+def measuring(driver: int) -> list[int]:
+    """List the workers: children of the forkserver, or actors of Ray."""
+    names = {}
+    for process in descendants(driver):
+        with contextlib.suppress(OSError):
+            names[process] = Path(f"/proc/{process}/cmdline").read_bytes()
+    forked = [p for p, name in names.items() if b"forkserver" in name]
+    actors = [p for p, name in names.items() if name.startswith(b"ray::Actor")]
+    return actors + [p for p in forked if parent(p) != driver]
 
 
-def kill_some(driver: subprocess.Popen[bytes], rng: random.Random) -> str:
-    """Kill the driver, or one of its workers."""
+def parent(process: int) -> int:
+    """Read which process started one; 0 where it is gone."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process}/stat").read_text()
+        return int(status.rpartition(")")[2].split()[1])
+    return 0
+
+
+def kill_some(driver: subprocess.Popen[bytes], rng: random.Random, share: float) -> str:
+    """Kill the driver, or one of its workers: so often, as a share."""
     workers = descendants(driver.pid)
-    if workers and rng.random() < 0.5 and (some := measuring(workers)):
-        os.kill(rng.choice(some), signal.SIGKILL)
+    if workers and rng.random() < share and (some := measuring(driver.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice(some), signal.SIGKILL)
         return "a worker"
     how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
     os.kill(driver.pid, how)
@@ -82,7 +95,7 @@ def kill_some(driver: subprocess.Popen[bytes], rng: random.Random) -> str:
 
 
 def disturbed(
-    config: str, run: Path, kills: int, rng: random.Random, kind: str
+    config: str, run: Path, kills: int, rng: random.Random, kind: str, share: float
 ) -> None:
     """Search to the end, killing so often on the way."""
     count = 0
@@ -96,7 +109,7 @@ def disturbed(
             if count < kills and len(measured(run) - known) >= more:
                 time.sleep(rng.uniform(0, 0.3))
                 before = measured(run)
-                whom = kill_some(driver, rng)
+                whom = kill_some(driver, rng, share)
                 count += 1
                 after = measured(run)
                 assert before <= after, "what was measured is lost"
@@ -105,6 +118,7 @@ def disturbed(
             time.sleep(0.02)
         if driver.returncode == 0:
             break
+        assert driver.returncode not in {1, 2}, "a search fails"
     print(f"{count} kills")
 
 
@@ -116,11 +130,14 @@ def main() -> None:
     parser.add_argument("kills", type=int, nargs="?", default=10)
     parser.add_argument("seed", type=int, nargs="?", default=0)
     parser.add_argument("--ray", action="store_true")
+    about = "how many kills are of a worker and not of the driver"
+    parser.add_argument("--share", type=float, default=0.5, help=about)
     asked = parser.parse_args()
     alone, killed = asked.out / "alone", asked.out / "killed"
     subprocess.run(command(asked.config, alone, None), check=True)
     kind = "ray:" if asked.ray else ""
-    disturbed(asked.config, killed, asked.kills, random.Random(asked.seed), kind)
+    rng = random.Random(asked.seed)
+    disturbed(asked.config, killed, asked.kills, rng, kind, asked.share)
     logs = [[{**e, "seconds": 0} for e in lines(run)] for run in (alone, killed)]
     assert logs[0] == logs[1], "the logs differ"
     for name in FOUND:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.workers import workers_option
 from mergekit_map.files import refuse_existing, write_atomically
-
-if TYPE_CHECKING:
-    from mergekit_map.commands.workers import Staff
 
 _N_SHOWN = 6  # points of the front, beside those that were measured
 _BEGUN = {"demo.yml", "run"}
@@ -32,7 +28,9 @@ _BEGUN = {"demo.yml", "run"}
 )
 @workers_option
 @merging("preparing the demo")
-def demo(merge_options: MergeOptions, out: Path | None, workers: Staff | None) -> None:
+def demo(
+    merge_options: MergeOptions, out: Path | None, workers: int | str | None
+) -> None:
     """Train a small family of models, search, select and merge, all offline.
 
     A base model and two fine-tunes, for code and for arithmetic, are trained on the

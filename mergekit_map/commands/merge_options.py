@@ -98,7 +98,7 @@ def _checked(given: Mapping[str, Any]) -> int:
     Raises:
         ConfigError: with all options that are out of range.
     """
-    from mergekit_map.merging.entries import DTYPES
+    from mergekit_map.merging.key_values import DTYPES
 
     threads = max(_USUAL_THREADS, os.cpu_count() or 1)
     problems = [

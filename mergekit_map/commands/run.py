@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +17,6 @@ from mergekit_map.commands.options import (
 from mergekit_map.commands.shared import merge_and_show, search_and_show
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.workers import workers_option
-
-if TYPE_CHECKING:
-    from mergekit_map.commands.workers import Staff
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -44,7 +40,7 @@ def run(
     run_folder: Path | None,
     points: int,
     model_paths: dict[str, str],
-    workers: Staff | None,
+    workers: int | str | None,
     *,
     trust_run: bool,
 ) -> None:

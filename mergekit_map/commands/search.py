@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +19,6 @@ from mergekit_map.commands.shared import search_and_show
 from mergekit_map.commands.showing import showing
 from mergekit_map.commands.workers import workers_option
 from mergekit_map.measurement import BASE
-
-if TYPE_CHECKING:
-    from mergekit_map.commands.workers import Staff
 
 
 @click.command(cls=PrettyPrintHelp)
@@ -48,7 +44,7 @@ def search(
     import_file: Path | None,
     points: int,
     model_paths: dict[str, str],
-    workers: Staff | None,
+    workers: int | str | None,
     *,
     trust_run: bool,
 ) -> None:

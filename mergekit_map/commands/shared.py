@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from mergekit_map.shutdown import deferred, stopped_by
 
 if TYPE_CHECKING:
     from mergekit_map.commands.progress import TerminalReporter
-    from mergekit_map.commands.workers import Staff
     from mergekit_map.results.front import Front
     from mergekit_map.results.log import Evaluation
     from mergekit_map.steps.project import Project
@@ -40,7 +38,7 @@ def search_and_show(
     model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
     n_points: int = N_SHOWN,
-    workers: Staff | None = None,
+    workers: int | str | None = None,
 ) -> Front:
     """Search as CONFIG says, going on where it was stopped, and print the front."""
     with starting():
@@ -51,7 +49,7 @@ def search_and_show(
 
     again = again or ["search", str(config), str(run)]
     again = [*again, *(f"--model-path={name}={f}" for name, f in model_paths.items())]
-    again += [] if workers is None else [f"--workers={workers.asked}"]
+    again += [] if workers is None else [f"--workers={workers}"]
     reporter = TerminalReporter()
     try:
         project, imported = checked(
@@ -62,7 +60,7 @@ def search_and_show(
             model_paths=model_paths,
             trust_run=trust_run,
         )
-        with deferred(), reporter, workers or nullcontext():
+        with deferred(), reporter:
             found = search_front(project, run, reporter, imported, workers=workers)
             front = found.front
     except KeyboardInterrupt as stop:

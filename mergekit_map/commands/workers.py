@@ -1,24 +1,17 @@
-"""``--workers``: whoever measures, started before anything heavy is imported."""
+"""``--workers``: processes or Ray actors that measure for a search."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from mergekit_map.steps.processes import Processes
-    from mergekit_map.steps.ray_actors import RayActors
-
-    Staff: TypeAlias = Processes | RayActors
-
 
 def workers_option(command: Callable[..., None]) -> Any:
-    """Add the option; ``workers`` is whoever measures, None where nobody else does."""
+    """Add the option; ``workers`` is a number, ``ray`` or ``ray:N``, or None."""
 
     @click.option(
         "--workers",
@@ -29,32 +22,23 @@ def workers_option(command: Callable[..., None]) -> Any:
         "the same.",
     )
     @functools.wraps(command)
-    def begin(workers: tuple[str, int | None] | None, **arguments: Any) -> None:
-        with nullcontext() if workers is None else _hired(*workers) as staff:
-            command(workers=staff, **arguments)
+    def begin(workers: int | str | None, **arguments: Any) -> None:
+        if isinstance(workers, int):
+            from mergekit_map.steps.pool import start_forkserver
+
+            start_forkserver()  # which imports while this process does, too
+        command(workers=workers, **arguments)
 
     return begin
 
 
 def _read(
     ctx: click.Context, param: click.Parameter, text: str | None
-) -> tuple[str, int | None] | None:
-    """Read ``8``, ``ray`` or ``ray:8``: of what kind they are, and how many."""
+) -> int | str | None:
     if text is None:
         return None
     found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?([0-9]{1,4})?", text)
     if not text or found is None or (found[2] and int(found[2]) < 1):
         message = f"write a number from 1 to 9999, 'ray' or 'ray:N'; got {text!r}"
         raise click.BadParameter(message, ctx, param)
-    return found[1] or "", int(found[2]) if found[2] else None
-
-
-def _hired(kind: str, count: int | None) -> Staff:
-    if kind == "ray":
-        from mergekit_map.steps.ray_actors import RayActors
-
-        return RayActors(count)
-    from mergekit_map.steps.processes import Processes
-
-    assert count is not None
-    return Processes(count)
+    return text if found[1] else int(found[2])

@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from typing_extensions import Self
 
+from mergekit_map.config import at_most
 from mergekit_map.config.engine_specs import Engine, EngineSpec
 from mergekit_map.config.number_specs import Bounds, Limit, searchable
 from mergekit_map.config.number_specs import share_of as share_of
@@ -46,19 +47,19 @@ class SearchSpec(Strict):
         "sobol"
     )
     """How merges are spread; `d_optimal` builds on all that the run folder has."""
-    evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
+    evaluations: Annotated[Int, Field(ge=1), at_most.MERGES] | None = None
     """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
-    documents: Annotated[Int, Field(ge=1, le=10**12)] | None = None
+    documents: Annotated[Int, Field(ge=1), at_most.DOCUMENTS] | None = None
     """Documents to measure at most, of all tasks and merges together."""
-    hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
+    hours: Annotated[Float, Field(gt=0), at_most.A_LIFETIME] | None = None
     """Hours to measure at most, as the log counts them."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Of all coefficients, or a mapping from coefficient to bounds."""
-    seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
+    seed: Annotated[Int, Field(ge=0), at_most.SEEDS] = 0
     """Of the design, and of mergekit's random methods unless `--random-seed` says
     otherwise."""
-    remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
+    remeasure: Annotated[Int, Field(ge=0), at_most.POINTS] = 5
     """Front points that are measured after they were predicted."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
     """Least squares; shrunk, for fewer evaluations; with a Gaussian process for what a
@@ -139,7 +140,7 @@ class SelectSpec(Strict):
     """On no task worse than `base`, `soup`, a model by its name, or a list of these."""
     margin: Float = 0.0
     """By how many standard errors at least; less than 0 lets it be worse by as many."""
-    index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
+    index: Annotated[Int, Field(ge=0), at_most.POINTS] | None = None
     """The point of this number."""
 
     @model_validator(mode="after")
@@ -220,7 +221,7 @@ class MapBlock(Strict):
     """How the coefficients are searched."""
     select: SelectSpec = SelectSpec()
     """Which point of the front becomes the recipe."""
-    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1, le=10**6)] = "auto"
+    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1), at_most.ROWS] = "auto"
     """Rows that the model reads at once. `auto`: as many tokens as are fastest on a
     processor, and on a GPU as its memory holds, rows sorted by length; 8 rows where it
     generates."""

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from mergekit_map.config import at_most
 from mergekit_map.config.engine_specs import Engine
 
 # A task's name is a file name in the run folder and a word on the command line.
@@ -37,7 +38,7 @@ Named = Annotated[str, Field(min_length=1)]
 
 
 Documents = Annotated[
-    Literal["auto", "all"] | Annotated[Int, Field(ge=2, le=10**12)],
+    Literal["auto", "all"] | Annotated[Int, Field(ge=2), at_most.DOCUMENTS],
     Field(
         description="How many documents a merge of the search is measured on: `all`, "
         "so many, or `auto`, as few as the fit can do with. Anchors, and what is "
@@ -98,9 +99,9 @@ class PerplexityTask(Strict):
     ]
     """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
     `revision`; `field`."""
-    max_tokens: Annotated[Int, Field(ge=2, le=10**9)] = 65536
+    max_tokens: Annotated[Int, Field(ge=2), at_most.TOKENS] = 65536
     """How much of the text is used, from its start."""
-    block: Annotated[Int, Field(ge=2, le=10**8)] | None = None
+    block: Annotated[Int, Field(ge=2), at_most.ROW] | None = None
     """Tokens per row of a forward pass; 512 where the model takes as many."""
     documents: Documents = "all"
 
@@ -147,11 +148,11 @@ class LmEvalTask(Strict):
     many tokens an answer of a task that generates has, fewer being better."""
     filter: Named | None = None
     """Which filter of the task, where it has several."""
-    limit: Annotated[Int, Field(le=10**12)] | Float | None = None
+    limit: Annotated[Int, at_most.DOCUMENTS] | Float | None = None
     """Documents to use: a whole number, or a share between 0 and 1; all by default."""
     direction: Literal["maximize", "minimize"] | None = None
     """Whether higher or lower is better; by default as lm-eval says."""
-    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
+    num_fewshot: Annotated[Int, Field(ge=0), at_most.EXAMPLES] | None = None
     """Examples in the prompt; by default what the task says."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """Whether prompts go through the chat template of the tokenizer."""

@@ -2,12 +2,10 @@
 
 mergekit's models ignore unknown keys, so a misspelt parameter would be lost; here each
 key is held against mergekit's own ``model_fields`` and the method's own parameters.
-What else mergekit refuses, it refuses when it merges.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,19 +20,17 @@ from mergekit.config import (
     OutputModuleDefinition,
     OutputSliceDefinition,
 )
-from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec, ParameterSpec
+from mergekit.merge_methods.base import BasePolicy, MergeMethodSpec
 from mergekit.tokenizer.config import TokenizerConfig
 from pydantic import BaseModel, ValidationError
 
 from mergekit_map.config.parsing import Problem
-from mergekit_map.config.wrong_values import in_words, mistakes, shown
+from mergekit_map.config.wrong_values import mistakes, shown
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
+from mergekit_map.merging.key_values import value_problems, wrong_model
+from mergekit_map.merging.parameter_values import parameter_problems
 from mergekit_map.models.references import walk_entries, weight_setting
-
-DTYPES = ("bfloat16", "float16", "float32", "float64")
-# Shares of the entries of a task vector, which mergekit asserts when it merges.
-_SHARES = {"density", "gamma", "select_topk"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,8 @@ def check_merge(merge: MergeConfig) -> list[Problem]:
         problems = [Problem(("merge_method",) if "merge_method" in merge else (), text)]
         return [*problems, *_unknown_keys(merge, MergeConfiguration, (), None)]
     problems = _unknown_keys(merge, MergeConfiguration, (), method_spec(merge))
-    problems += _bad_dtypes(merge)
+    problems += value_problems(merge)
+    problems += parameter_problems(merge, method_spec(merge))
     problems += _bad_references(merge)
     problems += _invalid(merge) if not problems else []
     return problems or _bad_base(merge)
@@ -96,6 +93,7 @@ def _near(name: Any, known: list[str]) -> str:
 
 
 _PARTS = {"models": InputModelDefinition, "slices": OutputSliceDefinition}
+_MOST_MODELS = 100
 _LISTS: dict[type[BaseModel], dict[str, type[BaseModel]]] = {  # by the key of each
     MergeConfiguration: _PARTS,
     OutputModuleDefinition: _PARTS,
@@ -135,74 +133,16 @@ def _unknown_parameters(
 ) -> list[Problem]:
     if not isinstance(parameters, dict):
         return []
-    known = {parameter.name: parameter for parameter in spec.parameters}
-    problems: list[Problem] = []
+    known, problems = [p.name for p in spec.parameters], []
     for name, setting in parameters.items():
-        place: KeyPath = (*key, "parameters", name)
-        if name in known:
-            problems += _wrong_values(setting, place, known[name])
-        else:
+        place = (*key, "parameters", name)
+        if name not in known:
             text = f"{spec.name!r} has no parameter {name!r}; {nearest(name, known)}"
             problems.append(Problem(place, text))
         for index, item in enumerate(setting if isinstance(setting, list) else ()):
             problems += _unknown_keys(item, ConditionalParameter, (*place, index), None)
         problems += _unknown_keys(setting, ConditionalParameter, place, None)
     return problems
-
-
-def _wrong_values(
-    setting: Any, key: KeyPath, parameter: ParameterSpec
-) -> Iterator[Problem]:
-    """Let mergekit validate each value of a parameter, which may be a gradient."""
-    if isinstance(setting, dict):
-        if "value" in setting:
-            yield from _wrong_values(setting["value"], (*key, "value"), parameter)
-    elif isinstance(setting, list) and setting:
-        for index, item in enumerate(setting):
-            if not isinstance(item, list):  # mergekit says where lists may be
-                yield from _wrong_values(item, (*key, index), parameter)
-    elif text := _wrong_value(setting, parameter):
-        yield Problem(key, text)
-
-
-def _wrong_value(value: Any, parameter: ParameterSpec) -> str | None:
-    if parameter.name == "weight" and isinstance(value, str) and value.strip():
-        try:
-            value = float(value)  # YAML's text 1e-3 is a number to mergekit
-        except ValueError:
-            return None  # the name of a coefficient
-    try:
-        number = parameter.validate(value)
-    except ValidationError as error:
-        return in_words(error.errors()[0])
-    if isinstance(number, float) and not math.isfinite(number):
-        return f"a finite number was expected, got {shown(value)}"
-    if parameter.name in _SHARES and not 0 <= number <= 1:
-        return f"a number from 0 to 1 was expected, got {shown(value)}"
-    return None
-
-
-def _bad_dtypes(merge: MergeConfig) -> Iterator[Problem]:
-    for key in ("dtype", "out_dtype"):
-        name = merge.get(key)
-        if isinstance(name, str) and name.removeprefix("torch.") not in DTYPES:
-            text = f"there is no dtype {shown(name)} of merges; {nearest(name, DTYPES)}"
-            yield Problem((key,), text)
-
-
-def _wrong_model(model: Any) -> str | None:
-    """Say why something cannot name a model; None where it can."""
-    if not isinstance(model, str) or not model.strip():
-        text = "a model is written as text (path, path@revision or path+lora), got "
-        return f"{text}{shown(model)}"
-    if model.count("+") > 1 or any(p.count("@") > 1 for p in model.split("+")):
-        return (
-            f"mergekit reads '+' as base+lora and '@' as a revision, so {shown(model)} "
-            "cannot be a path; rename the folder or use a symbolic link"
-        )
-    if not all(part.partition("@")[0] for part in model.split("+")):
-        return f"a model before and behind '+' was expected, got {shown(model)}"
-    return None
 
 
 def _bad_references(merge: MergeConfig) -> list[Problem]:
@@ -217,7 +157,7 @@ def _bad_references(merge: MergeConfig) -> list[Problem]:
     for key, model in places:
         if model is None:
             continue
-        if text := _wrong_model(model):
+        if text := wrong_model(model):
             problems.append(Problem(key, text))
     return problems
 
@@ -252,6 +192,12 @@ def _bad_base(merge: MergeConfig) -> list[Problem]:
             "model without a weight; remove 'base_model', or list it among the models"
         )
         return [Problem(("base_model",), text)]
+    if len(set(models)) > _MOST_MODELS:
+        text = (
+            f"{len(set(models))} models, at most {_MOST_MODELS} can be merged: each is "
+            "read, compared with the base and held; list fewer"
+        )
+        return [Problem((next(k for k in _PARTS if k in merge),), text)]
     if "models" in merge and len(set(models)) < len(models):
         twice = next(m for m in models if models.count(m) > 1)
         return [Problem(("models",), f"{twice!r} stands twice; remove one of the two")]

@@ -147,7 +147,7 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
     for name, places in searched.items():
         rest -= coefficients[name]
         for place in places:
-            put(config, place, float(coefficients[name]))
+            put(config, place, coefficients[name])
     for place in remainder:
         put(config, place, rest)
     filled: Identity = {**identity, "configuration": config}
@@ -156,7 +156,7 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
         recipe = recipe if recipe.keys() & _SHARED else _without_zeros(recipe)
     apart = {"models", "coefficients", "remainder"}
     kept = {key: filled[key] for key in filled.keys() - apart}
-    return digest({**kept, "configuration": recipe})
+    return digest(_as_floats({**kept, "configuration": recipe}))
 
 
 def _by_content(identity: Identity) -> dict[str, Any]:
@@ -194,3 +194,13 @@ def _leaves(weight: Any) -> Iterator[Any]:
         yield from _leaves(weight.get("value"))
     else:
         yield weight
+
+
+def _as_floats(content: Any) -> Any:
+    """Write 1 as 1.0, which is the same number."""
+    if isinstance(content, Mapping):
+        return {key: _as_floats(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_as_floats(item) for item in content]
+    is_int = isinstance(content, int) and not isinstance(content, bool)
+    return float(content) if is_int else content

@@ -19,18 +19,14 @@ from mergekit_map.models.compatibility import compare_models
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.findings import Finding
 from mergekit_map.models.kinship import judge_weights
-from mergekit_map.models.layout import (
-    check_layers,
-    check_layout,
-    check_left_out,
-    check_shapes,
-)
+from mergekit_map.models.layout import check_layers, check_layout, check_left_out
 from mergekit_map.models.lora import (
     AdaptedWeights,
     Adapter,
     check_adapter,
     read_adapter,
 )
+from mergekit_map.models.plausible import check_shapes
 from mergekit_map.models.references import Reference, referenced_models, walk_entries
 from mergekit_map.models.sources import find_model, weights_fingerprint
 from mergekit_map.models.tokenizers import check_tokenizer
@@ -159,7 +155,8 @@ def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
     facts = base.facts
     found = [*check_layout(facts), *check_left_out(facts)]
     if "headers" not in facts.unread:
-        found += check_shapes(facts)
+        path = str(facts.files.folder / "config.json")
+        found += check_shapes(facts.config, facts.headers, path)
     has_words = facts.vocabulary_size is not None  # unlike models of images
     if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
         cause = "it holds no tokenizer, and the merge gets that of this model"

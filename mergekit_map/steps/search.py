@@ -22,11 +22,10 @@ from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.surrogates import Surrogates
 from mergekit_map.results.underway import Asked, Underway
 from mergekit_map.steps.comparing_items import Records, with_differences
-from mergekit_map.steps.crew import Crew, Gang
 from mergekit_map.steps.evaluate import MergeEvaluator
-from mergekit_map.steps.hiring import hired
 from mergekit_map.steps.looking import forget_so_far
 from mergekit_map.steps.nested import search_pairs
+from mergekit_map.steps.pool import WorkerPool
 from mergekit_map.steps.project import Project, load_project
 from mergekit_map.steps.reading import Run
 from mergekit_map.steps.recipe_files import write_recipes
@@ -36,6 +35,7 @@ from mergekit_map.steps.searching import (
     measured_front,
     project_for,
     started,
+    started_pool,
 )
 from mergekit_map.steps.telling import reporting
 from mergekit_map.study.callbacks import Callback, Told, telling
@@ -56,14 +56,15 @@ def search_front(
     reporter: Reporter | None = None,
     imported: Sequence[Evaluation] = (),
     callbacks: Sequence[Callback] = (),
-    workers: int | Gang | None = None,
+    workers: int | str | WorkerPool | None = None,
 ) -> Run:
     """Search into a run folder, going on where an earlier search was stopped.
 
     The project may be named by its configuration. Without a reporter, a line on
     standard error says how far it is, where somebody sees it. What was measured
     elsewhere may be imported, as ``read_imported`` gives it. Callbacks hear how the
-    search goes. With ``workers``, so many processes measure, or those that are there.
+    search goes. With ``workers``, so many processes measure, or Ray actors (``"ray"``,
+    ``"ray:4"``), or the workers of a pool that outlives the search.
 
     Raises:
         ArtifactError: the folder is something else's, or another search is writing it.
@@ -76,9 +77,9 @@ def search_front(
     with (
         reporting(reporter) as seen,
         telling(seen, callbacks) as told,
-        hired(workers) as crew,
+        started_pool(workers) as pool,
     ):
-        front = _search(project, run, told, imported, crew)
+        front = _search(project, run, told, imported, pool)
         told.finish(front)
     return Run(run, front)
 
@@ -88,13 +89,13 @@ def _search(
     run: Path,
     told: Told,
     imported: Sequence[Evaluation] = (),
-    crew: Crew | None = None,
+    pool: WorkerPool | None = None,
 ) -> Front:
     project = project_for(run, project, told, imported)
     if project.nests_checkpoints:
-        return _search_nested(project, run, told, imported, crew)
+        return _search_nested(project, run, told, imported, pool)
     with _claimed(run) as log:
-        with _opened_run(project, log, told, imported, crew) as (study, evaluate):
+        with _opened_run(project, log, told, imported, pool) as (study, evaluate):
             result, front = measured_front(project, run, told, study, log, evaluate)
             _write_stages(project, result, log, run)
         surrogates = fitted_surrogates(study, result)
@@ -108,14 +109,14 @@ def _search_nested(
     run: Path,
     told: Told,
     imported: Sequence[Evaluation],
-    crew: Crew | None,
+    pool: WorkerPool | None,
 ) -> Front:
     with _claimed(run) as log:
-        with _opened_run(project, log, told, imported, crew) as (study, evaluate):
+        with _opened_run(project, log, told, imported, pool) as (study, evaluate):
             anchors = first_candidates(study)
             measure(study, anchors, evaluate, log, told.progress)
             evaluations = matching(study, log)
-        search = partial(_search, told=told, crew=crew)
+        search = partial(_search, told=told, pool=pool)
         front, surrogates, recipes = search_pairs(
             project, evaluations, RunFolder(run), search
         )
@@ -140,7 +141,7 @@ def _opened_run(
     log: EvaluationLog,
     told: Told,
     imported: Sequence[Evaluation],
-    crew: Crew | None,
+    pool: WorkerPool | None,
 ) -> Iterator[tuple[Study, MergeEvaluator]]:
     run = log.path.parent
     folder, study = RunFolder(run), project.study()
@@ -161,7 +162,7 @@ def _opened_run(
         early = EarlyResults(folder.early, lambda: log)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
-            hands_for(project, crew),
+            hands_for(project, pool),
             folder.samples(study.merge),
             study.definitions,
             early.of(study.merge, study.definitions),

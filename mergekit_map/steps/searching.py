@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mergekit_map.errors import ConfigError
@@ -15,10 +16,12 @@ from mergekit_map.results.underway import read_underway
 from mergekit_map.search.blas_threads import one_thread
 from mergekit_map.steps.comparing_items import Records, with_differences
 from mergekit_map.steps.confirming import Confirming, SplitEvaluator
-from mergekit_map.steps.crew import Crew
 from mergekit_map.steps.evaluate import merges_as_asked
+from mergekit_map.steps.pool import WorkerPool, process_pool
 from mergekit_map.steps.project import Project
+from mergekit_map.steps.ray_pool import ray_pool
 from mergekit_map.steps.worker import Hands, Worker
+from mergekit_map.steps.worker_main import packed
 from mergekit_map.study.callbacks import Started, Told
 from mergekit_map.study.forecast import forecast, warn_of_budget
 from mergekit_map.study.measuring import matching
@@ -54,10 +57,28 @@ def project_for(
     return project
 
 
-def hands_for(project: Project, crew: Crew | None) -> Hands:
-    """Give whoever measures: workers, where there are some."""
-    if crew is not None:
-        return crew.work_for(project)
+@contextmanager
+def started_pool(workers: int | str | WorkerPool | None) -> Iterator[WorkerPool | None]:
+    """Yield the workers that are asked for, and end those that were not there before.
+
+    Raises:
+        ConfigError: there is no Ray, or it cannot be started.
+    """
+    if workers is None or isinstance(workers, WorkerPool):
+        yield workers
+    elif isinstance(workers, int):
+        with process_pool(workers) as pool:
+            yield pool
+    else:
+        count = workers.removeprefix("ray").removeprefix(":")
+        with ray_pool(int(count) if count else None) as pool:
+            yield pool
+
+
+def hands_for(project: Project, pool: WorkerPool | None) -> Hands:
+    """Return whoever measures: workers, where there are some."""
+    if pool is not None:
+        return pool.work_for(packed(project, pool.count, pool.threads))
     return Worker(merges_as_asked(project))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from mergekit_map.measurement import Measure, Measurement
 from mergekit_map.merging.unchanged import Unchanged
@@ -106,16 +106,6 @@ class Worker:
         with self._made_again_after_a_failure():
             return measure() if work.documents is None else measure(work.documents)
 
-    def pieces(self, work: Work) -> int:
-        """Count what a measurement can be divided into."""
-        return self._of_any_merge(work).pieces(work.documents)
-
-    def piece(self, work: Work, index: int) -> Any:
-        """Measure one piece; what is found can be sent anywhere."""
-        measure = self._measures_of(work, self.at(work.coefficients))
-        with self._made_again_after_a_failure():
-            return measure.piece(work.documents, index)
-
     @contextmanager
     def _made_again_after_a_failure(self) -> Iterator[None]:
         """Forget the merge if its measurement fails: a function may have changed it."""
@@ -124,15 +114,6 @@ class Worker:
         except BaseException:
             self._coefficients = None
             raise
-
-    def whole(self, work: Work, found: Sequence[Any]) -> Measurement:
-        """Join what all pieces found, in their order, of whatever merge they are."""
-        return self._of_any_merge(work).whole(work.documents, found)
-
-    def _of_any_merge(self, work: Work) -> Measure:
-        """Give what measures a task; the merge is made only if there is none yet."""
-        measures = self._measures or self.at(work.coefficients)
-        return self._measures_of(work, measures)
 
     def _measures_of(self, work: Work, measures: Mapping[str, Measure]) -> Measure:
         measure = measures[work.task]

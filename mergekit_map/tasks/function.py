@@ -31,7 +31,7 @@ from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
 from mergekit_map.measurement import Answers, Measure, Measurement, Metric
 from mergekit_map.search.arrays import finite
 from mergekit_map.tasks.fingerprint import fingerprint, modules_beside
-from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
+from mergekit_map.tasks.prepared_task import PreparedTask
 from mergekit_map.tasks.standard_error import ratio_standard_error
 from mergekit_map.tasks.surroundings import separate_randomness
 from mergekit_map.words import printable
@@ -78,11 +78,18 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
+    return PythonFunction(
+        name, function, metric, definition_of(spec, function), partial
+    )
+
+
+def definition_of(spec: PythonTask, function: Callable[..., Any]) -> str:
+    """Return the digest of a task, with its files as they are now."""
+    module = importlib.import_module(spec.python.partition(":")[0])
     beside = modules_beside(module)
     texts = [{name: beside[name].read_bytes() for name in sorted(beside)}]
     own = texts if beside else []
-    identity = fingerprint("python", 1, spec.python, spec.direction, function, *own)
-    return PythonFunction(name, function, metric, identity, partial)
+    return fingerprint("python", 1, spec.python, spec.direction, function, *own)
 
 
 def prepare_function(
@@ -90,7 +97,7 @@ def prepare_function(
 ) -> Measure:
     """Bind the function to the model, and to a tokenizer that it may change."""
     run = functools.partial(_measure, task, model, copy.deepcopy(tokenizer))
-    return PreparedTask(Undivided(run), None)
+    return PreparedTask(run, None)
 
 
 def _takes_documents(signature: inspect.Signature) -> bool:

@@ -25,9 +25,7 @@ from transformers import PreTrainedModel
 from mergekit_map.config.specs import BackendSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measure
-from mergekit_map.tasks.engine_choice import draws, generates
 from mergekit_map.tasks.harness import HarnessTask, is_scored
-from mergekit_map.tasks.harness_generating import GeneratedTask
 from mergekit_map.tasks.harness_measuring import measure_harness
 from mergekit_map.tasks.harness_requests import ScoredTask
 from mergekit_map.tasks.likelihoods import Likelihoods
@@ -36,7 +34,7 @@ from mergekit_map.tasks.lm_eval_patches import (
     cached_templates,
     without_tying,
 )
-from mergekit_map.tasks.prepared_task import PreparedTask, Undivided
+from mergekit_map.tasks.prepared_task import PreparedTask
 from mergekit_map.tasks.surroundings import quiet, separate_randomness
 from mergekit_map.tasks.token_budget import BatchSize
 
@@ -118,16 +116,11 @@ def prepare_harness(
     _warn_of_long_prompts(task, lm)
     if lm.backend != "causal":
         return _ready(task, lm)
-    size = sum(task.sizes.values())
-    if generates(task):
-        if draws(task) or not isinstance(lm.batch_size, int):
-            return _ready(task, lm)
-        return PreparedTask(GeneratedTask(task, lm), size)
     if not is_scored(task.loaded):
         return _ready(task, lm)
     scored = ScoredTask(task, lm, scores())
-    scored.pieces(None)  # tokenised and arranged now, and not while a merge is measured
-    return PreparedTask(scored, size)
+    scored.arrange()  # now, and not while a merge is measured
+    return PreparedTask(scored.measure, sum(task.sizes.values()))
 
 
 def prepare_backend(task: HarnessTask, lm: Any) -> Measure:
@@ -143,7 +136,7 @@ def prepare_backend(task: HarnessTask, lm: Any) -> Measure:
 
 def _ready(task: HarnessTask, lm: Any) -> Measure:
     run = functools.partial(measure_harness, task, lm)
-    return PreparedTask(Undivided(run), sum(task.sizes.values()))
+    return PreparedTask(run, sum(task.sizes.values()))
 
 
 def _apply_chat_template(task: HarnessTask, lm: Any) -> None:

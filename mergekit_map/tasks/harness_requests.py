@@ -15,6 +15,7 @@ from lm_eval.models.huggingface import HFLM
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Measurement
+from mergekit_map.pulse import step
 from mergekit_map.tasks.harness import HarnessTask
 from mergekit_map.tasks.harness_answers import divide
 from mergekit_map.tasks.harness_measuring import judge
@@ -30,27 +31,22 @@ _Windows = tuple[Request, ...]  # of one request of lm-eval
 
 @dataclass(frozen=True, eq=False)
 class ScoredTask:
-    """A task whose answers are log-likelihoods, in pieces that are batches."""
+    """A task whose answers are log-likelihoods."""
 
     task: HarnessTask
     lm: HFLM
     scores: Likelihoods
 
-    def pieces(self, documents: Documents) -> int:
-        """Count the batches."""
-        return len(self._plan(documents).batches)
+    def arrange(self) -> None:
+        """Tokenise all requests, and arrange the batches."""
+        self._plan(None)
 
-    def piece(self, documents: Documents, index: int) -> dict[int, Likelihood]:
-        """Score one of them, by number of window."""
-        plan = self._plan(documents)
-        return plan.scores.score(plan.batches[index], plan.windows)
-
-    def whole(
-        self, documents: Documents, found: Sequence[Mapping[int, Likelihood]]
-    ) -> Measurement:
-        """Let lm-eval judge what was scored."""
-        plan = self._plan(documents)
-        known = {i: likelihood for some in found for i, likelihood in some.items()}
+    def measure(self, documents: Documents) -> Measurement:
+        """Score all windows, and let lm-eval judge the answers."""
+        plan, known = self._plan(documents), dict[int, Likelihood]()
+        for number, batch in enumerate(plan.batches, start=1):
+            known |= plan.scores.score(batch, plan.windows)
+            step(number, len(plan.batches))
         return judge(self.task, self.lm, documents, Answered(plan.answers(known)))
 
     def _plan(self, documents: Documents) -> _Plan:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -43,20 +42,6 @@ class Some:
         """
         return self._renumbered(self.measure(self._of_all(documents)))
 
-    def pieces(self, documents: Sequence[int] | None = None) -> int:
-        """Count the batches."""
-        return self.measure.pieces(self._of_all(documents))
-
-    def piece(self, documents: Sequence[int] | None, index: int) -> Any:
-        """Measure one of them."""
-        return self.measure.piece(self._of_all(documents), index)
-
-    def whole(
-        self, documents: Sequence[int] | None, found: Sequence[Any]
-    ) -> Measurement:
-        """Join what all of them found."""
-        return self._renumbered(self.measure.whole(self._of_all(documents), found))
-
     def _of_all(self, documents: Sequence[int] | None) -> list[int]:
         places = range(len(self.ids)) if documents is None else documents
         return [self.ids[place] for place in places]
@@ -87,21 +72,6 @@ class Divided:
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
         """Evaluate the model on all documents of the search, or some of them."""
         return self._part(0)(documents)
-
-    def pieces(self, documents: Sequence[int] | None = None) -> int:
-        """Count the batches; one where it is not known yet what the search has."""
-        known = self.apart.size_of(self.name, self.measure) is not None
-        return self._part(0).pieces(documents) if known else 1
-
-    def piece(self, documents: Sequence[int] | None, index: int) -> Any:
-        """Measure one of them."""
-        return self._part(0).piece(documents, index)
-
-    def whole(
-        self, documents: Sequence[int] | None, found: Sequence[Any]
-    ) -> Measurement:
-        """Join what all of them found."""
-        return self._part(0).whole(documents, found)
 
     @property
     def held_out(self) -> Some:

@@ -122,7 +122,7 @@ def prepare_perplexity(
     rows = _rows(predicted, on_device, batch_size, goes_back=differentiate is not None)
     text = _Text(predicted, on_device, rows)
     if differentiate is None:
-        return PreparedTask(text, n)
+        return PreparedTask(text.measure, n)
     keeps_bits = _keeps_bits(text, differentiate)
     run = functools.partial(_with_gradient, text, _WayBack(differentiate, keeps_bits))
     return with_derivatives(run, n)
@@ -172,26 +172,25 @@ class _Text:
     blocks: Blocks
     rows: int
 
-    def pieces(self, documents: Documents) -> int:
-        """Count the forward passes."""
-        return -(-len(self._ids(documents)) // self.rows)
+    def measure(self, documents: Documents) -> Measurement:
+        """Average the losses over the tokens of all blocks, or of some."""
+        losses, passes = list[float](), self.passes(documents)
+        for number, rows in enumerate(passes, start=1):
+            losses += self.losses(rows)
+            step(number, len(passes))
+        return self.average(documents, losses)
 
-    def piece(self, documents: Documents, index: int) -> list[float]:
+    def passes(self, documents: Documents) -> list[Sequence[int]]:
+        """Divide blocks into those that go at once."""
+        ids = self._ids(documents)
+        return [ids[i : i + self.rows] for i in range(0, len(ids), self.rows)]
+
+    def losses(self, rows: Sequence[int]) -> list[float]:
         """Sum the losses of each block of one pass."""
         with torch.inference_mode():
-            return in_halves(self._losses, self._batch(documents, index)).tolist()
+            return in_halves(self.loss, rows).tolist()
 
-    def whole(
-        self, documents: Documents, found: Sequence[Sequence[float]]
-    ) -> Measurement:
-        """Average the losses over the tokens."""
-        ids = self._ids(documents)
-        tokens = (self.blocks.some(ids).targets != NOT_SCORED).sum(dim=1).tolist()
-        return _measurement(ids, [loss for losses in found for loss in losses], tokens)
-
-    def losses(
-        self, documents: Documents, index: int, *, backward: bool = False
-    ) -> torch.Tensor:
+    def loss(self, rows: Sequence[int], *, backward: bool = False) -> torch.Tensor:
         """Sum the losses of each block of one pass; (rows,) float64 on the CPU.
 
         With ``backward`` the sum of all is passed back through the model.
@@ -199,9 +198,6 @@ class _Text:
         Positions that are not scored get logits all the same: they are at most one
         block and the separators, and not every architecture can leave them out.
         """
-        return self._losses(self._batch(documents, index), backward=backward)
-
-    def _losses(self, rows: Sequence[int], *, backward: bool = False) -> torch.Tensor:
         batch = self.blocks.some(rows)
         loss = self.predicted.losses({"input_ids": batch.inputs}, batch.targets)
         if backward:
@@ -209,9 +205,11 @@ class _Text:
         # Moved before the sum: not every device has float64.
         return loss.detach().cpu().double().view(batch.targets.shape).sum(dim=1)
 
-    def _batch(self, documents: Documents, index: int) -> Sequence[int]:
-        start = index * self.rows
-        return self._ids(documents)[start : start + self.rows]
+    def average(self, documents: Documents, losses: Sequence[float]) -> Measurement:
+        """Average the losses of blocks over their tokens."""
+        ids = self._ids(documents)
+        tokens = (self.blocks.some(ids).targets != NOT_SCORED).sum(dim=1).tolist()
+        return _measurement(ids, losses, tokens)
 
     def _ids(self, documents: Documents) -> Sequence[int]:
         return range(len(self.blocks.inputs)) if documents is None else documents
@@ -223,17 +221,16 @@ def _with_gradient(text: _Text, way_back: _WayBack) -> Measurement:
     The value is that without derivatives, by passes of its own unless those on the way
     back keep its bits.
     """
-    count = text.pieces(None)
-    found = []
+    losses, passes = list[float](), text.passes(None)
     with way_back.differentiate() as derivatives:
-        for index in range(count):
-            found.append(text.losses(None, index, backward=True).tolist())
-            step(index + 1, count)
+        for number, rows in enumerate(passes, start=1):
+            losses += text.loss(rows, backward=True).tolist()
+            step(number, len(passes))
     if not way_back.keeps_bits:
-        found = [text.piece(None, index) for index in range(count)]
+        losses = [loss for rows in passes for loss in text.losses(rows)]
     tokens = int((text.blocks.targets != NOT_SCORED).sum())
     gradient = {name: value / tokens for name, value in derivatives.items()}
-    return replace(text.whole(None, found), gradient=gradient)
+    return replace(text.average(None, losses), gradient=gradient)
 
 
 def _measurement(
@@ -260,7 +257,8 @@ def _keeps_bits(text: _Text, differentiate: Differentiate) -> bool:
 
     A library may choose other kernels for it. None did among 17 architectures on a CPU.
     """
-    plain = text.piece(None, 0)
+    rows = text.passes(None)[0]
+    plain = text.losses(rows)
     with differentiate():
-        kept = text.losses(None, 0).tolist()
+        kept: list[float] = text.loss(rows).tolist()
     return plain == kept

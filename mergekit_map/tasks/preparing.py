@@ -167,22 +167,12 @@ class _Checked:
     model: Any  # with the name that failures are told of
     measure: Measure
 
-    def pieces(self, documents: Documents) -> int:
-        """Count the batches."""
+    def __call__(self, documents: Documents) -> Measurement:
+        """Measure the model, and say of which task and model a failure is."""
         with _located(self.task.name, self.model):
             if documents is not None:
                 _check_documents(self.task, documents, self.measure.size)
-            return self.measure.pieces(documents)
-
-    def piece(self, documents: Documents, index: int) -> Any:
-        """Measure one of them."""
-        with _located(self.task.name, self.model):
-            return self.measure.piece(documents, index)
-
-    def whole(self, documents: Documents, found: Sequence[Any]) -> Measurement:
-        """Join what all of them found."""
-        with _located(self.task.name, self.model):
-            measurement = self.measure.whole(documents, found)
+            measurement = self.measure(documents)
             _check_value(self.task.metric, measurement)
         return measurement
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import LlamaForCausalLM
 
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.measurement import Measure
+from mergekit_map.shutdown import Interrupted
 from mergekit_map.tasks.generations import Generations
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.loading import load_tasks
@@ -90,7 +92,7 @@ def test_fewer_tokens_are_better_unless_the_task_says_otherwise(folder: Path) ->
     assert found["maximize"].better == "higher"
 
 
-@pytest.mark.parametrize(("draws", "calls"), [(True, [6]), (False, [4, 2])])
+@pytest.mark.parametrize("draws", [True, False])
 def test_both_metrics_of_a_task_are_of_one_generation(
     folder: Path,
     model: LlamaForCausalLM,
@@ -98,7 +100,6 @@ def test_both_metrics_of_a_task_are_of_one_generation(
     generated: list[list[str]],
     *,
     draws: bool,
-    calls: list[int],
 ) -> None:
     write_generation(folder, draws=draws)
     alone = {
@@ -111,7 +112,29 @@ def test_both_metrics_of_a_task_are_of_one_generation(
     together = {name: measure() for name, measure in shared.items()}
 
     assert together == alone
-    assert [len(texts) for texts in generated] == calls
+    assert [len(texts) for texts in generated] == [6]
+
+
+def test_an_interrupt_is_looked_for_before_each_token(
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_generation(folder)
+    measure = prepare(folder, model, tokenizer)["length"]
+    looks = iter([None, None, Interrupted(signal.SIGINT)])
+
+    def look() -> None:
+        if (stop := next(looks)) is not None:
+            raise stop
+
+    monkeypatch.setattr("mergekit_map.tasks.surroundings.check_interrupt", look)
+    with pytest.raises(Interrupted, match=r"^\Z"):
+        measure()
+
+    assert next(looks, "none is left") == "none is left"
+    assert not model._forward_pre_hooks
 
 
 def test_other_documents_are_generated_anew(

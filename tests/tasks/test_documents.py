@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,7 +25,6 @@ from mergekit_map.config.task_specs import (
 )
 from mergekit_map.errors import EvaluationError
 from mergekit_map.measurement import Answers, Measure, Measurement
-from mergekit_map.tasks import token_budget
 from mergekit_map.tasks.held_out import Divided, HeldOut
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
@@ -200,32 +198,6 @@ def test_what_is_held_out_and_the_rest_make_the_whole(
     assert part.answers.ids == (0, 2)
     asked = measure([searched[0], searched[2]])
     assert part == replace(asked, answers=part.answers)
-
-
-@pytest.mark.parametrize("asked", [None, [0, 1, 3]], ids=["all", "some"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_pieces_measured_backwards_and_sent_make_the_whole_to_the_last_bit(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    kind: str,
-    asked: list[int] | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(token_budget, "_TOKENS_CPU", 64)
-    task = load(KINDS[kind], folder)
-    measure = prepare(task, model, tokenizer, "auto")
-    held = HeldOut(0.3, seed=1).parts({"mine": measure}, {"mine": task})["mine"]
-    for one in (measure, held):
-        expected = one(asked)
-
-        count = one.pieces(asked)
-        backwards = [one.piece(asked, i) for i in reversed(range(count))]
-        found = pickle.loads(pickle.dumps(backwards))[::-1]
-
-        assert one.whole(asked, found) == expected
-        assert count == 1 or kind in DIVISIBLE
-        assert count > 1 or kind not in DIVISIBLE or asked is not None
 
 
 def test_every_document_is_held_out_as_often() -> None:

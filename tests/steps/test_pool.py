@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,11 @@ import yaml
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.results.log import read_log
-from mergekit_map.steps.crew import Gang
-from mergekit_map.steps.hiring import hired
-from mergekit_map.steps.processes import Died, Processes
+from mergekit_map.steps import pool, worker_main
+from mergekit_map.steps.pool import Answer, Opening, WorkerPool, gpus_of, process_pool
 from mergekit_map.steps.search import search_front
-from mergekit_map.steps.serving import Open, Request, Serving
+from mergekit_map.steps.worker import Work, Worker
+from mergekit_map.steps.worker_main import measure, open_models
 
 FOUND = ("front.json", "front.csv", "surrogates.json")
 
@@ -54,45 +57,67 @@ metric_list: [{metric: exact_match}]
 ASKED = "def text(document):\n    return 'one ' + document['question']\n"
 
 
-class Here:
-    """Workers of this process; which of those that were asked answers, is by chance.
+class Died(Exception):
+    """What futures of a fake worker raise once it is dead."""
 
-    Some of them die instead, as often as ``deaths`` says, and no two of them at the
-    same work; ``kill`` picks whose work.
+
+class Fake:
+    """A worker of this process; when its answers come is by chance, and so are deaths.
+
+    ``kill`` picks whose work; None is the opening of the models.
     """
 
+    dies_with = (Died,)
+
+    def __init__(self, boss: Fakes):
+        self._boss = boss
+        self._worker: list[Worker] = []
+
+    def start(self, opening: Opening) -> Future[Answer]:
+        self.end()
+        return self._boss.later(None, lambda: self._alone(open_models, opening))
+
+    def measure(self, work: Work) -> Future[Answer]:
+        return self._boss.later(work, lambda: self._alone(measure, work))
+
+    def end(self, error: Exception | None = None) -> str:
+        self._worker = []
+        return "was ended by SIGKILL" if error else "ended"
+
+    def _alone(self, act: Callable[[Any], Answer], asked: Any) -> Answer:
+        """Act with the models that this one opened."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker_main, "_OPENED", self._worker)
+            return act(asked)
+
+
+class Fakes:
+    """Decides when each fake worker answers, or that it dies instead."""
+
     def __init__(self, count: int, seed: int = 0, deaths: int = 0):
-        self.count = count
-        self.kill: Callable[[Request], bool] = lambda _: False
-        self.asked: list[Request] = []
+        self.kill: Callable[[Work | None], bool] = lambda _: False
+        self.asked: list[Work | None] = []
+        self.killed: set[Work | None] = set()
         self._rng, self._deaths = random.Random(seed), deaths
-        self.killed: set[Any] = set()
-        self._serving = [Serving() for _ in range(count)]
-        self._open: dict[int, Request | None] = dict.fromkeys(range(count))
+        self._open: list[tuple[Work | None, Callable[[], Answer], Future[Answer]]] = []
+        self.pool = WorkerPool([Fake(self) for _ in range(count)])
 
-    def send(self, index: int, request: Request) -> None:
-        assert index not in self._open, "a worker that is busy was asked"
-        self._open[index] = request
+    def later(self, work: Work | None, answer: Callable[[], Answer]) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        self._open.append((work, answer, future))
+        return future
 
-    def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
-        if not self._open or (seconds == 0 and self._rng.random() < 0.5):
-            assert seconds is not None, "waits for nobody"
-            return None
-        index = self._rng.choice(sorted(self._open))
-        request = self._open.pop(index)
-        if request is None:
-            return index, "ready"
-        work = None if isinstance(request, Open) else request.work
+    def wait(self, futures: list[Future[Answer]], *_: object) -> None:
+        """Stand in for ``concurrent.futures.wait``: one of them is done afterwards."""
+        self._open = [one for one in self._open if one[2] in futures]
+        work, answer, future = self._open.pop(self._rng.randrange(len(self._open)))
         dies = work not in self.killed and self._rng.random() < 0.1
-        if self.kill(request) or (dies and len(self.killed) < self._deaths):
+        if self.kill(work) or (work and dies and len(self.killed) < self._deaths):
             self.killed.add(work)
-            return index, Died("was ended by SIGKILL")
-        self.asked.append(request)
-        return index, self._serving[index].answer(request)
-
-    def restart(self, index: int) -> None:
-        self._serving[index] = Serving()
-        self._open[index] = None
+            future.set_exception(Died())
+        else:
+            self.asked.append(work)
+            future.set_result(answer())
 
 
 @pytest.fixture(autouse=True)
@@ -136,9 +161,15 @@ def config(
     }
 
 
-def search(config: dict[str, Any], run: str, workers: Gang | int | None = None) -> Path:
+def search(
+    config: dict[str, Any], run: str, workers: Fakes | WorkerPool | int | None = None
+) -> Path:
     Path("config.yml").write_text(yaml.safe_dump(config))
-    search_front("config.yml", run, workers=workers)
+    with pytest.MonkeyPatch.context() as patch:
+        if isinstance(workers, Fakes):
+            patch.setattr(pool, "wait", workers.wait)
+            workers = workers.pool
+        search_front("config.yml", run, workers=workers)
     return Path(run)
 
 
@@ -195,29 +226,28 @@ QUICK = ("refined", "in part")
 def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) -> None:
     VARIANTS[name](config["map"])
     alone = search(config, "alone")
-    gang = Here(3, seed=len(name), deaths=3)
-    assert_same(search(config, "many", gang), alone)
-    assert gang.killed
+    fakes = Fakes(3, seed=len(name), deaths=3)
+    assert_same(search(config, "many", fakes), alone)
+    assert fakes.killed
     assert any("documents" in line for line in lines(alone)) == (name == "in part")
     assert any(e["role"] == "holdout" for e in lines(alone)) == (name == "held out")
-    assert len(gang.asked) > len(lines(alone))
 
 
 def test_work_that_two_workers_died_at_is_a_failed_measurement(
     config: dict[str, Any],
 ) -> None:
-    gang, third = Here(2), []
+    fakes, third = Fakes(2), list[Work]()
 
-    def kill(request: Request) -> bool:
-        if isinstance(request, Open) or request.work.task != "two":
+    def kill(work: Work | None) -> bool:
+        if work is None or work.task != "two":
             return False
         merges = {e.key[0] for e in read_log(Path("run/evaluations.jsonl"))}
         if len(merges) > 2 and not third:
-            third.append(request.work)
-        return request.work in third
+            third.append(work)
+        return work in third
 
-    gang.kill = kill
-    search(config, "run", gang)
+    fakes.kill = kill
+    search(config, "run", fakes)
 
     failed = [e for e in read_log(Path("run/evaluations.jsonl")) if e.failed]
     assert [(e.task, e.key[0]) for e in failed] == [
@@ -236,7 +266,7 @@ def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
 
     monkeypatch.setattr("mergekit_map.steps.evaluate.check_room", lambda *_: refused(0))
     said = []
-    for workers in (None, Here(2)):
+    for workers in (None, Fakes(2)):
         with pytest.raises(EvaluationError, match="no room") as error:
             search(config, "run", workers)
         said.append(str(error.value))
@@ -245,29 +275,32 @@ def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
 
 def test_workers_that_die_with_the_models_stop_a_search(config: dict[str, Any]) -> None:
     """It is no failure of a merge: nothing of it is in the log."""
-    gang = Here(2)
-    gang.kill = lambda request: isinstance(request, Open)
+    fakes = Fakes(2)
+    fakes.kill = lambda work: work is None
     said = (
         r"^worker \d of 2 was ended by SIGKILL twice while it opened the models; take"
     )
     with pytest.raises(MergeError, match=said):
-        search(config, "run", gang)
+        search(config, "run", fakes)
     assert not Path("run/evaluations.jsonl").exists()
+
+    fakes.kill = lambda _: False
+    assert_same(search(config, "run", fakes), search(config, "alone"))
 
 
 def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -> None:
     """A search that is stopped keeps what came before its turn."""
     alone = search(config, "alone")
-    gang = Here(3, seed=1)
+    fakes = Fakes(3, seed=1)
 
-    def stop(_: Request) -> bool:
-        if Path("run/evaluations.early.jsonl").exists() and len(gang.asked) > 12:
+    def stop(_: Work | None) -> bool:
+        if Path("run/evaluations.early.jsonl").exists() and len(fakes.asked) > 12:
             raise KeyboardInterrupt("stopped")
         return False
 
-    gang.kill = stop
+    fakes.kill = stop
     with pytest.raises(KeyboardInterrupt, match="stopped"):
-        search(config, "run", gang)
+        search(config, "run", fakes)
     early = [*read_log(Path("run/evaluations.early.jsonl"))]
     before = [*read_log(Path("run/evaluations.jsonl"))]
     assert early
@@ -290,9 +323,9 @@ def test_pairs_are_merged_by_the_same_workers(
     config["merge_method"] = "ties"
     config["map"]["search"] |= {"strategy": "nested", "evaluations": 6}
     alone = search(config, "alone")
-    gang = Here(2, seed=3, deaths=2)
-    many = search(config, "many", gang)
-    assert sum(isinstance(request, Open) for request in gang.asked) > gang.count
+    fakes = Fakes(2, seed=3, deaths=2)
+    many = search(config, "many", fakes)
+    assert fakes.asked.count(None) > 2
     for pair in ("nested/pair-1", "nested/pair-2"):
         logs = [lines(run / pair) for run in (alone, many)]
         # Fingerprints name the folder that the first pair was merged to.
@@ -302,54 +335,77 @@ def test_pairs_are_merged_by_the_same_workers(
     assert (many / "front.csv").read_bytes() == (alone / "front.csv").read_bytes()
 
 
-@pytest.mark.slow
-def test_processes_find_what_one_process_finds(
-    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+DYING = """
+import os, signal
+from pathlib import Path
+def one(model, tokenizer, documents=None):
+    marks = [*Path("marks").glob("*")]
+    if os.getpid() != DRIVER and len(marks) < 1:
+        Path("marks", str(os.getpid())).touch()
+        if EDITED:
+            Path("mine.py").write_text(Path("mine.py").read_text() + "# edited")
+        os.kill(os.getpid(), signal.SIGKILL)
+    row = model.lm_head.weight[0].tolist()
+    return [row[i] for i in (documents or range(len(row)))]
+"""
+
+
+@pytest.fixture
+def dying(config: dict[str, Any], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Give a configuration whose task kills the first worker that measures it."""
+
+    def make(*, edited: bool) -> dict[str, Any]:
+        (tmp_path / "marks").mkdir()
+        head = f"DRIVER, EDITED = {os.getpid()}, {edited}\n"
+        Path("mine.py").write_text(head + DYING)
+        VARIANTS["a function"](config["map"])
+        return config
+
+    return make
+
+
+def test_processes_of_which_one_is_killed_find_what_one_process_finds(
+    dying: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("a benchmark", "a function"):
-        VARIANTS[name](config["map"])
+    config = dying(edited=False)
+    config["map"]["tasks"]["choices"] = {"lm_eval": "choices.yaml", "metric": "acc"}
     alone = search(config, "alone")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     assert_same(search(config, "many", 2), alone)
-    assert not [*scratch.iterdir()]
+    assert len([*Path("marks").iterdir()]) == 1
+    assert not [*scratch.glob("mergekit-map-*")]
+    assert not [p for p in multiprocessing.active_children() if p.is_alive()]
+
+
+def test_a_worker_that_starts_anew_refuses_a_task_that_was_edited_meanwhile(
+    dying: Callable[..., dict[str, Any]],
+) -> None:
+    with pytest.raises(ConfigError, match=r"^the code of task 'mine' .* changed while"):
+        search(dying(edited=True), "run", 1)
 
 
 def test_workers_that_searched_search_again(config: dict[str, Any]) -> None:
-    """They say once that they are there, whoever asks them afterwards."""
     alone = search(config, "alone")
-    gang = Here(3, seed=2)
-    assert_same(search(config, "once", gang), alone)
+    fakes = Fakes(3, seed=2)
+    assert_same(search(config, "once", fakes), alone)
     config["map"]["tasks"].pop("two")
     config["map"]["tasks"]["one"]["block"] = 16
     other = search(config, "other")
-    assert_same(search(config, "again", gang), other)
-
-
-def test_workers_search_again_after_models_that_could_not_be_opened(
-    config: dict[str, Any],
-) -> None:
-    gang = Here(2)
-    gang.kill = lambda request: isinstance(request, Open)
-    with pytest.raises(MergeError, match="twice"):
-        search(config, "run", gang)
-    gang.kill = lambda _: False
-
-    assert_same(search(config, "run", gang), search(config, "alone"))
-
-
-def test_workers_work_for_one_search_at_a_time(config: dict[str, Any]) -> None:
-    gang = Here(2)
-    with (
-        hired(gang),
-        pytest.raises(ConfigError, match="these workers work for another search"),
-    ):
-        search(config, "run", gang)
+    assert_same(search(config, "again", fakes), other)
 
 
 def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> None:
-    with Processes(1) as processes:
+    with process_pool(1) as workers:
         pass
     with pytest.raises(ConfigError, match="these workers have ended"):
-        search(config, "run", processes)
+        search(config, "run", workers)
+
+
+def test_gpus_are_shared_among_processes() -> None:
+    assert [gpus_of(["0", "1", "2", "3"], i, 2) for i in range(2)] == ["0,2", "1,3"]
+    assert [gpus_of(["0", "1"], i, 3) for i in range(3)] == ["0", "1", "0"]
+    assert gpus_of([], 0, 2) is None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,9 @@ import pytest
 import yaml
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.steps.processes import Died
-from mergekit_map.steps.ray_actors import READY, RayActors, gpus_of_each
+from mergekit_map.steps.pool import Answer, WorkerPool
+from mergekit_map.steps.ray_pool import RayWorker, gpus_of_each, ray_pool
 from mergekit_map.steps.search import search_front
-from mergekit_map.steps.serving import Answer, Open
 from mergekit_map.steps.worker import Work
 
 HAS_RAY = pytest.mark.skipif(
@@ -41,8 +41,11 @@ def test_who_has_no_ray_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
 
-    with pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[ray\]'"):
-        RayActors(2)
+    with (
+        pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[ray\]'"),
+        ray_pool(2),
+    ):
+        pass
 
 
 @pytest.fixture
@@ -71,12 +74,12 @@ def config(
 
 
 @pytest.fixture(scope="module")
-def actors() -> Iterator[RayActors]:
+def actors() -> Iterator[WorkerPool]:
     """Two actors of a cluster that ends with the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        with RayActors(2) as actors:
+        with ray_pool(2) as actors:
             yield actors
 
 
@@ -110,49 +113,16 @@ def parent(process: str) -> int:
     return int(status.rpartition(")")[2].split()[1])
 
 
-class Killing:
-    """Actors, one of which is killed now and then while it works.
-
-    Never while they are at what one died of: the second death would be its end.
-    """
-
-    def __init__(self, actors: RayActors, every: int):
-        self._actors, self._every = actors, every
-        self.count, self.due, self.died = actors.count, every, 0
-        self._at: dict[int, Work] = {}
-        self._died_of: set[Work] = set()
-        for index in range(self.count):
-            actors.restart(index)  # who hears them anew hears that they are there
-
-    def send(self, index: int, request: Any) -> None:
-        self._actors.send(index, request)
-        self.due -= 1
-        if isinstance(request, Open):
-            return
-        self._at[index] = request.work
-        if self.due <= 0 and self._died_of.isdisjoint(self._at.values()):
-            os.kill(own_actors()[0], signal.SIGKILL)
-            self._died_of |= set(self._at.values())
-            self.due = self._every
-
-    def hear(self, seconds: float | None = None) -> tuple[int, Any] | None:
-        heard = self._actors.hear(seconds)
-        self.died += heard is not None and isinstance(heard[1], Died)
-        return heard
-
-    def restart(self, index: int) -> None:
-        self._actors.restart(index)
-
-
 @HAS_RAY
 @pytest.mark.slow
 def test_who_cannot_start_ray_is_told_why() -> None:
     script = """
     from mergekit_map.errors import ConfigError
-    from mergekit_map.steps import ray_actors
-    ray_actors._STORE = 1  # of which Ray says that it is too little
+    from mergekit_map.steps import ray_pool
+    ray_pool._STORE = 1  # of which Ray says that it is too little
     try:
-        ray_actors.RayActors(1)
+        with ray_pool.ray_pool(1):
+            pass
     except ConfigError as error:
         print(error)
     """
@@ -171,22 +141,30 @@ def test_who_cannot_start_ray_is_told_why() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("config")
 def test_actors_find_what_one_process_finds_also_when_some_are_killed(
-    actors: RayActors,
+    actors: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search_front("config.yml", "whole")
     search_front("config.yml", "shared", workers=actors)
     assert_same("shared", "whole")
-    killing = Killing(actors, every=8)
+    asked, measure = list[Work](), RayWorker.measure
 
-    search_front("config.yml", "killed", workers=killing)
+    def measure_or_die(worker: RayWorker, work: Work) -> Future[Answer]:
+        future = measure(worker, work)
+        asked.append(work)
+        if len(asked) in (5, 20):
+            os.kill(own_actors()[0], signal.SIGKILL)
+        return future
 
-    assert killing.died >= 2
+    monkeypatch.setattr(RayWorker, "measure", measure_or_die)
+    search_front("config.yml", "killed", workers=actors)
+
+    assert len(asked) > len(set(asked))
     assert_same("killed", "whole")
 
 
 @HAS_RAY
 @pytest.mark.slow
-def test_nobody_without_the_token_is_let_in(actors: RayActors) -> None:
+def test_nobody_without_the_token_is_let_in(actors: WorkerPool) -> None:
     assert actors.count == 2
     script = """
     import sys, ray
@@ -215,23 +193,3 @@ def test_nobody_without_the_token_is_let_in(actors: RayActors) -> None:
     assert said(right).strip().endswith("in")
     assert "in" not in said(wrong).split()
     assert "in" not in said({**known, "RAY_AUTH_MODE": "disabled"}).split()
-
-
-@HAS_RAY
-@pytest.mark.slow
-def test_an_error_in_an_actor_is_an_answer(actors: RayActors) -> None:
-    actors.restart(0)
-    while actors.hear() != (0, READY):
-        pass  # what an earlier search has left
-    actors.send(0, Open(b"nonsense", sys.path, 1))
-
-    while True:
-        heard = actors.hear()
-        assert heard is not None
-        index, answer = heard
-        if answer != READY:
-            break
-
-    assert index == 0
-    assert isinstance(answer, Answer)
-    assert answer.error is not None
