@@ -141,6 +141,33 @@ def test_any_number_of_models_in_any_shape_has_mergekits_bits(
         assert_written_as_by_mergekit(method, tensors, weights, **rule, **whole)
 
 
+def cancelling(n: int, size: int, dtype: torch.dtype) -> Tensor:
+    """Draw rows of which what is left depends on the order in which they are added."""
+    generator = torch.Generator().manual_seed(n + size)
+    exponents = torch.randint(-14, 5, (n, size), generator=generator)
+    rows = torch.randn(n, size, generator=generator) * exponents.float().exp2()
+    places = torch.rand(n, size, generator=generator).argsort(dim=0)[:4, None]
+    for one, other in (places[:2], places[2:]):
+        rows.scatter_(0, other, -rows.gather(0, one))
+    return rows.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_models_are_added_in_mergekits_order(dtype: torch.dtype) -> None:
+    sensitive = 0
+    for n, over in itertools.product((4, 5, 8, 20), (0, 1, 31, 32, 40, 63, 100, 127)):
+        deltas = cancelling(n, 4 * BLOCK // n + over, dtype)
+        base, target = torch.zeros_like(deltas[0]), torch.empty_like(deltas[0])
+        replay = TaskVectorReplay(tuple(range(n)), base, deltas, False, False, 1)
+
+        replay.write([1.0] * n, target)
+
+        assert torch.equal(target, deltas.sum(dim=0))
+        in_order = sum(row.float() for row in deltas)
+        sensitive += int((in_order.to(dtype) != target).sum())
+    assert sensitive > 0
+
+
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
 def test_bits_do_not_depend_on_the_number_of_threads(method: str) -> None:
     tensors = [wide((64 * UNIT + 32,), torch.float32, seed) for seed in range(9)]
