@@ -1,4 +1,4 @@
-"""Commands that are killed at a rename, ended by SIGTERM, or stopped by Ctrl-C.
+"""Commands that are killed by ``kill -9`` at what they do to files or to the Hub.
 
 However a command ends, the next one finds files that agree, every measurement once, and
 nothing that is nobody's; and it ends as one that nobody disturbed.
@@ -11,23 +11,20 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from attack import Attack, Limits, Outcome, first
+from attack import Attack, Limits, first
 from small_search import (
     DEMO,
     PUSH,
     copied,
     disagreement,
-    left_over,
     lines,
     lost_or_doubled,
     run_in,
@@ -49,98 +46,74 @@ class Case:
     needs: tuple[str, ...] = ()
     run: str | None = "run"  # whose files are to agree
     kills: int = 8
-    stops: int = 4
     next: tuple[str, ...] | None = None  # the next command, if it is another one
     out: str | None = None  # a checkpoint, that is whole or not there
 
 
 CASES = {
-    "search": Case(("search", "config.yml", "new"), run="new", kills=16, stops=8),
+    "search": Case(("search", "config.yml", "new"), run="new", kills=16),
     "search to disk": Case(("search", "disk.yml", "new"), run="new"),
-    "search again": Case(("search", "config.yml", "run"), ("run",), stops=2),
+    "search again": Case(("search", "config.yml", "run"), ("run",)),
     "run": Case(("run", "config.yml", "out"), run="out.run", kills=8, out="out"),
-    "select": Case(("select", "run", "--index", "1"), ("run",), kills=14, stops=6),
+    "select": Case(("select", "run", "--index", "1"), ("run",), kills=14),
     "select, then report": Case(
         ("select", "run", "--index", "1"),
         ("run",),
         kills=12,
-        stops=2,
         next=("report", "run"),
     ),
     "select by preference, then merge": Case(
         ("select", "run", "--prefer", "one=3,two=1"),
         ("run",),
         kills=10,
-        stops=2,
         next=("merge", "run", "out"),
     ),
-    "merge": Case(("merge", "run", "out"), ("run",), kills=14, stops=6, out="out"),
+    "merge": Case(("merge", "run", "out"), ("run",), kills=14, out="out"),
     "merge of another point": Case(
         ("merge", "run", "out", "--index", "2"), ("run",), out="out"
     ),
-    "report": Case(("report", "run"), ("run",), kills=6, stops=4),
+    "report": Case(("report", "run"), ("run",), kills=6),
     "report elsewhere": Case(
         ("report", "run", "--out", "page.html"), ("run",), kills=4
     ),
-    "cache --remove": Case(("cache", "--remove", "all"), run=None, kills=6, stops=2),
-    "cache --limit": Case(("cache", "--limit", "1GB"), run=None, kills=2, stops=2),
+    "cache --remove": Case(("cache", "--remove", "all"), run=None, kills=6),
+    "cache --limit": Case(("cache", "--limit", "1GB"), run=None, kills=2),
     "init": Case(
         ("init", "new.yml", "--base", "b", "--model", "a", "--task", "gsm8k"),
         run=None,
         kills=2,
-        stops=2,
     ),
     "compare": Case(
         ("compare", "run", "--opponents=random", "--budget=2", "--preferences=1"),
         ("run",),
         kills=4,
-        stops=2,
     ),
     "search --workers 2": Case(
-        ("search", "config.yml", "new", "--workers", "2"), run="new", kills=3, stops=2
+        ("search", "config.yml", "new", "--workers", "2"), run="new", kills=3
     ),
-    "push": Case(PUSH, ("run", "merged"), run=None, kills=20, stops=6),
-    "demo": Case(DEMO, run="demo/run", kills=14, stops=6, out="demo/merged"),
+    "push": Case(PUSH, ("run", "merged"), run=None, kills=20),
+    "demo": Case(DEMO, run="demo/run", kills=14, out="demo/merged"),
 }
 
 
 def attacks(seed: int) -> Iterator[Attack]:
-    """Kill every command at operations spread over all, and stop it at such moments."""
+    """Kill every command at operations spread over all."""
     del seed
     for name, case in CASES.items():
         for part in range(case.kills):
             at = (part + 1) / case.kills
             title = f"{name}: kill -9 at {part + 1}/{case.kills} of its file operations"
             yield Attack(title, functools.partial(_killed, case, at))
-        for part in range(case.stops):
-            at = (part + 0.5) / case.stops
-            for kind, numbers in {
-                "Ctrl-C": (signal.SIGINT,),
-                "SIGTERM": (signal.SIGTERM,),
-                "Ctrl-C twice": (signal.SIGINT, signal.SIGINT),
-            }.items():
-                title = f"{name}: {kind} at {at:.0%} of its time"
-                yield Attack(title, functools.partial(_stopped, case, at, numbers))
-    for count in (8, 10, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987):
-        for words in (("select", "run"), ("search", "config.yml", "new")):
-            title = f"{words[0]}: Ctrl-C at import {count}"
-            yield Attack(title, functools.partial(_stopped_at_import, words, count))
 
 
 def drawn(attacks: Sequence[Attack], rng: Random) -> Iterator[Attack]:
-    """Draw five kills for every three others, and kills of all commands in turn."""
+    """Draw kills of all commands in turn."""
     mixed = rng.sample(attacks, len(attacks))
-    kills = [attack for attack in mixed if "kill -9" in attack.name]
-    others = iter([attack for attack in mixed if attack not in kills])
     by_case = [
-        [attack for attack in kills if attack.name.startswith(f"{name}:")]
+        [attack for attack in mixed if attack.name.startswith(f"{name}:")]
         for name in CASES
     ]
-    in_turn = (one for row in zip_longest(*by_case) for one in row if one is not None)
-    for number, attack in enumerate(in_turn, start=1):
-        yield attack
-        yield from islice(others, 3 if number % 5 == 0 else 0)
-    yield from others
+    yield from (one for row in zip_longest(*by_case) for one in row if one is not None)
 
 
 def _killed(case: Case, at: float, folder: Path) -> str:
@@ -151,68 +124,6 @@ def _killed(case: Case, at: float, folder: Path) -> str:
     if died.code not in (-signal.SIGKILL, 0):
         return f"it was to be killed at operation {number}: {died.code} {died.said}"
     return first(_lost(before, folder), _goes_on(case, folder))
-
-
-def _stopped(
-    case: Case, at: float, numbers: Sequence[signal.Signals], folder: Path
-) -> str:
-    copied(folder, *case.needs)
-    before = _lines(folder)
-    after = at * _seconds(case)
-    limits = _limits(functools.partial(_signal_after, after, numbers))
-    return first(
-        _ended_well(run_in(folder, case.words, limits), numbers[0]),
-        left_over(folder, finished=False),
-        _lost(before, folder),
-        _goes_on(case, folder),
-    )
-
-
-def _stopped_at_import(words: tuple[str, ...], count: int, folder: Path) -> str:
-    copied(folder, "run")
-    script = (
-        "import os, signal, sys\n"
-        "class Stop:\n"
-        "    count = 0\n"
-        "    def find_spec(self, name, *_):\n"
-        "        Stop.count += 1\n"
-        f"        if Stop.count == {count}:\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "sys.meta_path.insert(0, Stop())\n"
-        "from mergekit_map.__main__ import main\n"
-        f"sys.argv[1:] = {list(words)}\n"
-        "sys.exit(main())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        cwd=folder,
-        env={**os.environ, "MERGEKIT_MAP_HOME": str(folder / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = Outcome(done.returncode, done.stdout, done.stderr, 0, 0, late=False)
-    return first(_ended_well(found, signal.SIGINT), disagreement(folder / "run"))
-
-
-def _ended_well(outcome: Outcome, number: signal.Signals) -> str:
-    """Say whether who was stopped did not say so in a sentence, and how to go on."""
-    if outcome.code == 0:
-        return ""  # it had just ended
-    problems = []
-    if outcome.code != 128 + number:
-        problems.append(f"exit {outcome.code}")
-    for word in ("Traceback", "Aborted!", "Exception ignored", "KeyboardInterrupt"):
-        if word in outcome.said:
-            problems.append(f"it says {word}")
-    if outcome.said.count("stopped") != 1:
-        problems.append("it does not say once that it is stopped")
-    if "mergekit-map " not in outcome.said:
-        problems.append("it does not say how to go on")
-    if outcome.said.count("\x1b[?25l") > outcome.said.count("\x1b[?25h"):
-        problems.append("the cursor is hidden")
-    return f"{'; '.join(problems)}: {outcome.said[-700:]}" if problems else ""
 
 
 def _goes_on(case: Case, folder: Path) -> str:
@@ -236,7 +147,7 @@ def _goes_on(case: Case, folder: Path) -> str:
 def _is_whole(case: Case, folder: Path) -> bool:
     if case.out is None:
         return True
-    return _names(folder / case.out) == _undisturbed(case)[3]
+    return _names(folder / case.out) == _undisturbed(case)[2]
 
 
 def _names(folder: Path) -> set[str]:
@@ -247,7 +158,7 @@ def _differs(case: Case, folder: Path) -> str:
     """Say whether a folder is not that of a command that nobody disturbed."""
     if case.run is None:
         return ""
-    for name, content in _undisturbed(case)[2].items():
+    for name, content in _undisturbed(case)[1].items():
         if _content(folder / case.run, name) != content:
             return f"{name} is not that of an undisturbed command"
     return ""
@@ -276,13 +187,9 @@ def _operations(case: Case) -> int:
     return _undisturbed(case)[0]
 
 
-def _seconds(case: Case) -> float:
-    return _undisturbed(case)[1]
-
-
 @functools.cache
-def _undisturbed(case: Case) -> tuple[int, float, dict[str, Any], set[str]]:
-    """Count what a command does to files, take its time, and keep what it makes."""
+def _undisturbed(case: Case) -> tuple[int, dict[str, Any], set[str]]:
+    """Count what a command does to files, and keep what it makes."""
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
         folder = copied(Path(name), *case.needs)
         count = folder / "count"
@@ -293,7 +200,7 @@ def _undisturbed(case: Case) -> tuple[int, float, dict[str, Any], set[str]]:
             for file in ("front.json", "evaluations.jsonl", "surrogates.json"):
                 made[file] = _content(folder / case.run, file)
         names = _names(folder / case.out) if case.out else set()
-        return len(count.read_text()), done.seconds, made, names
+        return len(count.read_text()), made, names
 
 
 def _limits(before: Callable[[], None]) -> Limits:
@@ -315,26 +222,6 @@ def _kill_at(number: int) -> None:
             os.kill(owner, signal.SIGKILL)
 
     _at_each_call(count)
-
-
-def _kill_when(wanted: Callable[[], bool]) -> None:
-    def look(*_: object) -> None:
-        if wanted():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-
-
-def _signal_after(seconds: float, numbers: Sequence[signal.Signals]) -> None:
-    left = list(numbers)
-
-    def send(*_: object) -> None:
-        if left:
-            signal.raise_signal(left.pop(0))
-
-    signal.signal(signal.SIGALRM, send)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 0.003)
 
 
 def _at_each_call(heard: Callable[[], object]) -> None:

@@ -344,34 +344,8 @@ def _is_twin(name: str, entry: Any, header: Mapping[str, Any]) -> bool:
 
 # --- numbers --------------------------------------------------------------------------
 
-_INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
-_EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
-
 
 def _numbers() -> Iterator[Damage]:
-    def as_type(name: str, dtype: str) -> Callable[[Path], None]:
-        def change(tensors: dict[str, torch.Tensor]) -> None:
-            chosen = [name] if name else list(tensors)
-            for key in chosen:
-                tensors[key] = (tensors[key] * 1000).to(getattr(torch, dtype))
-
-        return rewritten(WEIGHTS, change)
-
-    for dtype in (*_INTEGERS, "complex64"):
-        for what, name in (("all weights", ""), ("one matrix", TENSOR)):
-            yield from _of_each_model(f"{what} as {dtype}", as_type(name, dtype))
-        for what, name in (("all weights", ""), ("one matrix", TENSOR)):
-            yield Damage(
-                f"both: {what} as {dtype}",
-                lambda folder, n=name, d=dtype: list(
-                    map(as_type(n, d), (folder / model for model in MODELS))
-                ),
-                ("integers" if "complex" not in dtype else "complex",),
-            )
-    for dtype in (*_EIGHT_BITS, "float16", "bfloat16", "float64"):
-        yield from _of_each_model(
-            f"all weights as {dtype}", as_type("", dtype), harmless=True
-        )
     values = {
         "NaN": float("nan"), "infinity": float("inf"), "-infinity": -float("inf"),
     }  # fmt: skip
@@ -388,15 +362,6 @@ def _numbers() -> Iterator[Damage]:
             yield from _of_each_model(
                 f"{what} is {name}", rewritten(WEIGHTS, change), "NaN or infinity"
             )
-    for value in (0.0, 1e38, -3e38, 1e-45):
-
-        def fill(tensors: dict[str, torch.Tensor], value: float = value) -> None:
-            for tensor in tensors.values():
-                tensor.fill_(value)
-
-        yield from _of_each_model(
-            f"every weight is {value:g}", rewritten(WEIGHTS, fill), harmless=True
-        )
 
 
 # --- indices --------------------------------------------------------------------------
@@ -542,15 +507,6 @@ def _configurations() -> Iterator[Damage]:
             f"no {key}", bent("config.json", lambda c, k=key: c.pop(k, None)),
             harmless=True,
         )  # fmt: skip
-    for kind in ("qwen2", "gemma3_text", "mixtral", "mamba2", "gpt2", "llava", "bert"):
-        for key in ("num_hidden_layers", "n_layer", "num_local_experts", "vocab_size"):
-            yield from _of_base(
-                f"a {kind} of a billion: {key}",
-                bent(
-                    "config.json",
-                    lambda c, t=kind, k=key: c.update({"model_type": t, k: 10**9}),
-                ),
-            )
     yield from _broken("config.json")
     yield from _of_each_model(
         "a part of a billion layers",
@@ -783,8 +739,3 @@ def _folders() -> Iterator[Damage]:
     }.items():
         yield from _of_each_model(f"the folder is {name}", change)
     yield from _of_each_model("the folder is a link", linked, harmless=True)
-    for file in ("x.json", "x.model", "x.safetensors", "x.bin", "x.py", "x.txt"):
-        for name, change in places_taken(file).items():
-            yield from _of_base(
-                f"beside the model {file} is {name}", change, harmless=True
-            )

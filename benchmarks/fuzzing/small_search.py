@@ -194,20 +194,6 @@ def disagreement(run: Path) -> str:
     return "" if count == len(front["points"]) else f"{count} recipes"
 
 
-def left_over(folder: Path, *, finished: bool = True) -> str:
-    """Say what lies about that belongs to nobody."""
-    # Python itself asks by a file of four letters whether a folder can be written.
-    scratch = {p for p in folder.glob("tmp/*") if p.is_dir() or p.stat().st_size > 4}
-    strange = {*scratch, *folder.rglob("*.partial")}
-    strange |= {*folder.rglob(".partial-*"), *folder.glob("*/.choosing")}
-    strange |= {*folder.glob("home/tmp*")}
-    if finished:
-        strange |= {*folder.rglob("search.json"), *folder.rglob("so-far")}
-    return f"left: {sorted(str(p.relative_to(folder)) for p in strange)}" * bool(
-        strange
-    )
-
-
 def _config(folder: Path, merge: str) -> dict[str, object]:
     tasks = {
         name: {"perplexity": {"file": str(folder / f"{name}.txt")}, "block": 64}
