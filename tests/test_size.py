@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 46_136, "tests": 41_304, "benchmarks": 16_618}
-MOST_MODULES = 325
+MOST_LINES = {"mergekit_map": 44_550, "tests": 37_664, "benchmarks": 16_439}
+MOST_MODULES = 313
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
