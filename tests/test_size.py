@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 44_550, "tests": 37_664, "benchmarks": 16_439}
+MOST_LINES = {"mergekit_map": 44_550, "tests": 37_609, "benchmarks": 16_439}
 MOST_MODULES = 313
 
 
