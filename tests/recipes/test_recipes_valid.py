@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import re
@@ -17,7 +16,6 @@ import pytest
 import torch
 import yaml
 from huggingface_hub.utils import validate_repo_id
-from lm_eval.tasks import TaskManager
 from quick_fronts import fronts_of_few_points
 from recipe_bases import count_parameters
 from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
@@ -39,6 +37,7 @@ from mergekit_map.study.forecast import forecast
 from mergekit_map.study.running import run_study
 from mergekit_map.study.study import Study
 from mergekit_map.tasks.function import load_function
+from mergekit_map.tasks.harness_files import built_in_tasks
 
 ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
@@ -70,11 +69,6 @@ def study_of(spec: MapBlock, space: MergeSpace) -> Study:
         search=spec.search,
         select=spec.select,
     )
-
-
-@functools.cache
-def harness() -> TaskManager:
-    return TaskManager()
 
 
 def test_all_recipes_are_looked_at_and_listed() -> None:
@@ -141,8 +135,8 @@ def test_tasks_that_headers_suggest_exist() -> None:
 
 def check_harness_task(task: LmEvalTask) -> None:
     """Hold a task against the installed lm-eval, which needs no data for that."""
-    assert task.lm_eval in harness().task_index
-    config = harness().task_index[task.lm_eval].cfg
+    assert task.lm_eval in built_in_tasks().task_index
+    config = built_in_tasks().task_index[task.lm_eval].cfg
     assert task.metric in [entry["metric"] for entry in config["metric_list"]]
     filters = [entry["name"] for entry in config.get("filter_list", ())]
     assert task.filter in (filters or [None])
@@ -155,7 +149,7 @@ def check_dataset(task: PerplexityTask) -> None:
     text = task.perplexity
     templates = [
         " ".join(str(config.get(key)) for key in ("doc_to_text", "doc_to_target"))
-        for entry in harness().task_index.values()
+        for entry in built_in_tasks().task_index.values()
         for config in [entry.cfg or {}]
         if config.get("dataset_path") == text.dataset
         and config.get("dataset_name") == text.name

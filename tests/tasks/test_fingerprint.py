@@ -1,4 +1,7 @@
 import functools
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,3 +51,21 @@ def test_equal_content_has_one_fingerprint(one: Any, other: Any) -> None:
 )
 def test_different_content_has_different_fingerprints(one: Any, other: Any) -> None:
     assert fingerprint(one) != fingerprint(other)
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    content = "{'b': {'x', 'y', 'z'}, 'a': frozenset({('one', 1), ('two', 2)})}"
+    script = (
+        "import sys\nfrom mergekit_map.tasks.fingerprint import fingerprint\n"
+        f"sys.stdout.write(fingerprint({content}))"
+    )
+    expected = fingerprint(eval(content))
+    for seed in ("1", "2"):
+        found = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout == expected

@@ -18,6 +18,7 @@ from mergekit_map.config.presets import PRESETS, PresetTask
 from mergekit_map.config.task_specs import LmEvalTask
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.harness import load_harness
+from mergekit_map.tasks.harness_files import built_in_tasks
 
 CHOICES = ["one", "two", "three", "four", "five"]
 LABELLED = {"text": CHOICES, "label": list("ABCDE")}
@@ -79,9 +80,9 @@ DOCUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def manager() -> TaskManager:
-    return TaskManager()
+    return built_in_tasks()
 
 
 def leaves(manager: TaskManager, name: str) -> Iterator[str]:
