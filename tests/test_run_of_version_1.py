@@ -172,6 +172,24 @@ def test_a_recipe_that_is_not_of_its_point_is_not_merged(moved: Path) -> None:
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("name", ["chat_template.jinja", "model.txt.json"])
+def test_a_model_counts_by_the_files_that_version_1_looked_at(
+    name: str, moved: Path
+) -> None:
+    manifest = read("run/manifest.json")
+    manifest["directory"] = str(moved)
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    for config in Path("hub").rglob("config.json"):
+        config.with_name(name).write_text("{}")
+
+    result = click.testing.CliRunner().invoke(main, ["merge", "run", "out"])
+
+    if name.endswith(".json"):
+        assert "changed since the search" in result.output
+    else:
+        assert result.exit_code == 0, result.output
+
+
 def test_a_point_can_be_merged_and_published(
     moved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,10 @@ def draws_random_numbers(space: MergeSpace) -> bool:
 
 
 def merge_identity(
-    space: MergeSpace, options: MergeOptions, names: Mapping[str, str] | None = None
+    space: MergeSpace,
+    options: MergeOptions,
+    names: Mapping[str, str] | None = None,
+    of_model: Callable[[str], str] = fingerprint,
 ) -> Identity:
     """Name all that decides what a merge with given coefficients is.
 
@@ -111,7 +114,7 @@ def merge_identity(
     template = dict(map_references(space.template, lambda m: names.get(m, m)))
     identity: Identity = {
         "method": builtin_method(template.pop("merge_method")),
-        "models": {names.get(m, m): fingerprint(m) for m in models},
+        "models": {names.get(m, m): of_model(m) for m in models},
         "coefficients": {
             c.name: [list(p) for p in c.places] for c in space.coefficients
         },

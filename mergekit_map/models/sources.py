@@ -235,6 +235,18 @@ def fingerprint(reference: str) -> str:
     return sha256("".join(map(_fingerprint_folder, folders)))[:16]
 
 
+def former_fingerprint(reference: str) -> str:
+    """Digest the files of a model that earlier versions of this program looked at."""
+    kinds = {*_WEIGHTS, ".json", ".model"}
+    found = []
+    for part in Reference.parse(reference).parts:
+        folder = find_model(str(part)).folder
+        files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+        lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
+        found.append(sha256("".join(lines))[:16])
+    return sha256("".join(found))[:16]
+
+
 def weights_fingerprint(files: ModelFiles) -> list[str]:
     """Digest the files of the weights alone, whatever they are called.
 

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import Literal
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import read_whole, unwritable
@@ -52,6 +53,8 @@ class Manifest(Record):
     """What that is the fingerprint of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
+    digests: Literal[1, 2] = 1
+    """Which files of models count: 2 for all that a loader may read."""
 
     @property
     def models(self) -> list[str]:

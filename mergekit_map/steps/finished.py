@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +16,8 @@ from mergekit_map.merging.what_changed import changes_in_words
 from mergekit_map.results.identity import device_of
 from mergekit_map.results.run_folder import Manifest, open_run
 from mergekit_map.steps.project import Project, load_project
+from mergekit_map.tasks.function import PythonFunction
+from mergekit_map.tasks.loading import LoadedTask
 
 
 def finished_project(
@@ -47,10 +50,20 @@ def finished_project(
         trust_run=trust_run,
         model_paths=model_paths,
     )
+    if manifest.digests == 1:
+        tasks = {name: _former(task) for name, task in project.tasks.items()}
+        project = replace(project, tasks=tasks)
     project = project.measured_as(manifest.definitions)
     project = project.as_known(manifest)
     refuse_changes(project, manifest)
     return project
+
+
+def _former(task: LoadedTask) -> LoadedTask:
+    """Return a task as an earlier version of this program knew it."""
+    if not isinstance(task, PythonFunction):
+        return task
+    return replace(task, fingerprint=task.former)
 
 
 def refuse_changes(project: Project, manifest: Manifest) -> None:

@@ -25,6 +25,7 @@ from mergekit_map.merging.weights import check_plan
 from mergekit_map.models.moved import lost_models
 from mergekit_map.models.preflight import check_models
 from mergekit_map.models.references import map_references
+from mergekit_map.models.sources import former_fingerprint
 from mergekit_map.models.tokenizer_sources import source_problems
 from mergekit_map.results.identity import Identity, device_of
 from mergekit_map.results.run_folder import Manifest
@@ -77,7 +78,11 @@ class Project:
 
     def as_known(self, manifest: Manifest) -> Project:
         """Take over the fingerprint of a search of the same merges, of any version."""
-        if space_digest(manifest.identity) != space_digest(self.identity):
+        identity = self.identity
+        if manifest.digests == 1:
+            former = former_fingerprint
+            identity = merge_identity(self.space, self.options, self.names, former)
+        if space_digest(manifest.identity) != space_digest(identity):
             return self
         return replace(self, known_as=(self.space, manifest.merge))
 

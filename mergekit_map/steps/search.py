@@ -248,4 +248,5 @@ def _manifest(project: Project, study: Study) -> Manifest:
         merge=study.merge,
         identity=project.identity,
         definitions=dict(study.definitions),
+        digests=2,
     )

@@ -50,6 +50,7 @@ class PythonFunction:
     metric: Metric
     fingerprint: str  # of its file, and of what that imports from its own folder
     partial: bool  # whether it is told which documents to measure
+    former: str = ""  # the fingerprint of its file alone, which earlier versions used
 
 
 def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunction:
@@ -78,9 +79,13 @@ def load_function(name: str, spec: PythonTask, directory: Path) -> PythonFunctio
         ) from None
     lower, upper = spec.range or (None, None)
     metric = Metric(spec.direction == "maximize", lower, upper)
-    return PythonFunction(
-        name, function, metric, definition_of(spec, function), partial
-    )
+    identity, former = definition_of(spec, function), former_definition(spec, function)
+    return PythonFunction(name, function, metric, identity, partial, former)
+
+
+def former_definition(spec: PythonTask, function: Callable[..., Any]) -> str:
+    """Return the digest of a task whose module imports none of its own folder."""
+    return fingerprint("python", 1, spec.python, spec.direction, function)
 
 
 def definition_of(spec: PythonTask, function: Callable[..., Any]) -> str:

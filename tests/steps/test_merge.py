@@ -17,7 +17,9 @@ from nested_runs import invoke, lines, read, write
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.cli import main
+from mergekit_map.config.task_specs import PythonTask
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.tasks.function import load_function
 
 MODULE = """
 def {name}(model, tokenizer):
@@ -153,3 +155,25 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_measured() -> Non
     assert "there is no 'bas' to compare with; known: a, b, soup" in shown.stderr
     assert "a share is of a gain over the base, but this merge has no" in shown.stderr
     assert not Path("asked").exists()
+
+
+def test_a_task_counts_by_its_file_where_an_earlier_version_searched(
+    place: Path,
+) -> None:
+    manifest = read("run/manifest.json")
+    (place / "helper.py").write_text("K = 1\n")
+    task = place / "mine.py"
+    task.write_text(f"import helper\n{task.read_text()}")
+    for name in TASKS:
+        spec = PythonTask(python=f"mine:{name}", direction="minimize")
+        loaded = load_function(name, spec, place)
+        assert loaded.former != loaded.fingerprint
+        manifest["definitions"][name] = loaded.former[:16]
+    manifest["directory"] = str(place)
+    merge = ["merge", "run", "out", "--trust-run"]
+
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    result = click.testing.CliRunner().invoke(main, merge)
+    assert "task 'first' and task 'second' changed since" in result.output
+    Path("run/manifest.json").write_text(json.dumps({**manifest, "digests": 1}))
+    invoke(*merge)
