@@ -31,7 +31,11 @@ from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.steps.pool import Answer, Opening
 from mergekit_map.steps.project import Project
 from mergekit_map.steps.worker import Work, Worker
-from mergekit_map.tasks.function import PythonFunction, definition_of
+from mergekit_map.tasks.function import (
+    PythonFunction,
+    definition_of,
+    former_definition,
+)
 
 _OPENED: list[Worker] = []  # one at most
 
@@ -79,7 +83,8 @@ def _open(opening: Opening) -> None:
         if (
             isinstance(task, PythonFunction)
             and isinstance(spec, PythonTask)
-            and definition_of(spec, task.function) != task.fingerprint
+            and task.fingerprint
+            not in {f(spec, task.function) for f in (definition_of, former_definition)}
         ):
             raise _changed(f"the code of task {name!r} ({spec.python})")
     worker = Worker(merges_as_asked(project))
