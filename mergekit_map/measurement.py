@@ -16,17 +16,8 @@ NATS = "nats/token"  # the unit of mean token losses
 
 
 @dataclass(frozen=True)
-class Part:
-    """Documents to measure, drawn from all that a task has."""
-
-    ids: tuple[int, ...]  # (n,) counted from 0, rising
-    probabilities: tuple[float, ...]  # (n,) how probable it was that each is drawn
-    expected: float  # how many are drawn on average
-
-
-@dataclass(frozen=True)
 class Answers:
-    """What single documents say of a model.
+    """The score of each document of a model.
 
     On all documents, the metric is the mean of ``values`` with these ``weights``, or
     its exponential.
@@ -35,13 +26,12 @@ class Answers:
     ids: tuple[int, ...]  # (n,) which of all documents, counted from 0, rising
     values: tuple[float, ...]  # (n,)
     weights: tuple[float, ...]  # (n,) positive, in a unit that all documents share
-    # (n,) of right and wrong answers: positive where right, and the surer the further.
-    margins: tuple[float, ...] | None = None
     exponential: bool = False
-    # (n,) how probable it was that each would be drawn; None: all were asked.
-    probabilities: tuple[float, ...] | None = None
-    expected: float | None = None  # how many are drawn on average
-    before: Part | None = None  # what was drawn before more were, or all
+
+    @property
+    def whole(self) -> bool:
+        """Whether they begin with the first document and leave none out."""
+        return self.ids[-1:] == (len(self.ids) - 1,)
 
 
 @dataclass(frozen=True)
@@ -49,13 +39,18 @@ class Measurement:
     """A metric of one model, in the task's own units and direction."""
 
     value: float
-    stderr: float | None  # standard error of ``value``; None where it is unknown
+    # Standard error of ``value`` if the documents are draws of a larger population;
+    # None where it is unknown.
+    stderr: float | None
     n: int  # how many documents, blocks or items the value is a mean of
     details: Mapping[str, float] = field(default_factory=dict)  # other readings
     samples: tuple[Mapping[str, Any], ...] = ()  # one JSON-able record per item
     gradient: Mapping[str, float] | None = None  # derivative by each coefficient
     answers: Answers | None = None  # where the value is a mean of them
     seconds: float | None = None  # it took, where whoever asked cannot tell
+    # The part of ``stderr`` that a choice of documents adds: the standard error of
+    # ``value`` as an estimate of that on all of them. None where all were measured.
+    sampling: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +59,7 @@ class Wanted:
 
     coefficients: Mapping[str, float]
     task: str
-    part: Part | None = None  # of its documents; None: all of them
+    documents: tuple[int, ...] | None = None  # counted from 0; None: all of them
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,14 @@ CASES: dict[str, tuple[Change, str]] = {
         put("map", "search", {"strategy": "bayesian", "design": "grid"}),
         r"map\.search: bayesian draws its own merges; remove 'design'",
     ),
+    "documents as few as will do": (
+        put("map", "tasks", "text", "documents", "auto"),
+        r"map\.tasks\.text\.documents: 'documents: auto' left; give a number such",
+    ),
+    "a budget in documents": (
+        put("map", "search", {"documents": 4000}),
+        r"map\.search\.documents: the budget in documents left; give one in 'hours'",
+    ),
     "an engine that left": (
         put("map", "engine", "generate_batch"),
         r"map\.engine: the engine 'generate_batch' left; write 'hf'",

@@ -23,8 +23,8 @@ def keys_text(width: int) -> str:
 
 
 _LIST = (
-    "The list has a line for every point of the front. ~ before a number: predicted, "
-    "or estimated from some documents; without it the number was measured."
+    "The list has a line for every point of the front. ~ before a number: predicted; "
+    "without it the number was measured."
 )
 _MARKS = (
     (">", "the chosen point: its recipe is in recipe.yml"),

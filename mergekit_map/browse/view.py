@@ -116,8 +116,6 @@ def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
     """Give the best that is known of a merge on a task, and how it is known."""
     if merge.is_measured(task):
         return merge.measured[task], "measured"
-    if merge.is_estimated(task):
-        return merge.best_known(task), "estimated"
     predicted = merge.readings("predicted").get(task, merge.measured[task])
     return predicted, "predicted"
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.words import count_in_words
-
 if TYPE_CHECKING:
     from mergekit_map.steps.inspect import Plan
     from mergekit_map.steps.probing import Probe
@@ -23,12 +21,10 @@ def show_probe(probe: Probe, plan: Plan) -> None:
     }
     steps = ", ".join(f"{what} {_time(seconds)}" for what, seconds in timed.items())
     hours = _time(3600 * probe.expected_hours)
-    if probe.expected_documents is not None:
-        hours += f" and {count_in_words(probe.expected_documents)} documents"
     text = f"Probe at the soup: {steps}. The search will take about {hours}. It will "
     console = Console()
     console.print(Text(f"{text}measure it too: a probe is not logged.\n"))
-    if plan.budget and probe.merges is not None:
+    if plan.hours is not None and probe.merges is not None:
         console.print(Text(_what_the_budget_allows(probe, plan, probe.merges)))
 
 

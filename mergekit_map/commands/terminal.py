@@ -49,8 +49,8 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
     console.print(Text(_title(front, shown)))
     for table in _tables(front, shown, console.width):
         console.print(table)
-    if in_part := sum(merge.estimated is not None for merge in front.known):
-        console.print(Text(_in_part(in_part)))
+    if count := sum(_is_of_subset(merge) for merge in front.merges):
+        console.print(Text(_on_subset(count)))
     if front.order is not None:
         console.print(Text(f"Merged in pairs: {_pairs(front.order)}"))
     for task, about in front.tasks.items():
@@ -66,11 +66,15 @@ def show_front(front: Front, n_points: int = N_SHOWN) -> None:
         console.print(Text(sentence))
 
 
-def _in_part(count: int) -> str:
+def _is_of_subset(merge: Merge) -> bool:
+    return any(reading.documents is not None for reading in merge.measured.values())
+
+
+def _on_subset(count: int) -> str:
     merges = "1 merge was" if count == 1 else f"{count} merges were"
     return (
         f"{merges} measured on some of the documents, which the fits know with the "
-        "error of that; what is called measured was so on all"
+        "error of that; points and anchors were measured on all"
     )
 
 
@@ -79,11 +83,6 @@ def _title(front: Front, shown: Sequence[int]) -> str:
         f"Anchors, and {len(shown)} of the front's {len(front.points)} points",
         "A row is what is predicted, 'measured' below it what was measured there",
     ]
-    if any(front.points[index].estimated for index in shown):
-        lines.append(
-            "'estimated' is what so many of the documents say of all; measured means "
-            "all"
-        )
     if front.recommended:
         lines.append(
             "* recommended: measured, no measured merge is better on every task"
@@ -92,10 +91,7 @@ def _title(front: Front, shown: Sequence[int]) -> str:
 
 
 def _shown_points(front: Front, n_points: int) -> list[int]:
-    """List points that show a whole front, and all that were measured or chosen.
-
-    Those that were measured in part are among them.
-    """
+    """List points that show a whole front, and all that were measured or chosen."""
     # Here, as the numbers are not needed for help.
     from mergekit_map.search.selection import spread
 
@@ -104,7 +100,7 @@ def _shown_points(front: Front, n_points: int) -> list[int]:
     measured = (
         index
         for index, point in enumerate(front.points)
-        if any(point.best_known(task).value is not None for task in front.tasks)
+        if any(point.is_measured(task) for task in front.tasks)
     )
     return sorted({front.selected, *shown, *measured})
 
@@ -142,9 +138,6 @@ def _rows(front: Front, merge: Merge, label: str, style: str = "") -> list[Row]:
     if any(merge.is_measured(task) for task in front.tasks):
         measured = [_reading(merge.measured[task]) for task in front.tasks]
         rows.append(Row("  measured", [*empty, *measured], style))
-    if merge.estimated is not None:
-        estimated = [_in_two_lines(merge.estimated[task]) for task in front.tasks]
-        rows.append(Row("  estimated", [*empty, *estimated], style))
     return rows
 
 
@@ -159,12 +152,6 @@ def show_merged(front: Front, out: Path) -> None:
         predicted = front.chosen.readings("predicted")[task]
         measured = front.chosen.measured[task]
         console.print(Text(f"{task}: predicted {predicted}, measured {measured}"))
-
-
-def _in_two_lines(reading: Reading) -> str:
-    """Write the number of documents below the value."""
-    value, _, documents = str(reading).partition(" (")
-    return "\n".join([value.replace(" ", ""), documents.rstrip(")")]).rstrip()
 
 
 def _reading(reading: Reading) -> str:

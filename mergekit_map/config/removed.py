@@ -27,6 +27,13 @@ REMOVED: Mapping[tuple[str, ...] | tuple[tuple[str, ...], object], str] = {
     (("tasks", "*", "engine", "name"), "generate_batch"): _NO_GENERATE_BATCH,
     (("search", "bounds"), "auto"): _NO_AUTO_BOUNDS,
     (("search", "bounds", "*"), "auto"): _NO_AUTO_BOUNDS,
+    (("tasks", "*", "documents"), "auto"): (
+        "'documents: auto' left; give a number such as 64, of documents that are the "
+        "same for every merge, or remove it to measure all"
+    ),
+    ("search", "documents"): (
+        "the budget in documents left; give one in 'hours', or limit the 'evaluations'"
+    ),
 }
 
 

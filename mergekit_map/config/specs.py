@@ -50,8 +50,6 @@ class SearchSpec(Strict):
     evaluations: Annotated[Int, Field(ge=1), at_most.MERGES] | None = None
     """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
-    documents: Annotated[Int, Field(ge=1), at_most.DOCUMENTS] | None = None
-    """Documents to measure at most, of all tasks and merges together."""
     hours: Annotated[Float, Field(gt=0), at_most.A_LIFETIME] | None = None
     """Hours to measure at most, as the log counts them."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
@@ -83,11 +81,6 @@ class SearchSpec(Strict):
         if self.refine is None:
             return self.strategy == "map" and self.design != "grid"
         return self.refine
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether documents or hours are limited."""
-        return self.documents is not None or self.hours is not None
 
     def bounds_of(self, name: str) -> Bounds:
         """Return the bounds of a coefficient."""

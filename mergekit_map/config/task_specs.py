@@ -38,11 +38,11 @@ Named = Annotated[str, Field(min_length=1)]
 
 
 Documents = Annotated[
-    Literal["auto", "all"] | Annotated[Int, Field(ge=2), at_most.DOCUMENTS],
+    Literal["all"] | Annotated[Int, Field(ge=8), at_most.DOCUMENTS],
     Field(
         description="How many documents a merge of the search is measured on: `all`, "
-        "so many, or `auto`, as few as the fit can do with. Anchors, and what is "
-        "chosen in the end, are measured on all."
+        "or so many, the same for every merge, by which the value on all is estimated. "
+        "Anchors and measured points of the front are measured on all."
     ),
 ]
 

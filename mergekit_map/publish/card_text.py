@@ -85,15 +85,10 @@ def front_section(front: Front) -> str:
         label += ", recommended" if index in front.recommended else ""
         if index in shown or index == front.selected:
             predicted.append(_merge_row(label, point, front, "predicted"))
-        if any(point.best_known(task).value is not None for task in tasks):
+        if any(point.is_measured(task) for task in tasks):
             measured.append(_merge_row(label, point, front, "measured"))
     meaning = ", recommended where no measured merge is better on every task"
     recommended = meaning if front.recommended else ""
-    if any(point.estimated for point in front.points):
-        in_part = (
-            "a value with a number of documents beside it is what these say of all"
-        )
-        recommended += f", and {in_part}"
     return "\n\n".join(
         [
             escaped(front.reason),
@@ -224,8 +219,7 @@ def _merge_row(label: str, merge: Merge, front: Front, kind: Kind) -> list[str]:
 
 
 def _cell(merge: Merge, kind: Kind, task: str) -> str:
-    measured = kind == "measured"
-    reading = merge.best_known(task) if measured else merge.readings(kind)[task]
+    reading = merge.readings(kind)[task]
     return "not measured" if reading.value is None else str(reading)
 
 

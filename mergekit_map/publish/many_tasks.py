@@ -57,7 +57,7 @@ def _write(axes: Axes, line: int, place: float, text: str) -> None:
 
 def _row(front: Front, task: str) -> tuple[str, ...]:
     chosen = front.chosen
-    known = chosen.best_known(task)
+    known = chosen.measured[task]
     if known.value is None:
         known = chosen.readings("predicted")[task]
     rivals = (labelled(front, "base"), best_single(front, task))

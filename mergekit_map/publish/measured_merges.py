@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,7 @@ class MeasuredMerge:
     point: int | None = None  # of the front
     roles: tuple[Role, ...]  # why it was measured
     coefficients: tuple[float | None, ...]
-    measured: tuple[Reading, ...]  # on all documents
-    estimated: tuple[Reading, ...]  # where only some were
+    measured: tuple[Reading, ...]
     errors: tuple[str | None, ...]
     fitted: tuple[bool, ...]  # whether the surrogate of the task knows it
     seconds: float | None = None
@@ -61,8 +60,7 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
                 point=points.get(key),
                 roles=tuple(dict.fromkeys(e.role for e in merge.values())),
                 coefficients=tuple(coefficients[name] for name in front.coefficients),
-                measured=_readings(evaluations, whole=True),
-                estimated=_readings(evaluations, whole=False),
+                measured=tuple(e.reading if e else UNKNOWN for e in evaluations),
                 errors=tuple(
                     (e.error or "no finite number") if e and e.failed else None
                     for e in evaluations
@@ -80,12 +78,6 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     return found
 
 
-def _readings(
-    evaluations: Iterable[Evaluation | None], *, whole: bool
-) -> tuple[Reading, ...]:
-    return tuple(e.reading if e and e.whole == whole else UNKNOWN for e in evaluations)
-
-
 def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
     m, d = len(front.tasks), len(front.coefficients)
     return MeasuredMerge(
@@ -93,7 +85,6 @@ def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
         roles=("anchor",),
         coefficients=(None,) * d,
         measured=tuple(anchor.measured.values()),
-        estimated=(UNKNOWN,) * m,
         errors=(None,) * m,
         fitted=(False,) * m,
         predicted=(UNKNOWN,) * m,

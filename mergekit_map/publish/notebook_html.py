@@ -105,8 +105,6 @@ def _point_row(front: Front, index: int) -> list[str]:
 def _reading_at(point: Merge, task: str) -> str:
     if point.is_measured(task):
         return _known(point.measured[task])
-    if point.is_estimated(task):
-        return _known(point.best_known(task), "estimated")
     return _known(point.readings("predicted")[task], "predicted")
 
 

@@ -31,8 +31,6 @@ from mergekit_map.results.front_table import front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder
 
-_IN_PART = "estimated from some documents"
-
 _Pair: TypeAlias = tuple[list[float], list[float]]  # values of two tasks, by merge
 
 
@@ -107,7 +105,6 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
     _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
     _mark(axes, _values(anchors, pair), "^", ANCHOR, "anchors, measured")
-    _draw_estimated(axes, front, pair)
     known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
     _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
     axes.set_xlabel(axis_label(front, pair[0]), parse_math=False)
@@ -115,29 +112,6 @@ def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
     axes.grid(alpha=0.25)
     for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
         name_mark(axes, anchor.label or "", (x, y))
-
-
-def _draw_estimated(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
-    """Draw merges of which only some documents were measured, hollow and small."""
-    if not any(merge.estimated for merge in front.known):
-        return
-    some = [merge for merge in front.known if merge.is_estimated(*pair)]
-    readings = [[merge.best_known(task) for merge in some] for task in pair]
-    x, y = ([reading.value or 0.0 for reading in of_task] for of_task in readings)
-    xerr, yerr = ([r.stderr or 0.0 for r in of_task] for of_task in readings)
-    axes.errorbar(
-        x,
-        y,
-        xerr=xerr,
-        yerr=yerr,
-        fmt="o",
-        markersize=4.5,
-        markerfacecolor="white",
-        color=MEASURED,
-        elinewidth=0.8,
-        label=_IN_PART,
-        zorder=3,
-    )
 
 
 def _draw_one(axes: Axes, front: Front, task: str) -> None:
@@ -154,17 +128,6 @@ def _draw_one(axes: Axes, front: Front, task: str) -> None:
             fmt="o",
             color=color,
             label=kind,
-        )
-    some = [(i, m.estimated[task]) for i, m in enumerate(rows) if m.estimated]
-    if some:
-        axes.errorbar(
-            [i for i, _ in some],
-            [r.value or 0.0 for _, r in some],
-            yerr=[r.stderr or 0.0 for _, r in some],
-            fmt="o",
-            markerfacecolor="white",
-            color=MEASURED,
-            label=_IN_PART,
         )
     axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
     axes.set_ylabel(axis_label(front, task), parse_math=False)

@@ -23,7 +23,7 @@ from mergekit_map.publish.surfaces import Surfaces
 from mergekit_map.results.anchor_values import anchor_values
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.foretold import foretellings
-from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge, Reading
+from mergekit_map.results.front import KINDS, Front, Merge, Reading
 from mergekit_map.results.measured_task import Task
 from mergekit_map.results.promise_words import confirmed_in_words
 from mergekit_map.results.underway import unfinished_in_words
@@ -135,9 +135,6 @@ def _readings(front: Front, merge: Merge) -> dict[str, object]:
             kind: _pairs(merge.readings(kind)[task] for task in front.tasks)
             for kind in KINDS
         },
-        "estimated": _pairs(
-            (merge.estimated or {}).get(task, UNKNOWN) for task in front.tasks
-        ),
     }
 
 
@@ -210,7 +207,6 @@ def _surfaces(surfaces: Surfaces) -> dict[str, object]:
 def _merge(merge: MeasuredMerge) -> dict[str, object]:
     readings = {
         "measured": merge.measured,
-        "estimated": merge.estimated,
         "predicted": merge.predicted,
         "foretold": merge.foretold,
     }

@@ -39,7 +39,6 @@ class _Marks(NamedTuple):
     value: FloatArray  # (n,)
     stderr: FloatArray  # (n,), 0 where unknown
     fitted: BoolArray  # (n,)
-    whole: BoolArray  # (n,) whether on all documents
 
 
 def plot_surrogates(
@@ -81,18 +80,12 @@ def _panel_per_task(figure: Figure, count: int) -> list[Axes]:
 
 
 def _marks(merges: Sequence[MeasuredMerge], t: int, d: int) -> _Marks:
-    readings = [
-        (m, r)
-        for m in merges
-        for r in (m.measured[t], m.estimated[t])
-        if m.at is not None and r.value is not None
-    ]
-    known = [merge for merge, _ in readings]
+    known = [m for m in merges if m.at is not None and m.measured[t].value is not None]
+    readings = [merge.measured[t] for merge in known]
     return _Marks(
         at=np.array([merge.at for merge in known], np.float64).reshape(-1, d),
-        value=np.array([reading.value for _, reading in readings], np.float64),
-        stderr=np.array([reading.stderr or 0.0 for _, reading in readings]),
-        whole=np.array([r.documents is None for _, r in readings], np.bool_),
+        value=np.array([reading.value for reading in readings], np.float64),
+        stderr=np.array([reading.stderr or 0.0 for reading in readings]),
         fitted=np.array([merge.fitted[t] for merge in known], np.bool_),
     )
 
@@ -101,16 +94,14 @@ def _draw_curve(
     axes: Axes, front: Front, surfaces: Surfaces, t: int, marks: _Marks
 ) -> None:
     _draw_line(axes, surfaces.nodes[0], surfaces.value[t], surfaces.stderr[t])
-    for some, face in ((marks.whole, MEASURED), (~marks.whole, "white")):
-        axes.errorbar(
-            marks.at[some, 0],
-            marks.value[some],
-            yerr=marks.stderr[some],
-            fmt="D",
-            markersize=5,
-            markerfacecolor=face,
-            color=MEASURED,
-        )
+    axes.errorbar(
+        marks.at[:, 0],
+        marks.value,
+        yerr=marks.stderr,
+        fmt="D",
+        markersize=5,
+        color=MEASURED,
+    )
     predicted = list(front.chosen.readings("predicted").values())[t].value
     _ring(axes, surfaces.points[front.selected, 0], predicted or 0.0)
     axes.set_xlabel(surfaces.axes[0], parse_math=False)
@@ -139,7 +130,7 @@ def _draw_contour(
             marks.at[some, 1],
             c=marks.value[some],
             marker=marker,
-            s=np.where(marks.whole[some], 48, 24),  # smaller where on some documents
+            s=48,
             edgecolor="white",
             linewidth=1.2,
             zorder=3,

@@ -48,7 +48,8 @@ class Reading(Frozen):
     stderr: Stderr | None
     """Null where it is unknown."""
     documents: int | None = Field(default=None, ge=0)
-    """How many it was measured on; left out for all."""
+    """How many it was measured on, where the value on all is estimated by them; left
+    out for all."""
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(
@@ -87,9 +88,7 @@ class Merge(Frozen):
     predicted: Readings | None = None
     """By task; missing where nothing was asked of the surrogates."""
     measured: Readings
-    """By task, on all documents."""
-    estimated: Readings | None = None
-    """By task, where only some documents were measured."""
+    """By task; of points and anchors on all documents."""
     foretold: Readings | None = None
     """What was predicted of it before it was measured."""
     recipe: Line | None = None
@@ -114,18 +113,6 @@ class Merge(Frozen):
     def is_measured(self, *tasks: str) -> bool:
         """Tell whether there is a measured value of every one of these tasks."""
         return all(self.measured[task].value is not None for task in tasks)
-
-    def best_known(self, task: str) -> Reading:
-        """Give what was measured, or else what some documents say of it."""
-        measured = self.measured[task]
-        if measured.value is None and self.estimated is not None:
-            return self.estimated[task]
-        return measured
-
-    def is_estimated(self, *tasks: str) -> bool:
-        """Tell whether these are known, and one or more from some documents alone."""
-        known = all(self.best_known(task).value is not None for task in tasks)
-        return known and not self.is_measured(*tasks)
 
     @property
     def weights(self) -> str:
@@ -224,10 +211,8 @@ class Front(Record):
         for kind in KINDS[1:] if place.startswith("merges") else KINDS:
             if set(merge.readings(kind)) != set(self.tasks):
                 raise ValueError(f"{place}.{kind}: the tasks are {sorted(self.tasks)}")
-        others = {"foretold": merge.foretold, "estimated": merge.estimated}
-        for key, readings in others.items():
-            if readings is not None and set(readings) != set(self.tasks):
-                raise ValueError(f"{place}.{key}: the tasks are {sorted(self.tasks)}")
+        if merge.foretold is not None and set(merge.foretold) != set(self.tasks):
+            raise ValueError(f"{place}.foretold: the tasks are {sorted(self.tasks)}")
         if place.startswith("anchors") and merge.label is None:
             raise ValueError(f"{place}: an anchor has a label")
 

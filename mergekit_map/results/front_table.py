@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _PARTS = ("value", "stderr")
 ENGINE = " engine"  # after the name of a task: what generated its answers
-_OF_PART = (*_PARTS, "documents")  # where some point was measured in part
 
 
 def front_table(front: Front) -> str:
@@ -30,12 +29,9 @@ def front_table(front: Front) -> str:
     ]
     added = [f"{task} foretold {part}" for task in front.tasks for part in _PARTS]
     header = ["point", "selected", *front.coefficients, *header]
-    in_part = any(point.estimated for point in front.points)
-    estimated = list(front.tasks) if in_part else []
-    parts = [f"{t} estimated {part}" for t in estimated for part in _OF_PART]
     engines = {n: t.engine for n, t in front.tasks.items() if t.engine is not None}
     named = [f"{task}{ENGINE}" for task in engines]
-    writer.writerow([*header, "recommended", *added, *parts, *named])
+    writer.writerow([*header, "recommended", *added, *named])
     for index, point in enumerate(front.points):
         readings = [
             point.readings(kind)[task] for task in front.tasks for kind in KINDS
@@ -49,14 +45,8 @@ def front_table(front: Front) -> str:
         coefficients = [point.coefficients[name] for name in front.coefficients]
         chosen = int(index == front.selected)
         recommended = int(index in front.recommended)
-        last = [
-            part
-            for task in estimated
-            for r in [(point.estimated or {}).get(task, UNKNOWN)]
-            for part in (r.value, r.stderr, r.documents)
-        ]
         row = [index, chosen, *coefficients, *values, recommended, *before]
-        writer.writerow([*row, *last, *engines.values()])
+        writer.writerow([*row, *engines.values()])
     return buffer.getvalue()
 
 

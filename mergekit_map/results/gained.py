@@ -20,7 +20,7 @@ from mergekit_map.search.arrays import finite
 from mergekit_map.search.comparisons import compare
 
 Verdict: TypeAlias = Literal["better", "worse", "noise"]
-Source: TypeAlias = Literal["measured", "estimated", "predicted"]
+Source: TypeAlias = Literal["measured", "predicted"]
 BEST_PARENT = "best parent"
 _RIVALS = (BASE, SOUP, BEST_PARENT)
 
@@ -80,7 +80,7 @@ _FORM = TypeAdapter(Gains)
 def gains(front: Front) -> Gains:
     """Hold the chosen merge against base, soup and, on each task, its best parent.
 
-    Where it was not measured, what is estimated or predicted of it stands in.
+    Where it was not measured, what is predicted of it stands in.
     """
     merges = {
         (label, task): merge
@@ -148,8 +148,6 @@ def _known(front: Front, task: str) -> tuple[Reading, Source]:
     chosen = front.chosen
     if chosen.is_measured(task):
         return chosen.measured[task], "measured"
-    if chosen.is_estimated(task):
-        return chosen.best_known(task), "estimated"
     return chosen.readings("predicted").get(task, UNKNOWN), "predicted"
 
 

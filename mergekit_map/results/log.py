@@ -6,9 +6,8 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass
-from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.files import State, append_durably
@@ -62,9 +60,7 @@ _OPTIONAL = (
     "error",
     "gradient",
     "foretold",
-    "of",
-    "documents",
-    "stderr_of_all",
+    "sampling",
     "taken",
     "recipe",
     "engine",
@@ -105,8 +101,8 @@ class Evaluation:
     value: _Value
     """In the task's own units; null where the measurement failed."""
     stderr: Stderr | None
-    """Standard error of the value, null where unknown; where only some documents were
-    measured, that of the value as an estimate of the value on all."""
+    """Standard error of the value, null where unknown: of documents that are draws of
+    a larger population. It includes `sampling`."""
     n: Annotated[int, Field(ge=0, le=1 << 62)]
     """Documents, blocks or items that were measured."""
     seconds: Annotated[Stderr, PlainSerializer(lambda seconds: round(seconds, 4))]
@@ -125,12 +121,9 @@ class Evaluation:
     """Derivative by each coefficient; left out where there is none."""
     foretold: Reading | None = None
     """What was predicted before it was measured; left out where nothing was."""
-    of: Annotated[int, Field(ge=1)] | None = None
-    """Documents there are; left out where all were measured, like the next two."""
-    documents: tuple[Annotated[int, Field(ge=0)], ...] | None = None
-    """Which were measured, counted from 0."""
-    stderr_of_all: Stderr | None = None
-    """Estimate of the standard error that the value on all documents has."""
+    sampling: Stderr | None = None
+    """Where only `n` of the documents were measured: standard error of the value as an
+    estimate of that on all of them; left out where all were."""
     taken: Line | None = None
     """Fingerprint that it was measured of, where the same merge has another one now;
     left out where it was measured of this."""
@@ -138,17 +131,16 @@ class Evaluation:
     """What generated the answers, `vllm`; left out where transformers' `generate`
     did, and where none were."""
 
-    @model_validator(mode="after")
-    def _of_documents(self) -> Self:
-        if self.of is None and self.documents is None:
-            return self
-        size, known = self.of or 0, (-1, *(self.documents or ()))
-        rising = all(a < b for a, b in pairwise(known))
-        if self.documents is None or self.n != len(self.documents):
-            raise ValueError(f"of: needs a list of {self.n} documents")
-        if not rising or known[-1] >= size:
-            raise ValueError(f"documents: must rise, and be below {size}")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _drawn_merge_by_merge(cls, line: Any) -> Any:
+        """Refuse the lines of the documents that 'documents: auto' drew."""
+        if isinstance(line, dict) and line.get("of") is not None:
+            raise ValueError(
+                "'documents' drew other documents for each merge when this was "
+                "measured, which is no longer there"
+            )
+        return line
 
     @property
     def key(self) -> Key:
@@ -163,7 +155,7 @@ class Evaluation:
     @property
     def whole(self) -> bool:
         """Tell whether all documents were measured."""
-        return self.of is None
+        return self.sampling is None
 
     @property
     def failed(self) -> bool:

@@ -90,7 +90,7 @@ class Ending(Frozen):
     hope: float = Field(ge=0)
     """What a front one standard error better would add to its hypervolume: a share."""
     spent: bool = False
-    """Whether a budget of documents or hours ended it; left out where none did."""
+    """Whether a budget of hours ended it; left out where none did."""
 
     @model_serializer(mode="wrap")
     def _without_what_did_not(

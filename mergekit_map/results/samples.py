@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ def write_samples(
             "samples": list(measurement.samples),
         }
         if (answers := measurement.answers) is not None:
-            before = None if answers.before is None else asdict(answers.before)
             content["definition"] = definition
-            content["answers"] = {**vars(answers), "before": before}
+            content["answers"] = vars(answers)
         write_atomically(_path(folder, coefficients), json_line(content) + "\n")
 
 

@@ -39,7 +39,7 @@ class Asked(Frozen):
     """Of its values."""
     differentiable: bool
     """Whether it has derivatives."""
-    documents: int | Literal["auto", "all"]
+    documents: int | Literal["all"]
     """How many of its documents are measured."""
 
     @property

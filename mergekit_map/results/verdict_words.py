@@ -155,7 +155,7 @@ def _ended(ending: Ending) -> str:
     used, more = f"All {ending.allowed} merges are used", "evaluations"
     if ending.spent:
         merges = _counted(ending.evaluations, "merge")
-        used, more = f"The budget is used after {merges}", "documents or hours"
+        used, more = f"The budget is used after {merges}", "hours"
     text = (
         f"{used}; the front is known to "
         f"{percent(ending.error)} of the range of {ending.task} at worst"

@@ -22,6 +22,9 @@ NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three 
 _INTERCEPT = 10.0  # its standard deviation: as good as free
 _JITTER = 1e-10
 _ROOT5 = math.sqrt(5)
+# How alike the errors are that a choice of documents, the same for all, makes of any
+# two merges: in between of errors of their own and one that all have in common.
+_ALIKE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +112,6 @@ def covariance_to(
     return found
 
 
-def covariance_between(theta: FloatArray, U: FloatArray, V: FloatArray) -> FloatArray:
-    """Give the covariance of the metric at U (k, d) with that at V (n, d); (k, n)."""
-    widths = term_widths(U.shape[1], theta)
-    terms = (quadratic_features(U) * widths**2) @ quadratic_features(V).T
-    return np.asarray(terms + process_covariance(U, V, theta))
-
-
 def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
     """Give the variance of the metric before anything is measured; (k,).
 
@@ -149,7 +145,8 @@ class Covariance:
         self.whole[:n, :n] += self._process
         diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
         self._noise = _scaled_noise(rows, theta)
-        diagonal += self._noise + rows.sampling + _JITTER
+        diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
+        self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
 
     def slopes(self, outer: FloatArray) -> FloatArray:
         """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""

@@ -20,10 +20,8 @@ from mergekit_map.search.factored import lower_root, solve_by_root, solve_root
 from mergekit_map.search.kernel import (
     HEIGHT,
     LENGTHS,
-    NOISE,
     Covariance,
     Rows,
-    covariance_between,
     covariance_to,
     noise_variances,
     term_widths,
@@ -95,18 +93,6 @@ class Process:
         found = noise_variances(self.rows, self.theta)[: len(self.rows.U)]
         return np.asarray(self.scale * np.sqrt(found))
 
-    def noise_of_new(self) -> float:
-        """Give the most probable noise of a further merge, a variance."""
-        n, noise = len(self.rows.U), np.exp(2 * self.theta[NOISE])
-        return float(self.scale**2 * noise * self.rows.noise[:n].mean())
-
-    def covariance(self, U: FloatArray, V: FloatArray) -> FloatArray:
-        """Give what is open of the metric at U (k, d) together with V (n, d): (k, n).
-
-        For the most probable theta, behind the link.
-        """
-        return np.asarray(self.scale**2 * self._best.covariance(U, V))
-
     def left_out(self) -> FloatArray:
         """Predict each merge from the others, with theta as it is; (n,)."""
         mean, _ = self._best.left_out()
@@ -136,15 +122,6 @@ class Posterior:
         known = solve_root(self._root, across.T)
         left = variance(self._theta, features) - (known**2).sum(axis=0)
         return across @ self.pull, np.sqrt(np.maximum(left, 0))
-
-    def covariance(self, U: FloatArray, V: FloatArray) -> FloatArray:
-        """Give the covariance between U (k, d) and V (n, d); (k, n)."""
-        before = covariance_between(self._theta, U, V)
-        known = [
-            solve_root(self._root, covariance_to(self._rows, self._theta, W).T)
-            for W in (U, V)
-        ]
-        return np.asarray(before - known[0].T @ known[1])
 
     def left_out(self) -> tuple[FloatArray, FloatArray]:
         """Predict each merge from the others: mean and variance with noise; (n,)."""

@@ -119,10 +119,10 @@ def _differences(
 
 
 def _read(records: KeptAnswers, task: str, merge: Confirmed) -> Itemised | None:
-    answered = records.read(merge.coefficients, task)
-    if task not in merge.measured or answered is None:
+    answers = records.read(merge.coefficients, task)
+    if task not in merge.measured or answers is None:
         return None
     value = merge.measured[task].value
     # Others are of another machine, or were written by hand.
-    same = math.isclose(mean_of(answered.answers), value, rel_tol=_ROUNDING)
-    return itemise_answers(answered.answers) if same else None
+    same = math.isclose(mean_of(answers), value, rel_tol=_ROUNDING)
+    return itemise_answers(answers) if same else None

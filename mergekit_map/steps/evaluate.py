@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from mergekit_map.measurement import Answers, Measure, Measurement, Part, Wanted
+from mergekit_map.measurement import Answers, Measure, Measurement, Wanted
 from mergekit_map.merging.footprint import check_room
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.merging.unchanged import Unchanged
 from mergekit_map.pulse import stage
-from mergekit_map.results.answers import (
-    Answered,
-    KeptAnswers,
-    complete,
-    missing_ids,
-)
+from mergekit_map.results.answers import KeptAnswers, mean_of
 from mergekit_map.results.early import Waiting
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.steps.engines import by_engine, side_by_side
@@ -54,74 +49,70 @@ class PartEvaluator:
         self._took: dict[Key, float] = {}  # seconds, of what is only on record yet
 
     def __call__(
-        self, coefficients: Mapping[str, float], task: str, part: Part | None = None
+        self,
+        coefficients: Mapping[str, float],
+        task: str,
+        documents: tuple[int, ...] | None = None,
     ) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task.
 
-        Of a ``part`` only the documents are asked whose answers are not on record.
+        The scores of some ``documents`` are taken from the records, if they are there.
         """
-        if part is None and self._early is not None:
-            waiting = self._early.take(coefficients, task)
-            if waiting is not None:
-                return waiting
-        wanted = Wanted(coefficients, task, part)
-        measurement = self._recorded(wanted, self._hands.measure)
-        took = self._took.pop(evaluation_key(coefficients, task), None)
-        return measurement if took is None else replace(measurement, seconds=took)
+        wanted = Wanted(coefficients, task, documents)
+        if (found := self._before(wanted)) is not None:
+            return found
+        measured = self._hands.measure(self._work(wanted))
+        self._record(wanted, measured)
+        return measured
 
     def expect(self, ahead: Sequence[Wanted]) -> None:
         """Hear what will be asked next, so that it can be worked on."""
-        found = [(self._missing(wanted), wanted) for wanted in ahead]
-        works = {work: wanted for work, wanted in found if work is not None}
+        works = {self._work(w): w for w in ahead if not self._is_there(w)}
 
         def arrived(work: Work, measured: Measurement) -> None:
             wanted = works[work]
-            measurement = self._recorded(wanted, lambda _: measured)
-            if wanted.part is not None:
+            self._record(wanted, measured)
+            if wanted.documents is not None:
                 key = evaluation_key(wanted.coefficients, wanted.task)
                 self._took[key] = measured.seconds or 0.0
             elif self._early is not None:
-                self._early.keep(wanted.coefficients, wanted.task, measurement)
+                self._early.keep(wanted.coefficients, wanted.task, measured)
 
         self._hands.expect(list(works), arrived)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Give what was answered before, of this definition of the task."""
-        earlier = self._read(coefficients, task)
-        return None if earlier is None else earlier.answers
-
-    def _recorded(
-        self, wanted: Wanted, measure: Callable[[Work], Measurement]
-    ) -> Measurement:
-        """Measure what is not on record, and keep the records."""
-        coefficients, task, part = wanted.coefficients, wanted.task, wanted.part
-        if part is None:
-            measurement = measure(self._work(wanted))
-        else:
-            earlier = self._read(coefficients, task)
-            measurement = complete(
-                part, earlier, lambda ids: measure(self._work(wanted, ids))
-            )
-        if self._records is not None:
-            self._records.write(coefficients, task, measurement)
-        return measurement
-
-    def _missing(self, wanted: Wanted) -> Work | None:
-        """Give what is to be measured; None where that was done before."""
-        coefficients, task, part = wanted.coefficients, wanted.task, wanted.part
-        if part is None:
-            waits = self._early is not None and self._early.has(coefficients, task)
-            return None if waits else self._work(wanted)
-        ids = missing_ids(part, self._read(coefficients, task))
-        return self._work(wanted, ids) if ids else None
-
-    def _work(self, wanted: Wanted, ids: Sequence[int] | None = None) -> Work:
-        documents = None if ids is None else tuple(ids)
-        merge = tuple(wanted.coefficients.items())
-        return Work(merge, wanted.task, documents, self._held_out)
-
-    def _read(self, coefficients: Mapping[str, float], task: str) -> Answered | None:
+        """Return the scores on record, of this definition of the task."""
         return self._records.read(coefficients, task) if self._records else None
+
+    def _before(self, wanted: Wanted) -> Measurement | None:
+        """Take what was measured before it was asked for, or before a kill."""
+        coefficients, task = wanted.coefficients, wanted.task
+        if wanted.documents is None:
+            return self._early.take(coefficients, task) if self._early else None
+        if (answers := self._scores(wanted)) is None:
+            return None
+        took = self._took.pop(evaluation_key(coefficients, task), None)
+        value, n = mean_of(answers), len(answers.ids)
+        return Measurement(value, None, n, answers=answers, seconds=took)
+
+    def _is_there(self, wanted: Wanted) -> bool:
+        coefficients, task = wanted.coefficients, wanted.task
+        if wanted.documents is None:
+            return self._early is not None and self._early.has(coefficients, task)
+        return self._scores(wanted) is not None
+
+    def _scores(self, wanted: Wanted) -> Answers | None:
+        """Read the scores of exactly these documents."""
+        answers = self.answers(wanted.coefficients, wanted.task)
+        return answers if answers and answers.ids == wanted.documents else None
+
+    def _record(self, wanted: Wanted, measured: Measurement) -> None:
+        if self._records is not None:
+            self._records.write(wanted.coefficients, wanted.task, measured)
+
+    def _work(self, wanted: Wanted) -> Work:
+        merge = tuple(wanted.coefficients.items())
+        return Work(merge, wanted.task, wanted.documents, self._held_out)
 
 
 class MergeEvaluator(PartEvaluator):

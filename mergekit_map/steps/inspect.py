@@ -89,8 +89,8 @@ class Plan:
     whole: int  # merges on all documents
     safe: int  # merges below which a front is a guess
     default: int  # merges of a search that is not told how many
-    documents: Mapping[str, int | str]  # of each task, asked of the other merges
-    budget: Mapping[str, float]  # of documents and hours, where they are limited
+    documents: Mapping[str, int | str]  # of each task, measured of the other merges
+    hours: float | None  # to measure at most
     confirming: int
     # What generates the answers of tasks that generate, and why that.
     engines: Mapping[str, str] = field(default_factory=dict)
@@ -233,14 +233,7 @@ def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
         default=default_evaluations(len(study.bounds)),
         documents=dict(study.documents),
         engines=_engines(project),
-        budget={
-            key: limit
-            for key, limit in (
-                ("documents", spec.search.documents),
-                ("hours", spec.search.hours),
-            )
-            if limit is not None
-        },
+        hours=spec.search.hours,
         memory=memory,
         disk=disk,
         shortages=[*shortages(memory), *shortages(disk)],

@@ -32,7 +32,6 @@ class Probe:
     task_seconds: Mapping[str, float]
     expected_hours: float
     task_documents: Mapping[str, int]
-    expected_documents: int | None = None  # None where pairs are searched
     merges: int | None = None  # that are searched, as many as a budget allows
     budget_too_small: bool = False  # for what is measured whatever the budget is
 
@@ -90,20 +89,16 @@ def probe_config(
 
 
 def _priced(probe: Probe, study: Study) -> Probe:
-    """Say what the search takes if it measures some documents, or ends by a budget."""
+    """Add what the search takes on a subset of documents, or with a budget."""
     merging = probe.merge_seconds / len(study.tasks)
     seconds = {task: s + merging for task, s in probe.task_seconds.items()}
     found = price(study, probe.task_documents, seconds)
-    in_part = study.in_part
     apart = n_confirming(study) * _confirmed_share(study)
-    total = found.total.seconds + apart * sum(seconds.values())
-    documents = found.total.documents + apart * sum(probe.task_documents.values())
-    hours = (probe.load_seconds + total) / 3600
-    by_part = in_part or study.search.has_budget
+    hours = (probe.load_seconds + found.total + apart * sum(seconds.values())) / 3600
+    by_part = study.in_part or study.search.hours is not None
     return replace(
         probe,
         expected_hours=hours if by_part else probe.expected_hours,
-        expected_documents=round(documents),
         merges=found.merges,
         budget_too_small=found.exceeds(study),
     )

@@ -79,7 +79,7 @@ def select_problems(study: Study) -> list[Problem]:
 def part_problems(
     spec: MapBlock, metrics: Mapping[str, Metric], unable: Container[str]
 ) -> list[Problem]:
-    """List what stands against measuring on some documents, and against budgets.
+    """List what stands against measuring on some documents, and against a budget.
 
     Args:
         spec: The block, with its tasks.
@@ -96,23 +96,21 @@ def part_problems(
         if why is not None:
             text = f"{why}, or measure all with 'documents: all'"
             problems.append(Problem(("map", "tasks", name, "documents"), text))
-    budgets = {"documents": spec.search.documents, "hours": spec.search.hours}
-    for key, budget in budgets.items():
-        if budget is not None and not spec.search.refines:
-            text = (
-                f"{key!r} ends a search that chooses one merge after the other, but "
-                "this one settles beforehand how many it measures; remove it and set "
-                "'evaluations', or use 'strategy: map' without a grid and without "
-                "'refine: false'"
-            )
-            problems.append(Problem(("map", "search", key), text))
+    if spec.search.hours is not None and not spec.search.refines:
+        text = (
+            "'hours' end a search that chooses one merge after the other, but this one "
+            "settles beforehand how many it measures; remove them and set "
+            "'evaluations', or use 'strategy: map' without a grid and without "
+            "'refine: false'"
+        )
+        problems.append(Problem(("map", "search", "hours"), text))
     return problems
 
 
 def _why_not_in_part(
     search: SearchSpec, task: TaskSpec, metric: Metric, *, able: bool
 ) -> str | None:
-    """Say why a task cannot be measured on some documents, and what else to do."""
+    """Return why a task cannot be measured on some documents, and what else to do."""
     if not able and isinstance(task, LmEvalTask):
         return (
             f"some documents do not say what {task.metric!r} is on all of them, as it "

@@ -24,7 +24,7 @@ from mergekit_map.study.fitting import (
     predicted_front,
 )
 from mergekit_map.study.planning import wanted_evaluations
-from mergekit_map.study.refining import GOOD_ENOUGH, ending_of, n_quiet_rounds, n_spent
+from mergekit_map.study.refining import ending_of, n_quiet_rounds, n_spent
 from mergekit_map.study.spending import more_choices
 from mergekit_map.study.study import Candidate, Study, StudyResult
 
@@ -40,9 +40,9 @@ class MeasureAll(Protocol):
         planned: Sequence[Candidate],
         surrogates: Mapping[str, Surrogate],
         *,
-        whole: bool = False,
+        always: bool = False,
     ) -> list[Evaluation]:
-        """Measure on all documents if they are ``whole``, else as the study says."""
+        """Measure what the budget pays for, or ``always``."""
         ...
 
 
@@ -97,32 +97,7 @@ class _End:
                 left = np.delete(left, most, axis=0)
         if len(left) < len(front):
             front = predicted_front(self._study, self.surrogates)
-        if self._study.in_part:
-            front = self._with_ends(front)
         return _with_measured(self._study, self.surrogates, front, self.known)
-
-    def _with_ends(self, front: FloatArray) -> FloatArray:
-        """Measure the best merge of each task on all documents; gives the front then.
-
-        Not where one that was measured so is as good. What is measured may move the
-        others, so that they are looked for again; but no more than one a task is.
-        """
-        left = len(self._study.tasks)
-        while left:
-            X = _measured(self._study, self.known)[0]
-            Y, there = (
-                predict_utilities(self._study, self.surrogates, rows)
-                for rows in (front, X)
-            )
-            best = there.max(axis=0, initial=-np.inf)
-            ahead = Y.max(axis=0) - best > GOOD_ENOUGH * ranges(Y)
-            if not ahead.any():
-                break
-            ends = np.unique(Y[:, ahead].argmax(axis=0))[:left]
-            left -= len(ends)
-            self._measure(front[ends], whole=True)
-            front = predicted_front(self._study, self.surrogates)
-        return front
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
         """Choose of a front (k, d), and measure the choice; gives its final rows."""
@@ -130,19 +105,20 @@ class _End:
         lower = wished(study.select, study.tasks, self._anchors).lower
         for _ in range(1 + more_choices(study)):
             rows, selected = self._chosen_of(front)
-            self._measure(rows[[selected]], whole=True)
+            self._measure(rows[[selected]], always=True)
             # A merge just within its limits may be outside them once it is fitted.
             utilities = predict_utilities(study, self.surrogates, rows[[selected]])
             if (utilities >= lower).all():
                 break
         if len(study.tasks) == 1:
             rows, selected = _best_measured(study, self.known), 0
-            self._measure(rows, whole=True)
+            self._measure(rows, always=True)
         return rows, selected
 
     def _most_telling(self, front: FloatArray) -> int:
         """Find the point of a front (k, d) that adds most to what is measured here."""
-        here = {e.key[0]: e.coefficients for e in self.known if e.role != "imported"}
+        own = (e for e in self.known if e.whole and e.role != "imported")
+        here = {e.key[0]: e.coefficients for e in own}
         X = self._study.vectors(here.values())
         Y, there = (
             predict_utilities(self._study, self.surrogates, rows)
@@ -154,12 +130,12 @@ class _End:
     def _chosen_of(self, front: FloatArray) -> tuple[FloatArray, int]:
         return chosen_of(self._study, self.surrogates, front, self._anchors)
 
-    def _measure(self, points: FloatArray, *, whole: bool = False) -> None:
+    def _measure(self, points: FloatArray, *, always: bool = False) -> None:
         """Measure, and fit again if anything is new."""
         named = map(self._study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
-        measured = self._measure_all(planned, self.surrogates, whole=whole)
+        measured = self._measure_all(planned, self.surrogates, always=always)
         after = before | _usable(before, measured)
         if any(before.get(key) is not e for key, e in after.items()):
             self.known = list(after.values())

@@ -105,15 +105,20 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
 
 
 def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List those that values on all documents have."""
-    known = [e.stderr if e.whole else e.stderr_of_all for e in evaluations]
+    """List those that values have without the errors of a choice of documents."""
+    known = [
+        None
+        if e.stderr is None
+        else math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
+        for e in evaluations
+    ]
     if all(stderr is None for stderr in known):
         return None
     return np.array(known, dtype=np.float64)  # None is NaN
 
 
 def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List those of values that are estimates from a part of the documents."""
+    """List those that a choice of documents adds; None where there was none."""
     if all(e.whole for e in evaluations):
         return None
-    return np.array([0.0 if e.whole else e.stderr or 0.0 for e in evaluations])
+    return np.array([e.sampling or 0.0 for e in evaluations])

@@ -13,12 +13,7 @@ from mergekit_map.study.bayesian import N_ROUND
 from mergekit_map.study.grouping import first_candidates
 from mergekit_map.study.nested import EVALUATIONS
 from mergekit_map.study.planning import next_round, wanted_evaluations
-from mergekit_map.study.spending import Spending
 from mergekit_map.study.study import Study
-
-# About the share of the documents that `auto` asks, of losses and of what is bounded,
-# such as accuracies.
-_LOSSES, _BOUNDED = 1 / 8, 1 / 4
 
 
 @dataclass(frozen=True)
@@ -29,22 +24,21 @@ class Forecast:
     front: int  # predicted points that are measured afterwards
     measurements: int  # of a task at a merge
     expected: int  # of these, where what is measured depends on what was
-    # Merges measured on all documents; fewer than all where tasks are asked in part.
-    whole: int
+    whole: int  # merges measured on all documents
     confirming: int = 0  # of the measurements: on documents that the search never sees
 
 
 @dataclass(frozen=True)
 class Price:
-    """About what a search takes."""
+    """About how many seconds a search takes."""
 
     merges: int  # that are searched, anchors included: as many as the budget allows
-    total: Spending
-    # What anchors, first design and end take, which are measured whatever they do.
-    least: Spending
+    total: float
+    # Of anchors, first design and end, which are measured whatever they take.
+    least: float
 
     def exceeds(self, study: Study) -> bool:
-        """Tell whether the budget cannot pay for what is always measured."""
+        """Whether the budget cannot pay for what is always measured."""
         return not _pays(study, self.least)
 
 
@@ -67,11 +61,7 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
         searched = study.search.evaluations or searched + 2 * N_ROUND
     elif study.search.refines:
         searched = wanted_evaluations(study)
-    if all(map(study.is_whole, study.tasks)):
-        whole = searched + front
-    else:
-        front += len(study.tasks)  # the best of each
-        whole = _n_whole(study)
+    whole = front + (len(first_candidates(study)) if study.in_part else searched)
     held_out = n_confirming(study) * len(study.tasks)
     total = (searched + front) * len(study.tasks) + held_out
     return Forecast(searched, front, total, total, whole, held_out)
@@ -88,7 +78,7 @@ def n_confirming(study: Study) -> int:
 def price(
     study: Study, sizes: Mapping[str, int], seconds: Mapping[str, float]
 ) -> Price:
-    """Say about what a study of one search takes.
+    """Estimate what a study of one search takes.
 
     Args:
         study: The study.
@@ -98,38 +88,33 @@ def price(
     Raises:
         DesignError: fewer evaluations than anchors, or than a surrogate needs.
     """
-    whole = Spending(sum(sizes.values()), sum(seconds.values()))
-    shares = {task: share_asked(study, task, size) for task, size in sizes.items()}
-    part = Spending(
-        sum(shares[task] * size for task, size in sizes.items()),
-        sum(shares[task] * taken for task, taken in seconds.items()),
-    )
+    whole = sum(seconds.values())
+    subset = sum(share_asked(study, t, sizes[t]) * s for t, s in seconds.items())
     first = len(next_round(study, [], []))
     anchors = min(len(first_candidates(study)), first)
-    ends = _n_whole(study) - len(first_candidates(study))
 
-    def total(merges: int) -> Spending:
-        parts = merges - anchors + study.search.remeasure
-        return whole.times(anchors + ends) + part.times(parts)
+    def total(merges: int) -> float:
+        ends = study.search.remeasure + 1
+        return whole * (anchors + ends) + subset * (merges - anchors)
 
     most = max(first, wanted_evaluations(study)) if study.search.refines else first
     merges = first
     while merges < most and _pays(study, total(merges + 1)):
         merges += 1
     # Points of the front are measured as far as the budget pays for them.
-    least = whole.times(anchors + ends) + part.times(first - anchors)
+    least = whole * (anchors + 1) + subset * (first - anchors)
     return Price(merges, total(merges), least)
 
 
 def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | None:
-    """Say that the budget does not pay for what is measured whatever it is.
+    """Return that the budget does not pay for what is measured whatever it is.
 
     Args:
         study: The study.
         evaluations: What was measured of it, with all documents of each task once.
     """
     whole = {e.task: e for e in evaluations if e.whole and not e.failed}
-    if not study.search.has_budget or whole.keys() < study.tasks.keys():
+    if study.search.hours is None or whole.keys() < study.tasks.keys():
         return None
     found = price(
         study,
@@ -140,33 +125,20 @@ def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | Non
         return None
     return (
         "the budget is less than what the anchors, the first design and the end of the "
-        f"search take, about {found.least.documents:.0f} documents and "
-        f"{found.least.seconds / 3600:.2g} hours: these are measured all the same, and "
-        "hardly anything else; allow more documents or hours"
+        f"search take, about {found.least / 3600:.2g} hours: these are measured all "
+        "the same, and hardly anything else; allow more hours"
     )
 
 
-def _pays(study: Study, cost: Spending) -> bool:
-    search = study.search
-    return (search.documents is None or cost.documents <= search.documents) and (
-        search.hours is None or cost.seconds <= 3600 * search.hours
-    )
+def _pays(study: Study, seconds: float) -> bool:
+    hours = study.search.hours
+    return hours is None or seconds <= 3600 * hours
 
 
 def share_asked(study: Study, task: str, size: int) -> float:
-    """Expect this share of the documents to be asked of a merge that is searched."""
-    wish = study.documents.get(task, "all")
-    if wish == "all":
-        return 1.0
-    if wish == "auto":
-        return _LOSSES if study.tasks[task].upper is None else _BOUNDED
-    return min(1.0, wish / max(size, 1))
-
-
-def _n_whole(study: Study) -> int:
-    """Count merges on all documents: anchors, the best of each task, what is chosen."""
-    ends = 1 + len(study.tasks) if study.in_part else 1
-    return len(first_candidates(study)) + ends
+    """Return the share of the documents that a merge of the search is measured on."""
+    count = study.documents.get(task, "all")
+    return 1.0 if count == "all" else min(1.0, count / max(size, 1))
 
 
 def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import numpy as np
+
 from mergekit_map.errors import EvaluationError
+from mergekit_map.files import digest
 from mergekit_map.measurement import Measurement, Wanted
 from mergekit_map.results.front import Readings
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
-    Key,
     MergeKey,
     Role,
     evaluation_key,
@@ -26,8 +28,8 @@ from mergekit_map.results.log import (
 from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.search.arrays import finite
 from mergekit_map.search.blas_threads import all_threads
+from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.shutdown import check_interrupt
-from mergekit_map.study.parts import Drawing, History, draw_part
 from mergekit_map.study.study import Candidate, Evaluator, Progress, Study, WorksAhead
 from mergekit_map.words import masked, printable
 
@@ -45,9 +47,6 @@ class Plan:
 
     before: int = 0  # merges that came before them
     most: int = 0  # merges of it all
-    whole: bool = True  # whether every merge is measured on all documents
-    # How often each merge is asked for: more documents each time.
-    times: Mapping[MergeKey, int] = field(default_factory=dict)
     foretold: Mapping[MergeKey, Readings] = field(default_factory=dict)
 
 
@@ -70,20 +69,23 @@ def measure(
     """
     measured = [e for e in matching(study, log) if e.error is None]
     values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
-    missing = missing_of(study, candidates, log, plan)
+    missing = missing_of(study, candidates, log)
     planned = plan.before + len(candidates)
     total = max(planned, plan.most) * len(study.tasks)
-    drawings: dict[int, Drawing | None] = {}
+    merge: Mapping[str, float] | None = None
+    subsets: Mapping[str, Subset] = {}
     for index, (role, coefficients, task) in enumerate(missing):
         check_interrupt()
         position = planned * len(study.tasks) - len(missing) + index
         report(Progress(position, total, coefficients, task, role))
-        if index not in drawings:
-            drawings = _drawn_next(study, plan, missing, index, log, evaluate)
+        if coefficients != merge:
+            merge, subsets = coefficients, _subsets(study, evaluate)
             if isinstance(evaluate, WorksAhead):
-                evaluate.expect(_ahead(study, plan, missing, drawings))
-        drawing = drawings[index]
-        evaluation = _evaluate(study, evaluate, coefficients, task, drawing)
+                evaluate.expect(_ahead(study, missing[index:], subsets))
+        subset = None if _asks_all(study, role, task) else subsets.get(task)
+        evaluation = _evaluate(study, evaluate, coefficients, task, subset)
+        if role == "anchor" and not evaluation.failed:
+            _check_scores(study, evaluate, evaluation)
         foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
         log.append(replace(evaluation, role=role, foretold=foretold))
         values[task].append(evaluation.value)
@@ -91,59 +93,61 @@ def measure(
             _refuse_hopeless(task, evaluation, len(values[task]))
 
 
-def _drawn_next(
-    study: Study,
-    plan: Plan,
-    missing: Sequence[_Missing],
-    start: int,
-    log: EvaluationLog,
-    evaluate: Evaluator,
-) -> dict[int, Drawing | None]:
-    """Draw what the next merge is asked, by place; None where that is everything.
-
-    What one task is asked does not depend on what another answers.
-    """
-    found: dict[int, Drawing | None] = {}
-    _, merge, _ = missing[start]
-    tasks = set[str]()
-    for index, (role, coefficients, task) in enumerate(missing[start:], start=start):
-        if coefficients != merge or task in tasks:
-            break
-        tasks.add(task)
-        found[index] = None
-        if not _asks_all(study, plan, role, task):
-            history = History.of(study, task, matching(study, log), evaluate)
-            # The front is what counts, and its points are next to what is chosen.
-            more = role == "front" or plan.times.get(merge_key(coefficients), 1) > 1
-            found[index] = draw_part(history, coefficients, doubled=more)
-    return found
-
-
 def _ahead(
-    study: Study,
-    plan: Plan,
-    missing: Sequence[_Missing],
-    drawings: Mapping[int, Drawing | None],
+    study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset]
 ) -> list[Wanted]:
     """List what will be asked, as far as it does not depend on what is answered."""
     wanted = []
-    for index, (role, coefficients, task) in enumerate(missing):
-        if index in drawings:
-            drawing = drawings[index]
-            part = None if drawing is None else drawing.part
-            wanted.append(Wanted(coefficients, task, part))
-        elif index > max(drawings) and _asks_all(study, plan, role, task):
+    for role, coefficients, task in missing:
+        if _asks_all(study, role, task):
             wanted.append(Wanted(coefficients, task))
+        elif task in subsets:
+            wanted.append(Wanted(coefficients, task, subsets[task].ids))
     return wanted
 
 
+def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
+    """Draw the documents that merges are measured on, by task.
+
+    The same for every merge. None of a task without the scores of any anchor on record,
+    or with no more documents than a subset would have.
+    """
+    found = {}
+    for task, count in study.documents.items():
+        if count == "all" or task not in study.tasks:
+            continue
+        answers = [evaluate.answers(anchor, task) for anchor in study.anchors.values()]
+        if references := [one for one in answers if one is not None and one.whole]:
+            identity = [study.search.seed, study.definitions[task]]
+            rng = np.random.default_rng(int(digest(identity), 16))
+            if (subset := draw_subset(count, references, rng)) is not None:
+                found[task] = subset
+    return found
+
+
+def _check_scores(study: Study, evaluate: Evaluator, evaluation: Evaluation) -> None:
+    """Refuse a task that gave a value of an anchor and no scores.
+
+    Raises:
+        EvaluationError: its value cannot be estimated from some documents.
+    """
+    task = evaluation.task
+    if study.is_whole(task) or evaluate.answers(evaluation.coefficients, task):
+        return
+    raise EvaluationError(
+        f"task {task!r} gave no score of each document, from which "
+        f"'documents: {study.documents[task]}' could estimate its value; let it give "
+        "one, or measure all with 'documents: all'"
+    )
+
+
 def missing_of(
-    study: Study, candidates: Sequence[Candidate], log: EvaluationLog, plan: Plan
+    study: Study, candidates: Sequence[Candidate], log: EvaluationLog
 ) -> list[_Missing]:
     """List what of candidates the log does not have, task by task."""
-    numbered = numbered_parts(e for e in matching(study, log) if e.error is None)
+    known = [e for e in matching(study, log) if e.error is None]
     enough = {
-        role: {e.key for e, n in numbered if _is_enough(study, plan, role, e, n)}
+        role: {e.key for e in known if _is_enough(study, role, e)}
         for role in {role for role, _ in candidates}
     }
     return [
@@ -154,25 +158,25 @@ def missing_of(
     ]
 
 
-def _asks_all(study: Study, plan: Plan, role: Role, task: str) -> bool:
-    """Tell whether a merge is measured on all documents of a task."""
-    assesses = role in ASSESSING - {"front"}
-    return plan.whole or role == "anchor" or assesses or study.is_whole(task)
+def _asks_all(study: Study, role: Role, task: str) -> bool:
+    """Whether a merge of this role is measured on all documents of a task."""
+    return role == "anchor" or role in ASSESSING or study.is_whole(task)
 
 
-def _is_enough(
-    study: Study, plan: Plan, role: Role, e: Evaluation, number: int
-) -> bool:
-    """Tell whether a measurement, of this number, will do for a candidate of a role."""
+def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
+    """Whether a measurement will do for a candidate of a role."""
     if role == "checkpoint":
         return False
-    too_few = number < plan.times.get(e.key[0], 1)
-    if not e.whole and (too_few or _asks_all(study, plan, role, e.task)):
+    if not e.whole and (_asks_all(study, role, e.task) or not _is_as_asked(study, e)):
         return False
     if role == "front":
         return e.role != "imported"
     # Only what is fitted has a use for derivatives.
     return role in ASSESSING or not _lacks_gradient(study, e)
+
+
+def _is_as_asked(study: Study, evaluation: Evaluation) -> bool:
+    return evaluation.n == study.documents.get(evaluation.task)
 
 
 def _lacks_gradient(study: Study, evaluation: Evaluation) -> bool:
@@ -198,19 +202,18 @@ def _evaluate(
     evaluate: Evaluator,
     coefficients: Mapping[str, float],
     task: str,
-    drawing: Drawing | None,
+    subset: Subset | None,
 ) -> Evaluation:
     """Measure once; what goes wrong with one merge is recorded and does not stop."""
     started = time.perf_counter()
-    error, part = None, None
+    error = None
     try:
         with all_threads():
-            if drawing is None:
+            if subset is None:
                 measured = evaluate(coefficients, task)
             else:
-                measured = evaluate(coefficients, task, drawing.part)
-        if drawing is not None:
-            part = drawing.estimate(measured.answers)
+                measured = evaluate(coefficients, task, subset.ids)
+                measured = subset.estimate(measured, study.tasks[task].ends)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
         trace = masked(traceback.format_exc())
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
@@ -221,8 +224,8 @@ def _evaluate(
         coefficients=coefficients,
         task=task,
         role="design",
-        value=measured.value if part is None else part.value,
-        stderr=finite(measured.stderr if part is None else part.stderr),
+        value=measured.value,
+        stderr=finite(measured.stderr),
         n=measured.n,
         # As the log says it: who goes on decides by that.
         seconds=round(elapsed if measured.seconds is None else measured.seconds, 4),
@@ -232,9 +235,7 @@ def _evaluate(
         details={k: v for k, v in measured.details.items() if math.isfinite(v)},
         error=error,
         gradient=measured.gradient,
-        of=None if drawing is None or part is None else len(drawing.weights),
-        documents=None if drawing is None or part is None else drawing.part.ids,
-        stderr_of_all=None if part is None else finite(part.spread),
+        sampling=finite(measured.sampling),
         engine=study.engines.get(task),
     )
 
@@ -243,19 +244,6 @@ def _in_a_line(failure: Exception) -> str:
     """Say what went wrong as the log keeps it: one line that any terminal may show."""
     text = str(failure).strip() or type(failure).__name__
     return printable(text.splitlines()[0])[:_LONGEST]
-
-
-def numbered_parts(
-    evaluations: Iterable[Evaluation],
-) -> list[tuple[Evaluation, int]]:
-    """Number the measurements of each merge and task, by how many parts were asked."""
-    counts: dict[Key, int] = {}
-    numbered = []
-    for e in evaluations:
-        numbered.append((e, counts.get(e.key, 0) + 1))
-        if not e.whole:
-            counts[e.key] = numbered[-1][1]
-    return numbered
 
 
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:

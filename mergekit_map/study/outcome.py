@@ -57,8 +57,7 @@ def found_front(
         merges=tuple(
             Merge(
                 coefficients=dict(next(iter(found.values())).coefficients),
-                measured=_readings(study, _whole(found)),
-                estimated=_estimated(study, found),
+                measured=_readings(study, found),
                 foretold=_foretold(study, found),
             )
             for key, found in seen.items()
@@ -93,7 +92,7 @@ def measured_at(
 def _seen(
     study: Study, log: Iterable[Evaluation]
 ) -> dict[MergeKey, dict[str, Evaluation]]:
-    """Gather the latest of each task: no part after all, no failure after a value."""
+    """Gather the latest of each task: no subset after all, no failure after a value."""
     found = matching(study, log)
     evaluations = sorted(found, key=lambda e: (not e.failed, e.whole))
     return by_merge(evaluations)
@@ -102,12 +101,6 @@ def _seen(
 def _whole(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
     """Leave out tasks of which only some documents were measured."""
     return {task: e for task, e in found.items() if e.whole}
-
-
-def _estimated(study: Study, found: Mapping[str, Evaluation]) -> Readings | None:
-    """Read the tasks of which only some documents were measured, if there are any."""
-    parts = {task: e for task, e in found.items() if not e.whole}
-    return _readings(study, parts) if parts else None
 
 
 def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
@@ -176,7 +169,6 @@ def _merges(
             coefficients=dict(merge),
             predicted=predicted,
             measured=_readings(study, _whole(found)),
-            estimated=_estimated(study, found),
             foretold=_foretold(study, found),
         )
         for merge, predicted in zip(

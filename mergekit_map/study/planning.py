@@ -110,12 +110,11 @@ def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
 def wanted_evaluations(study: Study) -> int:
     """Give the number asked for, or the default.
 
-    Where a budget of documents or hours ends the search, many times the default: merges
-    that are measured on some documents are cheap.
+    Where a budget of hours ends the search, many times the default.
     """
     default = default_evaluations(len(study.bounds))
     return study.search.evaluations or default * (
-        _TIMES if study.search.has_budget else 1
+        1 if study.search.hours is None else _TIMES
     )
 
 

@@ -26,7 +26,6 @@ from mergekit_map.search.arrays import BoolArray, FloatArray, from_unit, to_unit
 from mergekit_map.search.gain import gained, gains
 from mergekit_map.search.sketch import sketch_front
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.dividing import best_spent, times_asked
 from mergekit_map.study.fitting import predict_utilities, standard_errors
 from mergekit_map.study.study import Candidate, Study
 
@@ -73,22 +72,9 @@ def refinement_round(
 ) -> list[Candidate]:
     """Propose the merge to measure next; none when the predictions are trusted.
 
-    Or one of before, to ask more documents. A function of its arguments alone: the same
-    log gives the same next round.
+    A function of its arguments alone: the same log gives the same next round.
     """
     front = _sketched(study, surrogates)
-    planned = _new_merge(study, rounds, known, surrogates, front)
-    there = rounds, known, surrogates
-    return best_spent(study, planned, *there, front.points, front.width)
-
-
-def _new_merge(
-    study: Study,
-    rounds: Sequence[Sequence[Candidate]],
-    known: Sequence[Evaluation],
-    surrogates: Mapping[str, Surrogate],
-    front: _Outlook,
-) -> list[Candidate]:
     trusted = front.errors.max() <= GOOD_ENOUGH
     if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
         return []
@@ -162,10 +148,7 @@ def n_quiet_rounds(
     """Count the last rounds that came out as predicted, beginning with the last."""
     count = 0
     for index in reversed(range(1, len(rounds))):
-        planned = rounds[index]
-        if _is_repeated(rounds[:index], planned):
-            continue  # which says nothing of predictions
-        keys = {merge_key(c) for _, c in planned}
+        keys = {merge_key(c) for _, c in rounds[index]}
         tested = [e for e in known if e.key[0] in keys and not e.failed]
         if not tested or not all(_came_true(e, known) for e in tested):
             break
@@ -173,22 +156,13 @@ def n_quiet_rounds(
     return count
 
 
-def _is_repeated(
-    rounds: Sequence[Sequence[Candidate]], planned: Sequence[Candidate]
-) -> bool:
-    """Tell whether rounds before asked for the same merges: for more documents."""
-    times = times_asked(rounds)
-    return all(merge_key(c) in times for _, c in planned)
-
-
 def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
     foretold = tested.foretold
     if foretold is None or foretold.value is None:
         return False
     values = [e.value for e in known if e.task == tested.task and not e.failed]
-    # What is measured in part is off by itself.
-    own = 0.0 if tested.whole else tested.stderr or 0.0
-    stderr = math.hypot(foretold.stderr or 0.0, own)
+    # What is measured on some documents is off by itself.
+    stderr = math.hypot(foretold.stderr or 0.0, tested.sampling or 0.0)
     near = _STDERRS * stderr, _SHARE * float(np.ptp(values))
     return abs(tested.value - foretold.value) <= max(near)
 

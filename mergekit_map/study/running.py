@@ -13,16 +13,9 @@ from mergekit_map.results.log import ASSESSING, Evaluation, MergeKey, merge_key
 from mergekit_map.results.opened_log import EvaluationLog
 from mergekit_map.results.surrogates import predict
 from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.dividing import times_asked
 from mergekit_map.study.ending import end_search
 from mergekit_map.study.fitting import fit_surrogates
-from mergekit_map.study.measuring import (
-    Plan,
-    matching,
-    measure,
-    missing_of,
-    numbered_parts,
-)
+from mergekit_map.study.measuring import Plan, matching, measure, missing_of
 from mergekit_map.study.nested import run_nested
 from mergekit_map.study.planning import next_round, wanted_evaluations
 from mergekit_map.study.spending import can_go_on, can_remeasure
@@ -94,7 +87,7 @@ class _Measuring:
         self._report, self._rounds = report, rounds  # which whoever plans adds to
         self._before, self._front = 0, study.search.remeasure + 1
         # How many merges a budget allows is known when it is used.
-        counts = study.search.refines and not study.search.has_budget
+        counts = study.search.refines and study.search.hours is None
         self._most = wanted_evaluations(study) if counts else 0
 
     def __call__(
@@ -102,9 +95,12 @@ class _Measuring:
         planned: Sequence[Candidate],
         surrogates: Mapping[str, Surrogate],
         *,
-        whole: bool = False,
+        always: bool = False,
     ) -> list[Evaluation]:
-        """Measure, and give what may be fitted of it; nothing that cannot be paid."""
+        """Measure, and return what may be fitted of it.
+
+        Nothing of the front that the budget does not pay for, unless ``always``.
+        """
         study, log = self._study, self._log
         keys = {merge_key(c) for _, c in planned}
         ending = any(role == "front" for role, _ in planned)
@@ -113,11 +109,9 @@ class _Measuring:
         plan = Plan(
             self._before,
             self._most + self._front,
-            whole,
-            times_asked([*self._rounds, planned]),
             _foretell(study, surrogates, planned),
         )
-        if ending and not whole and missing_of(study, planned, log, plan):
+        if ending and not always and missing_of(study, planned, log):
             others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
             if not can_remeasure(study, others):
                 return []
@@ -127,7 +121,7 @@ class _Measuring:
 
 
 def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:
-    """Tell what is measured of merges in the end, in part when a search was stopped."""
+    """Whether it was measured of these merges in the end, when a search was stopped."""
     return e.role == "front" and e.key[0] in keys
 
 
@@ -166,7 +160,7 @@ def _seen_by(
     stopped plans each round on what it was planned on before. Opponents and baselines
     stay out, unless a round asks for them: they are what a search is compared with.
     """
-    asked = times_asked(rounds)
+    asked = {merge_key(c) for candidates in rounds for _, c in candidates}
     own = {id(e) for e in _ours(study, log)}
     usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
     if not rounds:
@@ -174,16 +168,15 @@ def _seen_by(
     return usable[: _last_asked(usable, asked) + 1]
 
 
-def _last_asked(usable: Sequence[Evaluation], asked: Mapping[MergeKey, int]) -> int:
+def _last_asked(usable: Sequence[Evaluation], asked: Container[MergeKey]) -> int:
     """Find where the last of the merges that rounds asked for was measured.
 
     One of them that is also on the front was measured for the round before that, unless
-    it is what a later round was to ask; one that was asked more documents than so
-    often, for a round after it.
+    it is what a later round was to ask.
     """
-    places: dict[tuple[MergeKey, int], int] = {}
-    for index, (e, number) in enumerate(numbered_parts(usable)):
-        key, of_front = (e.key[0], number), e.role == "front"
-        if number <= asked.get(e.key[0], 0) and not (of_front and key in places):
+    places: dict[MergeKey, int] = {}
+    for index, e in enumerate(usable):
+        key = e.key[0]
+        if key in asked and not (e.role == "front" and key in places):
             places[key] = index
     return max(places.values(), default=-1)

@@ -86,7 +86,7 @@ def _measure_nothing(
     planned: Sequence[Candidate],  # noqa: ARG001
     surrogates: Mapping[str, Surrogate],  # noqa: ARG001
     *,
-    whole: bool = False,  # noqa: ARG001
+    always: bool = False,  # noqa: ARG001
 ) -> list[Evaluation]:
     return []
 

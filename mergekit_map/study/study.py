@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkabl
 import numpy as np
 
 from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.measurement import Answers, Measurement, Metric, Part, Wanted
+from mergekit_map.measurement import Answers, Measurement, Metric, Wanted
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.merge_order import Order
 from mergekit_map.results.quality import Ending
@@ -27,16 +27,19 @@ class Evaluator(Protocol):
     """Merge with some coefficients and measure the result on one task."""
 
     def __call__(
-        self, coefficients: Mapping[str, float], task: str, part: Part | None = None
+        self,
+        coefficients: Mapping[str, float],
+        task: str,
+        documents: tuple[int, ...] | None = None,
     ) -> Measurement:
-        """Evaluate, on all documents or a part of them.
+        """Evaluate, on all documents or some of them, counted from 0.
 
         The merge may be kept from one call to the next.
         """
         ...
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Give what documents answered before; None where that is not known.
+        """Return the scores on record; None where there are none.
 
         Nobody asks where all documents are measured.
         """
@@ -64,7 +67,7 @@ class Study:
     search: SearchSpec
     select: SelectSpec
     # How many documents of a task are measured; all of those that are not named.
-    documents: Mapping[str, int | Literal["auto", "all"]] = field(default_factory=dict)
+    documents: Mapping[str, int | Literal["all"]] = field(default_factory=dict)
     # The fingerprint of a merge, by its coefficients.
     recipe: Callable[[Mapping[str, float]], str] | None = None
     # What generates the answers of a task, where that is not Hugging Face's generate.
@@ -76,7 +79,7 @@ class Study:
 
     @property
     def in_part(self) -> bool:
-        """Whether merges are measured on a part of the documents of some task."""
+        """Whether merges are measured on a subset of the documents of some task."""
         return not all(map(self.is_whole, self.tasks))
 
     @property

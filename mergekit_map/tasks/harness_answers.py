@@ -12,7 +12,6 @@ from mergekit_map.measurement import Answers
 from mergekit_map.tasks.answer_tokens import ANSWER_TOKENS
 from mergekit_map.tasks.averages import Average, aggregation_of, average
 from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.margins import choice_margins
 
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task
 Asked: TypeAlias = Mapping[str, Sequence[int]]  # positions among its documents, by task
@@ -61,7 +60,6 @@ def read_answers(task: HarnessTask, samples: Samples, asked: Asked) -> Answers |
         weights=_join(
             [one.weights * scales[leaf] for leaf, one in zip(found, known, strict=True)]
         ),
-        margins=_margins(task, found),
         exponential=known[0].exponential,
     )
 
@@ -112,13 +110,3 @@ def _ids(task: HarnessTask, asked: Asked) -> tuple[int, ...]:
 
 def _join(parts: Sequence[Any]) -> tuple[float, ...]:
     return tuple(np.concatenate(parts).tolist())
-
-
-def _margins(task: HarnessTask, samples: Samples) -> tuple[float, ...] | None:
-    found: list[float] = []
-    for leaf, some in samples.items():
-        margins = choice_margins(task.loaded["tasks"][leaf], task.metric_name, some)
-        if margins is None:
-            return None
-        found += margins
-    return tuple(found)

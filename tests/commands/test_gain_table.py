@@ -10,7 +10,7 @@ from fronts import CODE, MATH, Row, make_front
 from rich.console import Console
 
 from mergekit_map.commands.gain_table import show_gains
-from mergekit_map.results.front import Front, Reading
+from mergekit_map.results.front import Front
 
 LONG = [
     "french_reading_comprehension_choice",
@@ -79,16 +79,6 @@ def test_a_row_is_a_merge_where_that_fits_and_a_task_where_it_does_not() -> None
     assert any(line.split()[:2] == ["gain", "kept"] for line in across)
     assert any("uniform soup" in line and "best parent" in line for line in down)
     assert sum(line.startswith("  uniform soup") for line in stacked) == len(LONG)
-
-
-def test_what_documents_it_is_from_stays_beside_an_estimate() -> None:
-    front = front_of(["math", "code"], measured=False)
-    estimated = {name: Reading.of(2.4, 0.02, 24) for name in front.tasks}
-    point = front.chosen.model_copy(update={"estimated": estimated})
-
-    output = shown(front.with_point(0, point), 80)
-    assert output.count("24 documents") == 2
-    assert output.count(" estimated") >= 2
 
 
 def test_colours_only_repeat_what_signs_and_words_say() -> None:

@@ -208,7 +208,7 @@ def test_damaged_records_are_told_in_our_words(record: type[BaseModel]) -> None:
             LmEvalTask,
             {"lm_eval": "a", "metric": "b", "documents": "some"},
             "documents",
-            "'auto' or 'all' or a whole number was expected, got 'some'",
+            "'all' or a whole number was expected, got 'some'",
         ),
         (
             PerplexityTask,

@@ -388,20 +388,3 @@ def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
     assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")
     assert "model: me/one" in part(public, "Recipe")
     assert part(public, "How to reproduce") == part(card, "How to reproduce")
-
-
-def test_what_some_documents_say_has_their_number_beside_it(tmp_path: Path) -> None:
-    content = as_json(make_front(POINTS, ANCHORS))
-    content["points"][1]["estimated"] = {
-        "math": {"value": 0.64, "stderr": 0.02, "documents": 24},
-        "code": {"value": None, "stderr": None},
-    }
-
-    card = written(tmp_path, record(points=content["points"]))
-
-    measured, predicted = part(card, "The front").split("<details>")
-    assert "| 0.64 ± 0.02 (24 documents) | not measured |" in measured
-    assert "a value with a number of documents beside it is what these say" in measured
-    assert "documents" not in predicted
-    index = card.data.to_dict()["model-index"][0]["results"]
-    assert {result["metrics"][0]["value"] for result in index} == {0.71, 2.81}

@@ -1,4 +1,4 @@
-"""Answers on record: completed, kept, and files that nobody wrote."""
+"""Answers on record: kept, read again, and files that nobody wrote."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.measurement import Answers, Measurement, Part
-from mergekit_map.results.answers import Answered, KeptAnswers, complete, mean_of
+from mergekit_map.measurement import Answers, Measurement
+from mergekit_map.results.answers import KeptAnswers, mean_of
 
 MERGE = {"a": 0.1, "b": 0.7}
 VALUES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -30,10 +30,6 @@ def asked(ids: Sequence[int], **more: Any) -> Measurement:
     return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
 
 
-def part(*ids: int, expected: float = 3.0) -> Part:
-    return Part(ids, tuple(0.1 + i / 10 for i in ids), expected)
-
-
 def kept(folder: Path, definition: str = "d") -> KeptAnswers:
     return KeptAnswers(folder, {"task": definition})
 
@@ -42,25 +38,6 @@ def put(folder: Path, measurement: Measurement) -> Path:
     kept(folder).write(MERGE, "task", measurement)
     [path] = (folder / "task").iterdir()
     return path
-
-
-def test_only_what_is_missing_is_asked() -> None:
-    calls: list[list[int]] = []
-
-    def ask(ids: Sequence[int]) -> Measurement:
-        calls.append(list(ids))
-        return asked(ids)
-
-    first = complete(part(1, 4), None, ask)
-    assert first.answers is not None
-    both = complete(part(1, 2, 4, 5), Answered(first.answers, first.samples), ask)
-
-    assert calls == [[1, 4], [2, 5]]
-    assert both.answers is not None
-    assert both.answers.ids == (1, 2, 4, 5)
-    assert both.answers.values == (1.0, 2.0, 8.0, 16.0)
-    assert both.samples == tuple({"document": i} for i in (1, 2, 4, 5))
-    assert both.value == pytest.approx((2 * 1 + 3 * 2 + 2 * 8 + 3 * 16) / 10)
 
 
 def test_the_mean_of_an_exponential_is_its_exponential() -> None:
@@ -76,12 +53,12 @@ def test_the_mean_of_an_exponential_is_its_exponential() -> None:
 def test_answers_are_read_as_they_were_written(
     ids: tuple[int, ...], tmp_path: Path
 ) -> None:
-    measured = complete(part(*ids), None, asked)
+    measured = asked(ids, exponential=True)
     put(tmp_path, measured)
 
     found = kept(tmp_path).read(MERGE, "task")
 
-    assert found == Answered(measured.answers, measured.samples)
+    assert found == measured.answers
     assert kept(tmp_path, "other").read(MERGE, "task") is None
     assert kept(tmp_path).read({**MERGE, "a": 0.2}, "task") is None
 
@@ -101,26 +78,6 @@ def asked_with(value: float) -> Measurement:
     return replace(measured, answers=replace(measured.answers, values=(value, 1.0)))
 
 
-def drawn_before(folder: Path) -> Part | None:
-    found = kept(folder).read(MERGE, "task")
-    assert found is not None
-    return found.answers.before
-
-
-def test_a_record_knows_the_part_before_it(tmp_path: Path) -> None:
-    records, first, second = kept(tmp_path), part(1), part(1, 2, 3, expected=6.0)
-    before = []
-    for now in (first, first, second, second):
-        found = complete(now, records.read(MERGE, "task"), asked)
-        records.write(MERGE, "task", found)
-        before.append(drawn_before(tmp_path))
-    for _ in range(2):
-        records.write(MERGE, "task", asked(range(6)))
-        before.append(drawn_before(tmp_path))
-
-    assert before == [None, None, first, first, second, second]
-
-
 HOSTILE: dict[str, Any] = {
     "ids out of order": {"ids": [1, 0, 2]},
     "ids twice": {"ids": [0, 1, 1]},
@@ -134,15 +91,6 @@ HOSTILE: dict[str, Any] = {
     "negative weights": {"weights": [1.0, -1.0, 1.0]},
     "a weight of 0": {"weights": [1.0, 0.0, 1.0]},
     "a weight that is too small": {"weights": [1.0, 1e-300, 1.0]},
-    "too few margins": {"margins": [1.0, 2.0]},
-    "probability 0": {"probabilities": [0.0, 0.5, 0.5]},
-    "probability above 1": {"probabilities": [0.5, 0.5, 1.5]},
-    "too few probabilities": {"probabilities": [0.5]},
-    "none expected": {"expected": 0.0},
-    "no part": {"before": {"ids": [0], "probabilities": [2.0], "expected": 1.0}},
-    "parts of other lengths": {
-        "before": {"ids": [0, 1], "probabilities": [0.5], "expected": 1.0}
-    },
     "all of it": None,
     "a list": [],
 }
@@ -150,7 +98,7 @@ HOSTILE: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_answers_that_nobody_wrote_are_none(name: str, tmp_path: Path) -> None:
-    path = put(tmp_path, complete(part(0, 1, 2), None, asked))
+    path = put(tmp_path, asked([0, 1, 2]))
     content = json.loads(path.read_text())
     assert kept(tmp_path).read(MERGE, "task") is not None
     change = HOSTILE[name]
@@ -166,12 +114,3 @@ def test_files_that_are_none_have_no_answers(text: str, tmp_path: Path) -> None:
     path.write_text(text)
 
     assert kept(tmp_path).read(MERGE, "task") is None
-
-
-def test_samples_must_be_of_the_same_documents(tmp_path: Path) -> None:
-    path = put(tmp_path, asked([0, 1]))
-    content = json.loads(path.read_text())
-    for samples in (None, {}, [], [1], [1, 2, 3]):
-        path.write_text(json.dumps({**content, "samples": samples}))
-
-        assert kept(tmp_path).read(MERGE, "task") is None

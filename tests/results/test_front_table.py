@@ -12,16 +12,12 @@ from mergekit_map.results.front_table import front_table
 ROW: Row = [(0.5, 0.03), (2.0, None)]
 
 
-def test_recommended_foretold_and_estimated_stand_at_the_end_of_a_row() -> None:
+def test_recommended_and_foretold_stand_at_the_end_of_a_row() -> None:
     front = make_front([(ROW, ROW), (ROW, NOT_MEASURED)], tasks={"m": MATH, "c": CODE})
     content = as_json(front)
     content["recommended"] = [0]
     content["points"][0]["foretold"] = {
         "m": {"value": 0.4, "stderr": 0.1},
-        "c": {"value": None, "stderr": None},
-    }
-    content["points"][1]["estimated"] = {
-        "m": {"value": 0.3, "stderr": 0.2, "documents": 24},
         "c": {"value": None, "stderr": None},
     }
 
@@ -36,11 +32,9 @@ def test_recommended_foretold_and_estimated_stand_at_the_end_of_a_row() -> None:
         "recommended",
         *("m foretold value", "m foretold stderr"),
         *("c foretold value", "c foretold stderr"),
-        *("m estimated value", "m estimated stderr", "m estimated documents"),
-        *("c estimated value", "c estimated stderr", "c estimated documents"),
     ]
-    assert one[12:] == ["1", "0.4", "0.1", "", "", *6 * [""]]
-    assert other[12:] == ["0", "", "", "", "", "0.3", "0.2", "24", "", "", ""]
+    assert one[12:] == ["1", "0.4", "0.1", "", ""]
+    assert other[12:] == ["0", "", "", "", ""]
     assert one[4:12] == ["0.5", "0.03", "0.5", "0.03", "2.0", "", "2.0", ""]
 
 

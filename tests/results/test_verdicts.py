@@ -241,7 +241,7 @@ def ended(**ending: Any) -> str:
             {"trusted": False, "spent": True, "error": 0.021, "hope": 0.0132},
             "The budget is used after 10 merges; the front is known to 2.1 % of the "
             "range of math at worst, and a front one standard error better would have "
-            "1.3 % more hypervolume: allow more documents or hours.",
+            "1.3 % more hypervolume: allow more hours.",
         ),
     ],
 )

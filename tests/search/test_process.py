@@ -222,23 +222,9 @@ def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
     assert 0.04 < deviation(1.0, known=False) < 0.07
 
 
-def test_covariance_is_that_of_scikit_learn() -> None:
-    rows, z = measured()
-    U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(8, 2))
-    widths = np.exp(THETA[[0, 0, 1, 2, 1]])
-    one = np.ones(1)
-    process = Process(rows, z, 3.0, 2.0, THETA, THETA[None], one, 1.0, 0 * one)
-    other = second_implementation(rows, z)
-    _, whole = other.predict(columns(U, widths), return_cov=True)
-
-    found = process.covariance(U[:5], U)
-
-    np.testing.assert_allclose(found, 4 * whole[:5], rtol=1e-6, atol=1e-8)
-
-
-def test_sampling_is_noise_that_theta_does_not_scale() -> None:
+def test_sampling_of_one_merge_is_noise_that_theta_does_not_scale() -> None:
     rows, z = measured(slopes=True)
-    sampling = np.linspace(0.1, 0.5, len(z))
+    sampling = np.where(np.arange(len(z)) == 4, 0.3, 0.0)
     sampled = replace(rows, sampling=sampling)
     scales = np.exp(2 * np.where(np.arange(len(z)) < 9, THETA[3], THETA[4]))
     noisier = replace(rows, noise=rows.noise + sampling / scales)
@@ -247,6 +233,18 @@ def test_sampling_is_noise_that_theta_does_not_scale() -> None:
     found, other = (Posterior(r, z, THETA).at(U) for r in (sampled, noisier))
 
     np.testing.assert_allclose(found, other, rtol=1e-9)
+
+
+def test_half_of_the_sampling_is_an_error_that_merges_have_in_common() -> None:
+    rows, z = measured(slopes=True)
+    sampling = np.linspace(0.1, 0.5, len(z))
+    sampled = replace(rows, sampling=sampling)
+
+    more = Covariance(sampled, THETA).whole - Covariance(rows, THETA).whole
+
+    root = np.sqrt(sampling)
+    expected = (np.diag(sampling) + np.outer(root, root)) / 2
+    np.testing.assert_allclose(more, expected, atol=1e-12)
 
 
 def test_slopes_of_the_covariance_are_right_with_sampling() -> None:
@@ -266,16 +264,3 @@ def test_slopes_of_the_covariance_are_right_with_sampling() -> None:
     found = Covariance(rows, THETA).slopes(outer)
 
     np.testing.assert_allclose(found, slopes, rtol=1e-6, atol=1e-6)
-
-
-def test_noise_of_a_new_merge_has_no_sampling_in_it() -> None:
-    rows, z = measured()
-    one = np.ones(1)
-
-    def process(sampling: float) -> Process:
-        sampled = replace(rows, sampling=np.full(len(z), sampling))
-        return Process(sampled, z, 0.0, 2.0, THETA, THETA[None], one, 1.0, 0 * one)
-
-    expected = 4 * np.exp(2 * THETA[3]) * rows.noise.mean()
-    assert process(0.0).noise_of_new() == pytest.approx(expected)
-    assert process(9.0).noise_of_new() == process(0.0).noise_of_new()

@@ -289,20 +289,19 @@ def test_what_stands_against_it_is_a_located_problem(
     assert re.search(said, result.output.replace("\n", " ")), result.output
 
 
-def test_parts_are_drawn_among_what_is_left(
+def test_subsets_are_drawn_among_what_is_left(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = {**TASKS["own"], "documents": 5}
+    own = {**TASKS["own"], "documents": 8}
     monkeypatch.setitem(globals(), "TASKS", {"own": own})
     configure(family, holdout=SHARE, evaluations=8)
 
     invoke("search", "config.yml", "run")
 
     ours, confirmed = split(lines("run/evaluations.jsonl"))
-    parts = [e for e in ours if "of" in e]
-    assert parts
-    assert {e["of"] for e in parts} == {14}
+    assert {e["n"] for e in ours} == {8, 14}
+    assert {e["n"] for e in ours if "sampling" in e} == {8}
     assert {e["n"] for e in confirmed} == {6}
     held_out = {
         number

@@ -60,7 +60,7 @@ def test_a_search_goes_on_on_its_device_where_another_is_there(
     assert "on meta, since it is there" in plan["device_choice"]
 
 
-_IN_PART = """
+_SCORES = """
 def one(model, tokenizer, documents):
     level = 100 * model.lm_head.weight.float().mean().item()
     ids = range(60) if documents is None else documents
@@ -70,27 +70,25 @@ def one(model, tokenizer, documents):
 """
 
 
-def test_a_search_in_part_asks_all_documents_where_it_matters(
+def test_a_search_on_a_subset_measures_all_documents_where_it_matters(
     family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = write_plain(family, ["one"], _IN_PART, evaluations=8)
+    config = write_plain(family, ["one"], _SCORES, evaluations=8)
     config["map"]["tasks"]["one"]["documents"] = 12
     write(config)
     invoke("search", "config.yml", "run")
 
     lines = [*read_log(Path("run/evaluations.jsonl"))]
-    parts = [e for e in lines if e.documents is not None]
-    assert {e.role for e in lines if e.documents is None} <= {"anchor", "front"}
-    assert {e.role for e in parts} >= {"design"}
+    subset = [e for e in lines if not e.whole]
+    assert {e.role for e in lines if e.whole} <= {"anchor", "front"}
+    assert {e.role for e in subset} >= {"design"}
     asked = Path("asked.txt").read_text().split()
     assert sum(map(int, asked)) <= sum(e.n for e in lines)
-    for e in parts:
-        assert e.of == 60
-        assert e.n == len(e.documents or ()) < 60
+    assert {e.n for e in subset} == {12}
     front = read_record(Path("run/front.json"), Front, "front")
     assert front.chosen.is_measured("one")
-    assert all(merge.estimated for merge in front.merges)
+    assert {merge.measured["one"].documents for merge in front.merges} == {12}
     before = Path("run/front.json").read_bytes()
 
     invoke("search", "config.yml", "run")

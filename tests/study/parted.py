@@ -1,4 +1,4 @@
-"""Searches that measure a part of the documents, of known functions with items."""
+"""Searches that measure a subset of the documents, of known functions with scores."""
 
 from __future__ import annotations
 
@@ -28,13 +28,8 @@ METRICS = {
 BASE, ONE, OTHER = {"x": 0.0, "y": 0.0}, {"x": 1.0, "y": 0.0}, {"x": 0.0, "y": 1.0}
 
 
-def study_of(documents: Any = "auto", **spec: Any) -> Study:
-    """Search two coefficients; ``documents`` is of both tasks, or by task.
-
-    The ``limit`` is of the documents of the whole search.
-    """
-    if "limit" in spec:
-        spec["documents"] = spec.pop("limit")
+def study_of(documents: Any = 12, **spec: Any) -> Study:
+    """Search two coefficients; ``documents`` is of both tasks, or by task."""
     wishes = documents if isinstance(documents, dict) else None
     kinds = {"evaluations": 12, "remeasure": 2, "surrogate": "regularized"}
     return Study(
@@ -78,9 +73,9 @@ class _Measured:
         models, place = self.models, tuple(self.coefficients.values())
         ids = range(models.size) if documents is None else documents
         models.asked.append((place, self.task, len(ids)))
-        values, margins = said(place, self.task, models.size)
-        if models.constant:
-            values, margins = np.ones(models.size), np.ones(models.size)
+        values = np.ones(models.size)
+        if not models.constant:
+            values = scores(place, self.task, models.size)
         values = values[list(ids)]
         if models.said is not None:
             values = models.said(self.coefficients, self.task, values)
@@ -91,20 +86,18 @@ class _Measured:
         stderr = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
         if exponential:
             value, stderr = float(np.exp(value)), None
-        of_answers = self.task == "right" and models.said is None
         answers = Answers(
             ids=tuple(ids),
             values=tuple(values.tolist()),
             weights=(1.0,) * n,
-            margins=tuple(margins[list(ids)].tolist()) if of_answers else None,
             exponential=exponential,
         )
         samples = tuple({"document": i} for i in ids)
         return Measurement(value, stderr, n, samples=samples, answers=answers)
 
 
-def said(place: tuple[float, ...], task: str, size: int) -> tuple[Any, Any]:
-    """Say what all documents answer, and by which margins."""
+def scores(place: tuple[float, ...], task: str, size: int) -> Any:
+    """Score all documents."""
     x, y = place
     rng = np.random.default_rng(len(task))
     level, slopes, bend = rng.normal(size=size), rng.normal(size=(size, 2)), 0.3
@@ -113,8 +106,8 @@ def said(place: tuple[float, ...], task: str, size: int) -> tuple[Any, Any]:
     own = 0.4 * slopes @ np.array([x, y]) + bend * np.sin(7 * x + 5 * y + 9 * level)
     if task == "right":
         margins = 0.5 + level - 1.5 * far + own
-        return (margins > 0).astype(float), margins
-    return 3 + level / 2 + far + own / 4, None
+        return (margins > 0).astype(float)
+    return 3 + level / 2 + far + own / 4
 
 
 @dataclass

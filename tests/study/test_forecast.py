@@ -1,4 +1,4 @@
-"""What a search will measure where it measures some documents, or ends by a budget."""
+"""What a search will measure on a subset of the documents, or with a budget."""
 
 from __future__ import annotations
 
@@ -41,20 +41,18 @@ def test_a_search_on_all_documents_costs_all_of_them_each_time() -> None:
 
     assert found.merges == 9
     # Two points of the front, and what is chosen.
-    assert found.total.documents == (9 + 2 + 1) * 280
-    assert found.total.seconds == pytest.approx((9 + 2 + 1) * 10)
+    assert found.total == pytest.approx((9 + 2 + 1) * 10)
     ahead = forecast(study, checkpoints=False)
     assert (ahead.whole, ahead.front) == (9 + 3, 3)
 
 
 def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
-    study = study_of({"loss": 20, "right": "auto"}, evaluations=9)
+    study = study_of({"loss": 20, "right": 50}, evaluations=9)
 
     found = price(study, SIZES, SECONDS)
 
-    # Three anchors, the best of two tasks, what is chosen; a quarter of each.
-    assert found.total.documents == 6 * 280 + (6 + 2) * (20 + 50)
-    assert found.total.seconds == pytest.approx(6 * 10 + (6 + 2) * (2 + 0.5))
+    # Three anchors, two points of the front, what is chosen; a quarter of each.
+    assert found.total == pytest.approx(6 * 10 + 6 * (2 + 0.5))
     assert forecast(study, checkpoints=False).whole == 6
 
 
@@ -62,12 +60,10 @@ def test_anchors_and_ends_are_on_all_documents_and_the_others_on_some() -> None:
     ("budget", "merges"),
     [
         # The end takes three merges' worth, and the anchors and the first design four.
-        ({"documents": 280 * 10}, 7),
-        ({"documents": 280 * 10 - 1}, 6),
         ({"hours": 100 / 3600}, 7),
-        ({"hours": 100 / 3600, "documents": 280 * 8}, 5),
-        ({"documents": 280 * 1000}, 60),
-        ({"documents": 280 * 1000, "evaluations": 8}, 8),
+        ({"hours": 99 / 3600}, 6),
+        ({"hours": 3.0}, 60),
+        ({"hours": 3.0, "evaluations": 8}, 8),
     ],
 )
 def test_a_budget_pays_for_so_many_merges(budget: dict[str, Any], merges: int) -> None:
@@ -98,7 +94,7 @@ def test_a_budget_that_is_too_small_is_told_once_sizes_are_known() -> None:
 
     assert told is not None
     # Four merges of the first design, and what is chosen.
-    assert "about 1400 documents and 0.014 hours" in told
+    assert "about 0.014 hours" in told
     assert warn_of_budget(enough, measured) is None
     assert warn_of_budget(small, measured[:1]) is None
     assert warn_of_budget(study_of(), measured) is None
@@ -109,21 +105,23 @@ def test_a_budget_may_pay_for_ten_times_the_default() -> None:
 
     assert wanted_evaluations(study_of()) == default
     assert wanted_evaluations(study_of(hours=1.0)) == 10 * default
-    assert wanted_evaluations(study_of(documents=100, evaluations=7)) == 7
+    assert wanted_evaluations(study_of(hours=1.0, evaluations=7)) == 7
 
 
 def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:
     def rippled(coefficients: Mapping[str, float], task: str) -> Measurement:
         x = coefficients["x"]
-        return Measurement(0.5 + 0.4 * math.sin(40 * x + len(task)), None, 10)
+        value = 0.5 + 0.4 * math.sin(40 * x + len(task))
+        return Measurement(value, None, 10, seconds=10.0)
 
     merges = default_evaluations(1) + 4
-    study = study_of(documents=20 * (merges + 2 + 1), remeasure=2)
+    hours = 20 * (merges + 2 + 1) / 3600
+    study = study_of(hours=hours, remeasure=2)
 
     found = run(study, tmp_path, Recorder(rippled))
 
     lines = list(read_log(tmp_path / "evaluations.jsonl"))
-    assert sum(e.n for e in lines) <= 20 * (merges + 2 + 1)
+    assert sum(e.seconds for e in lines) <= 3600 * hours + 1e-6
     assert sum(e.role != "front" for e in lines) == 2 * merges
     assert found.ending is not None
     assert (found.ending.spent, found.ending.trusted) == (True, False)

@@ -28,7 +28,6 @@ from mergekit_map.measurement import Answers, Measure, Measurement
 from mergekit_map.tasks.held_out import Divided, HeldOut
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
-from mergekit_map.tasks.margins import choice_margins
 from mergekit_map.tasks.preparing import prepare_tasks
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
@@ -329,103 +328,6 @@ def test_a_backend_is_asked_in_part(
     assert part.answers is not None
     whole = by_id(full.answers)
     assert by_id(part.answers) == {i: whole[i] for i in (5, 6, 44)}
-
-
-@pytest.mark.parametrize("metric", ["acc", "acc_norm", "acc_bytes", "acc_mutual_info"])
-def test_margins_are_positive_where_the_choice_is_right(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, metric: str
-) -> None:
-    entry = {"aggregation": "mean", "higher_is_better": True}
-    choices = ["é" * 9, "Yes", "a red bird"]
-    write_choices(
-        folder,
-        doc_to_choice=choices,
-        doc_to_target="{{answer % 3}}",
-        metric_list=[{"metric": metric, **entry}],
-    )
-    spec = LmEvalTask(lm_eval="choices.yaml", metric=metric)
-
-    full = prepare(load(spec, folder), model, tokenizer)()
-
-    assert full.answers is not None
-    assert full.answers.margins is not None
-    lengths = {
-        "acc_norm": np.array([9, 3, 10]),
-        "acc_bytes": np.array([18, 3, 10]),
-    }.get(metric, np.ones(3))
-    for i, (sample, margin) in enumerate(
-        zip(full.samples, full.answers.margins, strict=True)
-    ):
-        logs = np.array(sample["loglikelihoods"])
-        scores = logs[:3] - (logs[3:] if metric == "acc_mutual_info" else 0)
-        scores = scores / lengths
-        gold = i % 4 % 3
-        others = [score for choice, score in enumerate(scores) if choice != gold]
-        assert margin == pytest.approx(scores[gold] - max(others), rel=1e-12)
-        assert (margin > 0) == (sample[metric] == 1)
-    assert 0 < full.value < 1
-
-
-def test_of_several_right_choices_the_best_one_counts(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder, doc_to_target="{{[answer, (answer + 1) % 4]}}")
-    spec = LmEvalTask(lm_eval="choices.yaml", metric="acc")
-
-    full = prepare(load(spec, folder), model, tokenizer)()
-
-    assert full.answers is not None
-    assert full.answers.margins is not None
-    for i, margin in enumerate(full.answers.margins):
-        scores = full.samples[i]["loglikelihoods"]
-        right = max(scores[i % 4], scores[(i + 1) % 4])
-        wrong = max(scores[(i + 2) % 4], scores[(i + 3) % 4])
-        assert margin == pytest.approx(right - wrong)
-
-
-def sample_of(scores: list[float], acc: float, answer: int = 1) -> dict[str, Any]:
-    doc = {"choices": ["a", "b", "c"], "answer": answer, "question": "which"}
-    return {"doc": doc, "filtered_resps": [(s, False) for s in scores], "acc": acc}
-
-
-@pytest.mark.parametrize(
-    ("scores", "acc", "expected"),
-    [
-        ([-1.0, -3.0, -2.0], 0.0, -2.0),
-        ([-3.0, -1.0, -2.0], 1.0, 1.0),
-        ([-2.0, -1.0, -1.0], 1.0, math.ulp(0.0)),  # the first of two that tie
-        ([-1.0, -1.0, -2.0], 0.0, 0.0),
-        ([-2.0, -1.0, -3.0], 0.0, None),  # judged in another way
-        ([-2.0, math.nan, -3.0], 0.0, None),
-        ([-2.0, -math.inf, -3.0], 0.0, None),
-    ],
-)
-def test_margins_agree_with_what_counts_as_right(
-    folder: Path, scores: list[float], acc: float, expected: float | None
-) -> None:
-    task = load(KINDS["acc"], folder)
-    leaf = task.loaded["tasks"]["choices"]
-
-    margins = choice_margins(leaf, "acc", [sample_of(scores, acc)])
-
-    assert margins == (None if expected is None else [expected])
-
-
-def test_a_right_choice_that_is_none_has_no_margin(folder: Path) -> None:
-    leaf = load(KINDS["acc"], folder).loaded["tasks"]["choices"]
-    nowhere = [sample_of([-1.0, -2.0, -3.0], 0.0, answer) for answer in (7, -1)]
-
-    assert [choice_margins(leaf, "acc", [one]) for one in nowhere] == [None, None]
-
-
-@pytest.mark.parametrize("kind", ["text", "bits", "generation", "own"])
-def test_what_is_no_single_choice_has_no_margins(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
-) -> None:
-    full = prepare(load(KINDS[kind], folder), model, tokenizer)()
-
-    assert full.answers is not None
-    assert full.answers.margins is None
 
 
 def test_a_metric_of_all_documents_at_once_has_no_answers(

@@ -2,7 +2,7 @@
 "use strict";
 
 const evaluations = (() => {
-  const { element, fill, reading } = drawing;
+  const { element, fill, reading, onSome } = drawing;
   const { head, readingCell } = panels;
 
   function show(content) {
@@ -14,7 +14,7 @@ const evaluations = (() => {
           valued(element("td", { class: "number" }, value === null ? "–" : value.toFixed(3)),
             value)),
         ...content.tasks.map((_, t) =>
-          valued(taskReading(merge, t), known(merge, t)?.[0] ?? null)),
+          valued(taskReading(merge, t), merge.measured[t]?.[0] ?? null)),
         valued(element("td", { class: "number soft" },
           merge.seconds === null ? "–" : merge.seconds.toFixed(1)), merge.seconds)));
     fill("evaluations",
@@ -22,10 +22,10 @@ const evaluations = (() => {
         ...content.tasks.map((t) => t.name), "seconds"),
       element("tbody", {}, ...rows));
     const failed = content.merges.flatMap((m) => m.errors).filter(Boolean).length;
-    const some = content.merges.some((m) => m.estimated.some((pair) => pair));
+    const some = content.merges.some((m) => m.measured.some(onSome));
     fill("evaluations-hint",
       "What was measured, and in brackets what is predicted there. ± is one standard " +
-      `error.${some ? " Estimated is what so many documents say of all." : ""}` +
+      `error.${some ? " A number of documents: the value on all, estimated by these." : ""}` +
       `${failed ? ` ${failed} measurements failed and are fitted nowhere.` : ""} ` +
       "A click on a column sorts by it.");
     tables.sortable(table);
@@ -59,13 +59,9 @@ const evaluations = (() => {
   }
 
   function valuesOf(merge, t) {
-    const [value, stderr, documents] = known(merge, t) ?? [];
+    const [value, stderr, documents] = merge.measured[t] ?? [];
     const [predicted, predictedStderr] = merge.predicted[t] ?? [];
     return [value, stderr, documents, predicted, predictedStderr];
-  }
-
-  function known(merge, t) {
-    return merge.measured[t] ?? merge.estimated[t];
   }
 
   function valued(cell, value) {
@@ -78,7 +74,7 @@ const evaluations = (() => {
       return element("td", { class: "number failed", title: merge.errors[t] }, "failed",
         element("small", {}, merge.errors[t]));
     }
-    const cell = readingCell(known(merge, t), "measured");
+    const cell = readingCell(merge.measured[t], "measured");
     if (merge.predicted[t] !== null) {
       cell.append(element("small", {}, `(${reading(merge.predicted[t])})`));
     }

@@ -26,7 +26,6 @@ const frontCharts = (() => {
     const [keptChecked, leftChecked] = parted(checked, isKept);
     const recommended = keptChecked.filter((point) => point.recommended);
     const others = content.merges.filter((m) => marks.nameOf(m) === null);
-    const estimated = marks.inPart([...points, ...others.map(marks.withKnown)], x, y);
     const chosen = [points[state.index]];
     const beside = points.filter((point) => point.index === state.beside);
     const traces = [
@@ -52,11 +51,6 @@ const frontCharts = (() => {
         marker: marks.measured(c, c.measured),
         ...errors(shown, keptChecked, "measured", c.measured),
       }),
-      scatter(shown, marks.estimatedName(), estimated, "known", {
-        marker: marks.estimated(c, c.measured),
-        ...errors(shown, estimated, "known", c.measured),
-        showlegend: estimated.length > 0,
-      }),
       scatter(shown, "recommended", recommended, "measured", {
         marker: marks.recommended(c),
         showlegend: recommended.length > 0,
@@ -70,7 +64,7 @@ const frontCharts = (() => {
         marker: marks.ring(c),
         ...errors(shown, chosen, "predicted", c.predicted),
       }),
-      scatter(shown, "chosen, measured", readOn(chosen, "known", x, y), "known", {
+      scatter(shown, "chosen, measured", readOn(chosen, "measured", x, y), "measured", {
         marker: marks.ring(c, "diamond-open", 15),
         showlegend: false,
       }),
@@ -82,10 +76,9 @@ const frontCharts = (() => {
       shapes: limitLines(c, state),
       annotations: [towardsBetter(c, across, up)],
     });
-    const some = estimated.length ? `, ${estimated.length} estimated merges` : "";
     const words =
       `The front of ${across.name} and ${up.name}: ${points.length} predicted points, ` +
-      `${checked.length} of them measured, and ${content.anchors.length} anchors${some}.`;
+      `${checked.length} of them measured, and ${content.anchors.length} anchors.`;
     return chart(place, { traces, layout: look, words });
   }
 
@@ -202,7 +195,7 @@ const frontCharts = (() => {
     const c = colours();
     const merges = [...content.anchors, ...numbered(content)];
     const names = merges.map((merge) => shortLabel(marks.nameOf(merge), 20));
-    const kinds = ["predicted", "measured", "estimated"];
+    const kinds = ["predicted", "measured"];
     const traces = kinds.map((kind) => {
       const known = readOn(merges, kind, 0);
       const color = c[kind] ?? c.measured;

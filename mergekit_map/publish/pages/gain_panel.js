@@ -3,7 +3,7 @@
 "use strict";
 
 const gainPanel = (() => {
-  const { element, fill, number, plusMinus, onSome, otherWords } = drawing;
+  const { element, fill, number, plusMinus, otherWords } = drawing;
   const NOISE = 2; // standard errors within which noise explains a difference
 
   // Show the point `index` of a state, and the point `beside` it unless that is null.
@@ -45,7 +45,7 @@ const gainPanel = (() => {
   function pointRow(content, index) {
     return row(`Point ${index}`, null, content.tasks.map((task, t) => {
       const { kind, pair } = known(content.points[index], t);
-      return cell(task, pair, kind, [onSome(pair) ? `${kind}, ${onSome(pair)}` : kind]);
+      return cell(task, pair, kind, [kind]);
     }));
   }
 
@@ -108,7 +108,7 @@ const gainPanel = (() => {
   }
 
   function known(point, t) {
-    for (const kind of ["measured", "estimated", "predicted"]) {
+    for (const kind of ["measured", "predicted"]) {
       if (point[kind][t]) return { kind, pair: point[kind][t] };
     }
     return { kind: "predicted", pair: [null, null] };

@@ -33,13 +33,13 @@ const historyChart = (() => {
   function drawTask(place, content, t) {
     const c = colours();
     const task = content.tasks[t];
-    const own = merges(content).filter(({ merge }) => merge.known[t]);
+    const own = merges(content).filter(({ merge }) => merge.measured[t]);
     const traces = [
       bestLine(c, task, own.map(({ at, merge }) => [at, merge.measured[t]?.[0] ?? null])),
       ...Object.entries(ROLES).flatMap(([role, { symbol, color }]) => {
         const some = own.filter(({ merge }) => merge.roles.find((r) => r in ROLES) === role);
         if (!some.length) return [];
-        const values = some.map(({ merge }) => merge.known[t]);
+        const values = some.map(({ merge }) => merge.measured[t]);
         return [{
           type: "scatter",
           mode: "markers",
@@ -86,7 +86,7 @@ const historyChart = (() => {
 
   function merges(content) {
     return content.history.places.map((place, i) =>
-      ({ at: i + 1, merge: marks.withKnown(content.merges[place]) }));
+      ({ at: i + 1, merge: content.merges[place] }));
   }
 
   // The best value until then.

@@ -3,7 +3,7 @@
 "use strict";
 
 const marks = (() => {
-  const { label, shortLabel, reading, number, isNarrow } = drawing;
+  const { label, shortLabel, reading, number } = drawing;
 
   const ANCHORS = {
     base: { name: "base model", symbol: "square" },
@@ -17,15 +17,6 @@ const marks = (() => {
 
   function measured(c, color) {
     return { symbol: "diamond", size: 9, color, line: edge(c) };
-  }
-
-  // From some documents alone.
-  function estimated(c, color) {
-    return { symbol: "diamond-open", size: 8, color, line: { width: 1.4, color } };
-  }
-
-  function estimatedName() {
-    return isNarrow() ? "estimated" : "estimated from some documents";
   }
 
   // On top of a measured point.
@@ -54,18 +45,7 @@ const marks = (() => {
 
   // The points of the front, each with its number.
   function numbered(content) {
-    return content.points.map((point, index) => withKnown({ ...point, index }));
-  }
-
-  // Add what is known of each task: measured, or else estimated from some documents.
-  function withKnown(merge) {
-    return { ...merge, known: merge.measured.map((pair, t) => pair ?? merge.estimated[t]) };
-  }
-
-  // Those that are known on some tasks, and on one or more not from all documents.
-  function inPart(merges, ...tasks) {
-    const known = merges.filter((merge) => tasks.every((t) => merge.known[t]));
-    return known.filter((merge) => tasks.some((t) => !merge.measured[t]));
+    return content.points.map((point, index) => ({ ...point, index }));
   }
 
   // Those that are read as measured, or predicted, on some tasks.
@@ -107,7 +87,7 @@ const marks = (() => {
   }
 
   function told(merge, t) {
-    const kinds = ["predicted", "measured", "estimated"].filter((kind) => merge[kind][t]);
+    const kinds = ["predicted", "measured"].filter((kind) => merge[kind][t]);
     return kinds.map((kind) => `${reading(merge[kind][t])} ${kind}`);
   }
 
@@ -120,7 +100,7 @@ const marks = (() => {
   }
 
   return {
-    ANCHORS, predicted, measured, estimated, estimatedName, recommended, anchor, ring,
-    bars, numbered, withKnown, inPart, readOn, parted, nameOf, describe, describeTask,
+    ANCHORS, predicted, measured, recommended, anchor, ring, bars, numbered, readOn,
+    parted, nameOf, describe, describeTask,
   };
 })();

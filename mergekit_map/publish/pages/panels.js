@@ -10,13 +10,13 @@ const panels = (() => {
     document.title = `${content.name}: mergekit-map report`;
     document.getElementById("name").textContent = content.name;
     const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
-    const inPart = content.merges.filter((m) => m.estimated.some((pair) => pair)).length;
+    const subset = content.merges.filter((m) => m.measured.some(onSome)).length;
     fill("facts", [
       facts.method,
       count(content.coefficients.length, "coefficient"),
       count(content.tasks.length, "task"),
       `${count(content.merges.length, "merge")} measured` +
-        (inPart ? `, ${inPart} of them on some documents` : ""),
+        (subset ? `, ${subset} of them on some documents` : ""),
       `${count(content.points.length, "point")} on the front`,
       ...(content.order ? [`merged in pairs: ${pairs(content.order)}`] : []),
     ].join(" · "));
@@ -47,7 +47,7 @@ const panels = (() => {
   function readingsTable(content, point) {
     const rows = content.tasks.map((task, t) => {
       const single = choosing.bestSingleModel(content, t);
-      const known = point.measured[t] ?? point.estimated[t];
+      const known = point.measured[t];
       const words = (pair) => otherWords(task, pair && pair[0]) || null;
       return element("tr", {},
         taskCell(task),
@@ -73,7 +73,7 @@ const panels = (() => {
       element("span", {}, number(pair[0])),
       element("span", { class: "error" }, plusMinus(pair[1])),
       name ? element("small", {}, name) : null,
-      onSome(pair) ? element("small", {}, `estimated, ${onSome(pair)}`) : null,
+      onSome(pair) ? element("small", {}, onSome(pair)) : null,
     );
   }
 

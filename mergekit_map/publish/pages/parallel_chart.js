@@ -14,9 +14,6 @@ const parallelChart = (() => {
     const points = numbered(content);
     const [kept, left] = parted(points, (point) => state.allowed[point.index]);
     const checked = points.filter((point) => point.measured.some((pair) => pair));
-    const others = content.merges.filter((m) => marks.nameOf(m) === null);
-    const estimated = marks.inPart(
-      [...points, ...others.map(marks.withKnown)], ...content.tasks.keys());
     const traces = [
       lines(shown, "outside the limits", left, "predicted", {
         line: { color: c.out, width: 1 },
@@ -29,11 +26,6 @@ const parallelChart = (() => {
       lines(shown, "front, measured", checked, "measured", {
         line: { color: c.measured, width: 1, dash: "dot" },
         opacity: 0.55,
-        visible: "legendonly",
-      }),
-      lines(shown, marks.estimatedName(), estimated, "known", {
-        line: { color: c.measured, width: 1, dash: "dash" },
-        opacity: 0.35,
         visible: "legendonly",
       }),
       ...content.anchors.map((anchor) =>

@@ -9,8 +9,6 @@ const spaceChart = (() => {
     const c = colours();
     const points = numbered(content);
     const checked = readOn(points, "measured", 0, 1, 2);
-    const others = content.merges.filter((m) => marks.nameOf(m) === null);
-    const estimated = marks.inPart([...points, ...others.map(marks.withKnown)], 0, 1, 2);
     const known = readOn(content.anchors, "measured", 0, 1, 2);
     const colour = (point) => (state.allowed[point.index] ? c.predicted : c.out);
     const traces = [
@@ -23,12 +21,6 @@ const spaceChart = (() => {
         error_y: bars(checked.map((m) => m.measured[1][1]), c.measured),
         error_z: bars(checked.map((m) => m.measured[2][1]), c.measured),
       }),
-      ...(estimated.length ? [inSpace(content, marks.estimatedName(), estimated, "known", {
-        marker: { color: c.measured, size: 4, symbol: "diamond-open" },
-        error_x: bars(estimated.map((m) => m.known[0][1]), c.measured),
-        error_y: bars(estimated.map((m) => m.known[1][1]), c.measured),
-        error_z: bars(estimated.map((m) => m.known[2][1]), c.measured),
-      })] : []),
       inSpace(content, "anchors", known, "measured", {
         mode: "markers+text",
         marker: { color: c.anchor, size: 5, symbol: "square" },

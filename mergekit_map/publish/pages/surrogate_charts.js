@@ -55,9 +55,9 @@ const surrogateCharts = (() => {
         mode: "markers",
         name: "measured",
         x: merges.map((m) => m.at[0]),
-        y: merges.map((m) => m.known[t][0]),
-        error_y: bars(merges.map((m) => m.known[t][1]), c.measured),
-        marker: { color: c.measured, size: 8, symbol: symbols(merges, t, "diamond") },
+        y: merges.map((m) => m.measured[t][0]),
+        error_y: bars(merges.map((m) => m.measured[t][1]), c.measured),
+        marker: { color: c.measured, size: 8, symbol: "diamond" },
         hovertext: merges.map((m) => describeTask(m, t)),
         hoverinfo: "text",
       },
@@ -78,7 +78,7 @@ const surrogateCharts = (() => {
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const merges = measuredAt(content, t);
     const task = content.tasks[t];
-    const all = [...value[t].flat(), ...merges.map((m) => m.known[t][0])];
+    const all = [...value[t].flat(), ...merges.map((m) => m.measured[t][0])];
     // The same colours for what is predicted and measured; bright is better.
     const colouring = (letter) => ({
       colorscale: "Viridis",
@@ -92,7 +92,7 @@ const surrogateCharts = (() => {
       x: chosen.map((m) => m.at[0]),
       y: chosen.map((m) => m.at[1]),
       marker: {
-        color: chosen.map((m) => m.known[t][0]),
+        color: chosen.map((m) => m.measured[t][0]),
         ...colouring("c"),
         symbol,
         size: chosen.map((m) => (m.measured[t] ? 10 : 7)),
@@ -145,7 +145,7 @@ const surrogateCharts = (() => {
     const [slice, index] = nearestSlice(content.surfaces, state.index);
     const { axes, nodes, value, stderr, points } = content.surfaces;
     const chosen = content.points[index];
-    const known = marks.withKnown(chosen).known[t];
+    const known = chosen.measured[t];
     const fit = Math.floor(place.clientWidth / SLICE_WIDTH);
     const columns = Math.max(1, Math.min(axes.length, fit));
     const rows = Math.ceil(axes.length / columns);
@@ -168,8 +168,8 @@ const surrogateCharts = (() => {
         x: known ? [points[index][k]] : [],
         y: known ? [known[0]] : [],
         error_y: bars(known ? [known[1]] : [], c.measured),
-        marker: { color: c.measured, size: 8, symbol: symbols([chosen], t, "diamond") },
-        hovertext: [`${reading(known)} ${chosen.measured[t] ? "measured" : "estimated"}`],
+        marker: { color: c.measured, size: 8, symbol: "diamond" },
+        hovertext: [`${reading(known)} measured`],
         hoverinfo: "text",
       };
       traces.push(...[...lines, mark, measured].map((trace) => ({ ...trace, ...on })));
@@ -190,7 +190,7 @@ const surrogateCharts = (() => {
       { name: "tests", color: c.measured, symbol: "diamond", isTest: true },
     ];
     const predicted = (m) => m.foretold[t] ?? m.predicted[t];
-    const values = merges.flatMap((m) => [m.known[t][0], predicted(m)[0]]);
+    const values = merges.flatMap((m) => [m.measured[t][0], predicted(m)[0]]);
     const ends = [Math.min(...values), Math.max(...values)];
     const traces = [
       {
@@ -210,14 +210,14 @@ const surrogateCharts = (() => {
           mode: "markers",
           name,
           x: some.map((m) => predicted(m)[0]),
-          y: some.map((m) => m.known[t][0]),
+          y: some.map((m) => m.measured[t][0]),
           error_x: bars(some.map((m) => predicted(m)[1]), color),
-          error_y: bars(some.map((m) => m.known[t][1]), color),
+          error_y: bars(some.map((m) => m.measured[t][1]), color),
           marker: {
             color,
-            symbol: symbols(some, t, symbol),
+            symbol,
             size: 8,
-            line: { color: some.map((m) => (m.measured[t] ? c.card : color)), width: 1 },
+            line: { color: c.card, width: 1 },
           },
           hovertext: some.map((m) => describeTask(m, t)),
           hoverinfo: "text",
@@ -235,15 +235,11 @@ const surrogateCharts = (() => {
   }
 
   function measuredAt(content, t) {
-    const merges = content.merges.map(marks.withKnown);
-    return merges.filter((m) => m.at && m.known[t] && m.predicted[t]);
+    const merges = content.merges;
+    return merges.filter((m) => m.at && m.measured[t] && m.predicted[t]);
   }
 
   // Open where only some documents were measured.
-  function symbols(merges, t, symbol) {
-    return merges.map((m) => (m.measured[t] ? symbol : `${symbol}-open`));
-  }
-
   function bandAndLine(c, x, value, stderr) {
     const known = value.map((v, i) => ({ v, x: x[i], e: stderr[i] ?? 0 }));
     const back = [...known].reverse();

@@ -48,9 +48,8 @@ const views = (() => {
   }
 
   function hint(content) {
-    const inPart = content.merges.some((merge) => merge.estimated.some((pair) => pair));
     return "Open circles are predicted, filled marks are measured, bars are one standard " +
-      `error. ${inPart ? "Open diamonds are estimated from some documents. " : ""}` +
+      "error. " +
       "Click a point to choose it.";
   }
 

@@ -1,0 +1,187 @@
+"""A metric on all documents of a task, estimated from a random subset of them.
+
+Every merge is measured on the same subset. The reference models (base, single models
+and soup) are measured on all documents. A merge scores documents much like them, so
+that its scores are regressed on theirs, and the mean of the fitted scores over all
+documents, plus the mean residual of the subset, estimates the metric (the regression
+estimator: Cochran, Sampling Techniques, 1977, chapter 7; in other words control
+variates). Its bias is of the order of 1 / n, beside an error of 1 / sqrt(n). Right and
+wrong answers are regressed as 1 and 0.
+
+Notation: ``D`` documents, ``n`` of them in the subset; ``w`` (D,) their weights, such
+as tokens, with mean 1; ``y`` (n,) the scores of the merge, of which the metric is
+``sum(w y) / D``; ``X`` (D, q) the scores of the reference models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mergekit_map.measurement import Answers, Measurement
+from mergekit_map.search.arrays import BoolArray, FloatArray
+
+# What the penalty of the regression is chosen from, as multiples of the mean square
+# that the references have along their principal axes: from hardly any to all.
+_PENALTIES = (1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, math.inf)
+_Z = 1.96  # of a 95 % interval
+# Answers are mispredicted so seldom that a subset may show no such document: its
+# squares are those with half a document more, as Jeffreys' prior adds half a success.
+_UNSEEN = 0.5
+# Residuals of losses have long tails, with a kurtosis of about 6, so that their
+# variance is known as well as from this share of as many normal ones: 2 / (6 - 1).
+_NORMAL = 0.4
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """The documents that merges are measured on, and what the references score."""
+
+    ids: tuple[int, ...]  # (n,) rising
+    references: FloatArray  # (D, q)
+    weights: FloatArray  # (D,) positive
+    exponential: bool  # whether the metric is exp of the weighted mean
+
+    def estimate(self, measured: Measurement, ends: tuple[float, float]) -> Measurement:
+        """Return the measurement that all documents would give, estimated.
+
+        Two errors are told apart. ``sampling`` is the standard error of the choice of
+        documents: the value minus that on all documents, 0 where the subset is all.
+        ``stderr`` means what it means for a measurement on all documents, the error of
+        the value if documents are draws of a larger population; it includes
+        ``sampling``. The value is clipped to the range of the metric, and NaN where a
+        score is.
+
+        Args:
+            measured: The measurement on the subset, with the score of each document.
+            ends: The smallest and the largest possible value of the metric.
+        """
+        assert measured.answers is not None
+        y = np.array(measured.answers.values, np.float64)
+        if not np.isfinite(y).all():
+            return replace(
+                measured, value=math.nan, stderr=None, details={}, sampling=0.0
+            )
+        w, some = self.weights / self.weights.mean(), [*self.ids]
+        fit = _regress(y, w[some], some, self.references, w)
+        answers = _are_answers(y) and _are_answers(self.references)
+        sampling = _sampling_error(fit, len(w), answers=answers)
+        own = _population_error(y - fit.value, w[some], len(w))
+        value = math.exp(fit.value) if self.exponential else fit.value
+        slope = value if self.exponential else 1.0
+        return replace(
+            measured,
+            value=min(max(value, ends[0]), ends[1]),
+            stderr=slope * math.hypot(own, sampling),
+            details={},  # of the subset alone
+            sampling=slope * sampling,
+        )
+
+
+def draw_subset(
+    count: int, references: Sequence[Answers], rng: np.random.Generator
+) -> Subset | None:
+    """Draw documents of a task; None where a subset would be all of them.
+
+    With the same generator, a smaller count is a part of a larger one.
+
+    Args:
+        count: How many documents to draw.
+        references: The scores of reference models on all documents, one or more.
+        rng: Of the task.
+    """
+    first = references[0]
+    size = len(first.ids)
+    if count >= size:
+        return None
+    known = [one for one in references if len(one.ids) == size]
+    return Subset(
+        ids=tuple(sorted(rng.permutation(size)[:count].tolist())),
+        references=np.array([one.values for one in known], np.float64).T,
+        weights=np.array(first.weights, np.float64),
+        exponential=first.exponential,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """A regression of the scores of a merge on those of the references."""
+
+    value: float  # mean over all documents
+    left_out: FloatArray  # (n,) weighted residuals, each of a fit without its document
+    freedom: float  # degrees of freedom of the residuals
+
+
+def _regress(
+    y: FloatArray, w: FloatArray, some: Sequence[int], X: FloatArray, all_w: FloatArray
+) -> _Fit:
+    """Fit a weighted ridge regression, drawn to the mean of the references.
+
+    The penalty is the one with the least squares of residuals left out.
+    """
+    level = X.mean(axis=1)
+    target, share, root = y - level[some], w / w.sum(), np.sqrt(w)
+    centre, middle = share @ X[some], float(share @ target)
+    axes, scales, turn = np.linalg.svd(
+        root[:, None] * (X[some] - centre), full_matrices=False
+    )
+    pull = axes.T @ (root * (target - middle))
+
+    def fit(penalty: float) -> _Fit:
+        kept, inverse = _kept(scales, penalty * float((scales**2).mean()))
+        residuals = target - middle - axes @ (kept * pull) / root
+        leverage = share + axes**2 @ kept
+        fitted = level + middle + (X - centre) @ (turn.T @ (inverse * pull))
+        return _Fit(
+            value=float(all_w @ fitted) / len(all_w),
+            left_out=w * residuals / np.maximum(1 - leverage, 1e-6),
+            freedom=len(y) - 1 - float(kept.sum()),
+        )
+
+    return min(map(fit, _PENALTIES), key=lambda f: float(f.left_out @ f.left_out))
+
+
+def _kept(scales: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
+    """Return the share that a penalty leaves of each axis, and that share over scale.
+
+    Both are 0 of an axis along which the references do not differ.
+    """
+    known: BoolArray = scales > 1e-9 * scales.max(initial=0.0)
+    safe = np.where(known, scales, 1.0)
+    kept = np.where(known, 1 / (1 + penalty / safe**2), 0.0)
+    return kept, kept / safe
+
+
+def _sampling_error(fit: _Fit, size: int, *, answers: bool) -> float:
+    """Return the standard error of the choice of n of ``size`` documents.
+
+    That of a mean residual, with the finite population corrected for, and as much
+    larger as Student's t is than a normal at 95 %.
+    """
+    n = len(fit.left_out)
+    squares = float(fit.left_out @ fit.left_out) + (_UNSEEN if answers else 0.0)
+    variance = (1 - n / size) * squares / n**2
+    freedom = fit.freedom if answers else _NORMAL * fit.freedom
+    return math.sqrt(variance) * _student(max(freedom, 1.0))
+
+
+def _student(freedom: float) -> float:
+    """Return the 97.5 % point of Student's t over the normal's (Fisher and Cornish)."""
+    first = (_Z**2 + 1) / (4 * freedom)
+    return 1 + first + (5 * _Z**4 + 16 * _Z**2 + 3) / (96 * freedom**2)
+
+
+def _population_error(away: FloatArray, w: FloatArray, size: int) -> float:
+    """Estimate the standard error that the mean of all ``size`` documents has.
+
+    From the deviations of the subset (n,); all documents give that of a ratio of sums.
+    """
+    squares = float(((w * away) ** 2).mean()) * size
+    return math.sqrt(squares * size / (size - 1)) / size
+
+
+def _are_answers(scores: FloatArray) -> bool:
+    return bool(np.isin(scores, (0.0, 1.0)).all())
