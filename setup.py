@@ -27,7 +27,7 @@ def _found(pattern: str, name: str) -> str:
 def description() -> str:
     """Lead what is relative to the repository, as it is at the release."""
     source = _found(r'^Source = "(.*)"$', "pyproject.toml")
-    version = _found(r'^__version__ = "(.*)"$', "mergekit_map/version.py")
+    version = _found(r'^__version__ = "(.*)"$', "mergekit_map/_version.py")
 
     def absolute(link: re.Match[str]) -> str:
         picture, label, target = link.groups()

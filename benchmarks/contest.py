@@ -42,17 +42,16 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from mergekit_map import Measurement
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.measurement import BASE, SOUP
-from mergekit_map.results.anchor_values import Anchors
-from mergekit_map.results.choosing import choose_merge
-from mergekit_map.results.log import by_merge
-from mergekit_map.results.opened_log import open_log
-from mergekit_map.search.dense import non_dominated
-from mergekit_map.search.nsga import compute_front
-from mergekit_map.search.selection import spread
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Evaluator, Study
+from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.nsga3 import compute_front
+from mergekit_map.optimize.selection import spread
+from mergekit_map.results.gains import Anchors
+from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.results.selection import choose_merge
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.study import Evaluator, Study
+from mergekit_map.types import BASE, SOUP
 
 # Of our search, by coefficients, the first to be done first: 50 merges with those of
 # its end, what fits into 20, and its default where that is more.

@@ -31,8 +31,8 @@ from contest_truth import ACCURACY, SCENES, Array, plain_design, scene, unseen_m
 
 from mergekit_map.compare.budget import draw_seed
 from mergekit_map.errors import DesignError
-from mergekit_map.search.fit import fit_surrogate
-from mergekit_map.search.links import Link
+from mergekit_map.surrogates.fit import fit_surrogate
+from mergekit_map.surrogates.links import Link
 
 KINDS = ("quadratic", "regularized", "residual_gp", "auto")
 SIZES = (8, 12, 20, 30, 60, 120)

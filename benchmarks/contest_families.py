@@ -36,12 +36,16 @@ from scipy.stats import qmc
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map import load_project
-from mergekit_map.config.task_specs import TextSource
+from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
-from mergekit_map.demo.training import Schedule, join_documents, one_thread
-from mergekit_map.measurement import Measure
-from mergekit_map.steps.evaluate import InMemory, merges_in_memory
+from mergekit_map.demo.training import (
+    Schedule,
+    join_documents,
+    one_thread,
+)
+from mergekit_map.evaluation.evaluator import InMemory, merges_in_memory
 from mergekit_map.tasks.text import read_documents
+from mergekit_map.types import Measure
 
 _STRONG = Schedule(steps=400, learning_rate=4e-3, matrix_learning_rate=1.2e-2, batch=16)
 _QUESTIONS = 200  # of each task; fewer are the first of them

@@ -43,13 +43,12 @@ from contest_truth import (
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import DesignError
-from mergekit_map.results.log import by_merge
-from mergekit_map.results.opened_log import open_log
-from mergekit_map.results.verdicts import PoorFit, judge
-from mergekit_map.study.outcome import found_front
-from mergekit_map.study.running import run_study
+from mergekit_map.results.diagnostics import PoorFit, judge
+from mergekit_map.results.log import by_merge, open_log
+from mergekit_map.search.finish import found_front
+from mergekit_map.search.loop import run_study
 
 OURS: dict[str, dict[str, Any]] = {
     "ours": {},

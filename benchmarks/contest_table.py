@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from mergekit_map.compare.indicators import draw_preferences, hypervolume
-from mergekit_map.search.nsga import compute_front, non_dominated
+from mergekit_map.optimize.nsga3 import compute_front, non_dominated
 
 Entry = dict[str, Any]
 Score = Callable[[Array], float]

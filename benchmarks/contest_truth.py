@@ -23,7 +23,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from mergekit_map.compare.budget import sobol_points
-from mergekit_map.measurement import Measurement, Metric
+from mergekit_map.types import Measurement, Metric
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from experiments.kept import INDEX, index, machine, versions
 
-from mergekit_map.files import write_atomically, write_json
+from mergekit_map.utils.files import write_atomically, write_json
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-_COMMAND = "from mergekit_map.cli import main; main()"
+_COMMAND = "from mergekit_map.cli.main import main; main()"
 _BEGIN = "mergekit-map-demo/merged holds"
 _END = "It is better than the soup"
 

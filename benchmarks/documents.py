@@ -33,11 +33,11 @@ from contest_table import Reference, markdown
 from contest_truth import DOCUMENTS, Array, Truth, scene
 
 from mergekit_map import Measurement
-from mergekit_map.config.specs import SearchSpec
-from mergekit_map.measurement import Answers
-from mergekit_map.results.opened_log import open_log
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Study
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.results.log import open_log
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.study import Study
+from mergekit_map.types import Answers
 
 FAMILIES = (*DOCUMENTS, "acc2_200", "acc3_200")
 COUNTS = ("all", "16", "32", "64")

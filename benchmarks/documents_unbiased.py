@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from contest_truth import Truth, anchor_merges
 
-from mergekit_map.measurement import Answers, Measurement
 from mergekit_map.search.subsampling import draw_subset
+from mergekit_map.types import Answers, Measurement
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

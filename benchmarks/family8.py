@@ -33,7 +33,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mergekit_map import load_project
 from mergekit_map.demo.corpus import Split, interleaved_passages
-from mergekit_map.demo.evaluation import write_documents
+from mergekit_map.demo.tasks import write_documents
 from mergekit_map.demo.training import (
     ModelSizes,
     Schedule,
@@ -44,7 +44,7 @@ from mergekit_map.demo.training import (
     train_model,
     train_tokenizer,
 )
-from mergekit_map.steps.evaluate import merges_in_memory
+from mergekit_map.evaluation.evaluator import merges_in_memory
 
 _SEED = 0
 _SIZES = ModelSizes(

@@ -43,8 +43,10 @@ from mergekit.options import MergeOptions
 from safetensors import safe_open
 
 from mergekit_map import load_project, search_front
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.evaluation.evaluator import merges_as_asked
 from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.methods import (
     TASK_VECTOR_METHODS,
     recordable_method,
@@ -52,10 +54,8 @@ from mergekit_map.merging.methods import (
 )
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.replay import Replay
-from mergekit_map.merging.resident import ResidentMerge, resident_merge
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.weights import WeightTable
-from mergekit_map.steps.evaluate import merges_as_asked
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
 
 CUDA = torch.cuda.is_available()

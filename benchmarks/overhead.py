@@ -30,38 +30,38 @@ import transformers
 import yaml
 
 from mergekit_map import search_front
-from mergekit_map.steps import project as projects
+from mergekit_map.evaluation import project as projects
 
 # What is booked where: the innermost of these counts.
 PLACES = {
     "forward passes": [
         "transformers:LlamaForCausalLM.forward",
         "transformers:LlamaModel.forward",
-        "mergekit_map.tasks.next_tokens:_predict",
+        "mergekit_map.tasks.loglikelihood:_predict",
     ],
     "loss of the logits": ["torch.nn.functional:cross_entropy"],
-    "writing merges": ["mergekit_map.merging.resident:ResidentMerge.write"],
-    "recording, loading": ["mergekit_map.steps.evaluate:resident_merge"],
-    "preparing tasks": ["mergekit_map.steps.evaluate:prepare_tasks"],
-    "measuring, the rest": ["mergekit_map.study.running:measure"],
+    "writing merges": ["mergekit_map.merging.in_memory:ResidentMerge.write"],
+    "recording, loading": ["mergekit_map.evaluation.evaluator:resident_merge"],
+    "preparing tasks": ["mergekit_map.evaluation.evaluator:prepare_tasks"],
+    "measuring, the rest": ["mergekit_map.search.loop:measure"],
     "log and records": [
-        "mergekit_map.results.opened_log:EvaluationLog.append",
-        "mergekit_map.results.answers:KeptAnswers.write",
+        "mergekit_map.results.log:EvaluationLog.append",
+        "mergekit_map.results.document_scores:KeptAnswers.write",
     ],
     "planning: fits": [
-        "mergekit_map.study.running:_fitted",
-        "mergekit_map.study.ending:fit_surrogates",
-        "mergekit_map.study.planning:fit_surrogates",
+        "mergekit_map.search.loop:_fitted",
+        "mergekit_map.search.finish:fit_surrogates",
+        "mergekit_map.search.planning:fit_surrogates",
     ],
-    "planning: next merge": ["mergekit_map.study.running:next_round"],
-    "planning: NSGA": ["mergekit_map.study.ending:predicted_front"],
-    "planning: the end": ["mergekit_map.study.running:end_search"],
-    "planning, the rest": ["mergekit_map.steps.searching:run_study"],
-    "front and verdicts": ["mergekit_map.steps.search:found_front"],
-    "differences": ["mergekit_map.steps.search:with_differences"],
-    "recipes": ["mergekit_map.steps.search:write_recipes"],
-    "front.json, pictures": ["mergekit_map.steps.search:save_front"],
-    "reading the project": ["mergekit_map.steps.project:load_project"],
+    "planning: next merge": ["mergekit_map.search.loop:next_round"],
+    "planning: NSGA": ["mergekit_map.search.finish:predicted_front"],
+    "planning: the end": ["mergekit_map.search.loop:end_search"],
+    "planning, the rest": ["mergekit_map.workflows.search_loop:run_study"],
+    "front and verdicts": ["mergekit_map.workflows.search:found_front"],
+    "differences": ["mergekit_map.workflows.search:with_differences"],
+    "recipes": ["mergekit_map.workflows.search:write_recipes"],
+    "front.json, pictures": ["mergekit_map.workflows.search:save_front"],
+    "reading the project": ["mergekit_map.evaluation.project:load_project"],
     "imports": ["_frozen_importlib:_find_and_load"],
 }
 FORWARD, IMPORTS = "forward passes", "imports"

@@ -16,7 +16,7 @@ import tokenizers
 import torch
 import transformers
 
-from mergekit_map.demo.evaluation import write_choice_task
+from mergekit_map.demo.tasks import write_choice_task
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,11 @@ from pathlib import Path
 import scale
 
 from mergekit_map.config.yaml_file import yaml_text
-from mergekit_map.demo.family import Family, family_folder, train_family
+from mergekit_map.demo.family import (
+    Family,
+    family_folder,
+    train_family,
+)
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
@@ -89,7 +93,7 @@ def write_config(folder: Path, models: Path, evaluations: int, tokens: int) -> P
 
 def search(config: Path, run: Path, way: Way) -> Took:
     """Search in one way, on the clock."""
-    main = "from mergekit_map.cli import main; main()"
+    main = "from mergekit_map.cli.main import main; main()"
     words = [sys.executable, "-c", main, "search", str(config), str(run), "--quiet"]
     environment = {
         **os.environ,

@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections.abc import Iterable
 
-from mergekit_map.words import masked
+from mergekit_map.utils.text import masked
 
 
 class MapError(Exception):

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from mergekit_map.files import write_atomically
 from mergekit_map.results.front import Front, Reading
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest
+from mergekit_map.utils.files import write_atomically
 
 Pair = tuple[float | None, float | None]  # value, standard error
 Row = Sequence[Pair]  # one per task

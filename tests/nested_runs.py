@@ -16,7 +16,7 @@ from mergekit.io.tasks import LoaderCache
 from mergekit.scripts import multimerge, run_yaml
 from safetensors.torch import load_file
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 NAMES = "abcd"
 TASKS = ("like_a", "like_b", "like_cd")

@@ -15,7 +15,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mergekit.common import ModelReference
 
-from mergekit_map.search.nsga import N_GENERATIONS, N_SAMPLES, compute_front
+from mergekit_map.optimize.nsga3 import (
+    N_GENERATIONS,
+    N_SAMPLES,
+    compute_front,
+)
 
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJ"
@@ -78,16 +82,16 @@ def configurations_read_once() -> Iterator[None]:
 @contextmanager
 def _fronts(compute: object, n_generations: int, n_samples: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.search.nsga.N_GENERATIONS", n_generations)
-        patch.setattr("mergekit_map.search.nsga.N_SAMPLES", n_samples)
-        patch.setattr("mergekit_map.study.fitting.compute_front", compute)
+        patch.setattr("mergekit_map.optimize.nsga3.N_GENERATIONS", n_generations)
+        patch.setattr("mergekit_map.optimize.nsga3.N_SAMPLES", n_samples)
+        patch.setattr("mergekit_map.search.fitting.compute_front", compute)
         yield
 
 
 @contextmanager
 def _drawing(canvas: type) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergekit_map.publish.pictures.FigureCanvasAgg", canvas)
+        patch.setattr("mergekit_map.report.pictures.FigureCanvasAgg", canvas)
         yield
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 import pytest
 from fakes import Recorder
 
-from mergekit_map.measurement import Measurement
-from mergekit_map.study.study import Evaluator
+from mergekit_map.search.study import Evaluator
+from mergekit_map.types import Measurement
 
 Found = TypeVar("Found")
 

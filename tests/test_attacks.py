@@ -22,7 +22,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 DATA = Path(__file__).parent / "data" / "run_v1"
 SECRET = "merge_method: linear  # the secret of somebody else\n"

@@ -20,7 +20,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 Change = Callable[[dict[str, Any], Path], None]
 

@@ -16,8 +16,8 @@ import transformers
 import yaml
 from safetensors.torch import load_file
 
-from mergekit_map.cli import main
-from mergekit_map.results.opened_log import open_log
+from mergekit_map.cli.main import main
+from mergekit_map.results.log import open_log
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ COMMANDS = ("push", "report", "select")
 ROOMS = ("config", "publish", "results", "search", "study")
 LIGHT = (
     "mergekit_map",
-    "mergekit_map.cli",
-    *(f"mergekit_map.commands.{name}" for name in COMMANDS),
+    "mergekit_map.cli.main",
+    *(f"mergekit_map.cli.commands.{name}" for name in COMMANDS),
     *(
         module.name
         for room in ROOMS
@@ -63,7 +63,7 @@ def test_tasks_are_measured_without_mergekit() -> None:
 
 @pytest.mark.slow  # imports mergekit anew
 def test_models_are_merged_without_lm_eval() -> None:
-    found = imported_by("mergekit_map.merging.resident").popitem()[1]
+    found = imported_by("mergekit_map.merging.in_memory").popitem()[1]
 
     assert "lm_eval" not in found
     assert found >= {"torch", "mergekit"}  # the check can fail

@@ -17,8 +17,8 @@ import yaml
 # anything. The parent itself runs nothing: what has threads must not be forked.
 SCRIPT = """
 import contextlib, gc, importlib, os, random, signal, sys, time
-import mergekit_map.commands.search
-from mergekit_map.cli import main
+import mergekit_map.cli.commands.search
+from mergekit_map.cli.main import main
 from quick_fronts import blank_pictures, fronts_of_few_points
 
 def search(folder):

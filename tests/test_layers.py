@@ -14,7 +14,7 @@ from mergekit.merge import run_merge
 from mergekit.options import MergeOptions
 from safetensors.torch import load_file
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 WEIGHTS = {
     "a": ["early", "late"],

@@ -17,7 +17,7 @@ from hub_server import go_online, serve
 from quick_fronts import fronts_of_few_points
 
 import mergekit_map
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 DATA = Path(__file__).parent / "data" / "run_v1"
 REPO = "me/merged"

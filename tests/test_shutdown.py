@@ -16,14 +16,18 @@ import click.testing
 import pytest
 import yaml
 
-from mergekit_map.cli import main
-from mergekit_map.shutdown import Interrupted, check_interrupt, deferred
+from mergekit_map.cli.main import main
+from mergekit_map.utils.shutdown import (
+    Interrupted,
+    check_interrupt,
+    deferred,
+)
 
 PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
 START = """
 import os, pathlib, signal, time
-from mergekit_map.files import scratch_folder
-from mergekit_map.shutdown import check_interrupt, deferred, handle_signals
+from mergekit_map.utils.files import scratch_folder
+from mergekit_map.utils.shutdown import check_interrupt, deferred, handle_signals
 handle_signals()
 send = lambda number: os.kill(os.getpid(), number)
 """
@@ -161,7 +165,7 @@ def test_an_error_of_the_system_is_one_line_that_names_the_file(
     def fail() -> dict[str, Any]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run/front.json")
 
-    monkeypatch.setattr("mergekit_map.steps.schema.config_schema", fail)
+    monkeypatch.setattr("mergekit_map.workflows.init.config_schema", fail)
 
     result = click.testing.CliRunner().invoke(main, ["schema"])
 

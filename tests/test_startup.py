@@ -16,8 +16,8 @@ import yaml
 from mergekit.options import MergeOptions, add_merge_options
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.cli import main
-from mergekit_map.commands.merge_options import merging
+from mergekit_map.cli.main import main
+from mergekit_map.cli.mergekit_options import merging
 
 ALL = main.list_commands(click.Context(main))
 NUMERIC = {"scipy", "sklearn", "pandas", "pymoo", "moocore"}
@@ -28,7 +28,7 @@ HEAVY = NUMERIC | MODELS | {"matplotlib", "huggingface_hub"}
 LOADED = """
 import json, sys
 at_start = set(sys.modules)
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 for words in json.loads(sys.argv[1]):
     main(words, standalone_mode=False)
     print("loaded", *(set(sys.modules) - at_start), file=sys.stderr)
@@ -44,7 +44,7 @@ class Stop:
             raise SystemExit("something heavy is imported")
 
 sys.meta_path.insert(0, Stop())
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 for words in json.loads(sys.argv[1]):
     print("command", file=sys.stderr)
     try:
@@ -230,7 +230,7 @@ def test_options_of_another_mergekit_may_need_what_is_heavy(tmp_path: Path) -> N
     )
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from mergekit_map.cli import main; main(['search', '--help'])"
+        "from mergekit_map.cli.main import main; main(['search', '--help'])"
     )
 
     shown = run_script(script)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mergekit_map.errors import InvalidTask, MapError
-from mergekit_map.words import masked, printable
+from mergekit_map.utils.text import masked, printable
 
 SECRET = "not-Like/a+token 77"
 

@@ -1,7 +1,7 @@
 """A family of the demo's kind that trains in a second, to be of no use."""
 
-from mergekit_map.demo.building import FamilySizes
 from mergekit_map.demo.corpus import CorpusSizes
+from mergekit_map.demo.family import FamilySizes
 from mergekit_map.demo.training import ModelSizes, Schedule
 
 FEW_STEPS = Schedule(steps=3, learning_rate=1e-3, matrix_learning_rate=0.01, batch=2)

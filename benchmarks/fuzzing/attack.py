@@ -139,11 +139,11 @@ def warm() -> None:
     """Import what commands import, once, so that those forked have it."""
     import torch
 
-    from mergekit_map.cli import main
+    from mergekit_map.cli.main import main
 
     torch.set_num_threads(1)
     for name in main.list_commands(click.Context(main)):
-        importlib.import_module(f"mergekit_map.commands.{name.replace('-', '_')}")
+        importlib.import_module(f"mergekit_map.cli.commands.{name.replace('-', '_')}")
     for name in ("steps.merge", "steps.search", "publish.plan", "publish.report"):
         importlib.import_module(f"mergekit_map.{name}")
 
@@ -197,7 +197,7 @@ def _be_the_command(
             )
         limits.before()
         _limit(limits)
-        from mergekit_map.cli import main
+        from mergekit_map.cli.main import main
 
         try:
             sys.argv = ["mergekit-map", *words]  # signals are as for a program

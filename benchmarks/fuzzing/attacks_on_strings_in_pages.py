@@ -34,7 +34,7 @@ from evil_folders import notebook as evil_notebook
 from page_judge import Judge
 from sending import VECTORS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "publish"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from browser import find_chromium
 
 MISSING = "" if find_chromium() else "no Chromium is installed"

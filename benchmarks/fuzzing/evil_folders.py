@@ -175,8 +175,8 @@ def as_html(markdown: str) -> str:
 
 def card(folder: Path, text: Text) -> str:
     """Write a card as `merge` does, with a text in every place."""
-    from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask
-    from mergekit_map.publish.card import MergeRecord, write_card
+    from mergekit_map.config.tasks import LmEvalTask, PerplexityTask
+    from mergekit_map.hub.card import MergeRecord, write_card
     from mergekit_map.results.front import Front
 
     out, local = folder / "out", folder / as_name(text("local model"))
@@ -221,7 +221,7 @@ def card(folder: Path, text: Text) -> str:
 
 def notebook(folder: Path, text: Text) -> str:
     """Give what a notebook shows of a front."""
-    from mergekit_map.publish.notebook_html import folded, front_html
+    from mergekit_map.report.notebook import folded, front_html
     from mergekit_map.results.front import Front
 
     run = evil_run(folder, text)

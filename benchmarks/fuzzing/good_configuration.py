@@ -74,9 +74,9 @@ def _questions(place: Path) -> dict[str, Any]:
 
 def index_of_tasks() -> None:
     """Read what tasks lm-eval has, so that commands that are forked know it."""
-    from mergekit_map.tasks import harness_files
+    from mergekit_map.tasks import lm_eval_tasks
 
-    harness_files._built_in()
+    lm_eval_tasks._built_in()
 
 
 def configuration() -> dict[str, Any]:

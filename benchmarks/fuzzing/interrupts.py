@@ -197,11 +197,11 @@ def begin_in_fork(run: str) -> tuple[int, str]:
     """Start the program where everything is imported."""
 
     def work() -> None:
-        from mergekit_map.shutdown import handle_signals
+        from mergekit_map.utils.shutdown import handle_signals
 
         handle_signals()
         os.write(ready, b"1")
-        from mergekit_map.cli import main as program
+        from mergekit_map.cli.main import main as program
 
         sys.argv = ["mergekit-map", *_words(run)]
         try:
@@ -249,7 +249,7 @@ def import_all() -> None:
 
     def list_modules() -> None:
         sys.argv = ["mergekit-map", *_words("listed")]
-        from mergekit_map.cli import main as program
+        from mergekit_map.cli.main import main as program
 
         with suppress(SystemExit):
             program()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests" / "publish"))
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 # What no text may become, on any page.
 FOREIGN = """() => {

@@ -110,7 +110,7 @@ def _quickly(folder: Path) -> Iterator[None]:
 @contextmanager
 def _stopping_after(lines: int) -> Iterator[None]:
     """Interrupt a search when its log has so many lines."""
-    from mergekit_map.results import log, opened_log
+    from mergekit_map.results import log
 
     append, left = log.append_line, iter(range(lines))
 
@@ -121,5 +121,5 @@ def _stopping_after(lines: int) -> Iterator[None]:
         return state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened_log, "append_line", append_or_stop)
+        patch.setattr(log, "append_line", append_or_stop)
         yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.demo.choices import Question
+from mergekit_map.demo.tasks import Question
 
 _OPERATIONS = {
     "and": lambda left, right: left and right,

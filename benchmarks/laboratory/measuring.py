@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from mergekit_map import load_project
-from mergekit_map.steps.evaluate import merges_in_memory
+from mergekit_map.evaluation.evaluator import merges_in_memory
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

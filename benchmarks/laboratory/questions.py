@@ -13,9 +13,11 @@ from domains import LANGUAGES, Domain, generator
 from sizes import Size
 from transformers import PreTrainedTokenizerFast
 
-from mergekit_map.demo.choices import Question, code_questions, line_questions
 from mergekit_map.demo.corpus import interleaved_passages
-from mergekit_map.demo.evaluation import (
+from mergekit_map.demo.tasks import (
+    Question,
+    code_questions,
+    line_questions,
     write_choice_task,
     write_documents,
     write_questions,

@@ -12,8 +12,7 @@ import transformers
 from torch import Tensor
 from vision_images import SOURCES, Images, generator
 
-from mergekit_map.demo.muon import Muon
-from mergekit_map.demo.training import Schedule, one_thread
+from mergekit_map.demo.training import Muon, Schedule, one_thread
 
 # Of the recipes for images, for red, green and blue: CLIP's and ImageNet's are alike.
 MEAN, STD = (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)

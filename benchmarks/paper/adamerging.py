@@ -25,32 +25,48 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.compare.baseline_merges import elected, has_base, task_arithmetic
-from mergekit_map.compare.bench import Rivals
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.compare.baselines import (
+    elected,
+    has_base,
+    task_arithmetic,
+)
+from mergekit_map.compare.measured_log import Rivals
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError, MergeError
-from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
+from mergekit_map.evaluation.evaluator import InMemory
+from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.gradients import differentiation
-from mergekit_map.merging.resident import resident_merge
-from mergekit_map.merging.space import Coefficient, MergeSpace, build_space, put
-from mergekit_map.models.sources import find_model
-from mergekit_map.results.log import evaluation_key
-from mergekit_map.results.opened_log import EvaluationLog
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.steps.evaluate import InMemory
-from mergekit_map.steps.project import Project
-from mergekit_map.study.measuring import matching
-from mergekit_map.study.study import Study
-from mergekit_map.tasks.blocks import NOT_SCORED, Blocks, make_blocks
-from mergekit_map.tasks.fingerprint import fingerprint
-from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.harness_model import make_harness_model
-from mergekit_map.tasks.harness_requests import tokenised
+from mergekit_map.merging.in_memory import resident_merge
+from mergekit_map.merging.space import (
+    Coefficient,
+    MergeSpace,
+    build_space,
+    put,
+)
+from mergekit_map.models.files import find_model
+from mergekit_map.results.log import EvaluationLog, evaluation_key
+from mergekit_map.search.measure import matching
+from mergekit_map.search.study import Study
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.tasks.base import fingerprint, with_derivatives
+from mergekit_map.tasks.isolation import quiet, separate_randomness
+from mergekit_map.tasks.lm_eval_model import make_harness_model
+from mergekit_map.tasks.lm_eval_requests import tokenised
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.tasks.perplexity import PerplexityText
-from mergekit_map.tasks.prepared_task import with_derivatives
-from mergekit_map.tasks.surroundings import quiet, separate_randomness
-from mergekit_map.tasks.token_trees import Request
+from mergekit_map.tasks.perplexity import (
+    NOT_SCORED,
+    Blocks,
+    PerplexityText,
+    make_blocks,
+)
+from mergekit_map.tasks.prefix_tree import Request
+from mergekit_map.types import (
+    Differentiate,
+    Measure,
+    Measurement,
+    Metric,
+)
 
 STEPS = 30  # of each descent; the authors take 500
 _ENTROPY = "next-token entropy"  # no task can have this name

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mergekit_map.config.specs import SelectSpec
-from mergekit_map.results.choosing import choose_point
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogates import read_surrogates
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.results.selection import choose_point
+from mergekit_map.results.surrogate_file import read_surrogates
+from mergekit_map.surrogates.arrays import FloatArray
 from paper.runs import Runs
 from paper.searched import Compared
 

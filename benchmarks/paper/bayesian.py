@@ -13,8 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from mergekit_map.compare.scores import mean_and_std
-from mergekit_map.compare.tables import Cell, Column, Table
+from mergekit_map.compare.indicators import mean_and_std
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Table,
+)
 from paper.distances import (
     POINTS,
     Distances,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mergekit_map.compare.indicators import generational_distance
-from mergekit_map.compare.scores import front_of
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.compare.indicators import front_of, generational_distance
+from mergekit_map.surrogates.arrays import FloatArray
 from paper.searched import Searched
 from paper.win_rates import known
 

@@ -8,10 +8,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mergekit_map.measurement import Metric
-from mergekit_map.publish.pictures import ANCHOR, CHOSEN, MEASURED, PREDICTED
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.dense import non_dominated
+from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.report.pictures import (
+    ANCHOR,
+    CHOSEN,
+    MEASURED,
+    PREDICTED,
+)
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import Metric
 
 OTHER = "#7a9e3b"
 THIRD = "#8a5bb5"

@@ -15,10 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.compare.scores import best_merges, weighted_sums
-from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.files import write_atomically
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.compare.indicators import best_merges, weighted_sums
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Spread,
+    Table,
+)
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.utils.files import write_atomically
 from paper.asked import asked
 from paper.kept import Result
 from paper.preferences import ASKED, DEFAULT, ahead

@@ -18,10 +18,16 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
-from mergekit_map.files import write_atomically, write_json
-from mergekit_map.publish.pictures import png
-from mergekit_map.version import __version__
+from mergekit_map._version import __version__
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Spread,
+    Table,
+    markdown,
+)
+from mergekit_map.report.pictures import png
+from mergekit_map.utils.files import write_atomically, write_json
 
 _PACKAGES = ("mergekit", "torch", "transformers", "numpy", "scipy", "pymoo")
 INDEX = "README.md"

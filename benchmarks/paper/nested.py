@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from mergekit_map.compare.indicators import draw_preferences
-from mergekit_map.compare.scores import weighted_sums
-from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.compare.indicators import draw_preferences, weighted_sums
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Spread,
+    Table,
+)
 from mergekit_map.results.front import Front
-from mergekit_map.results.merge_order import members
+from mergekit_map.results.nested_order import members
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.surrogates.arrays import FloatArray
 from paper.drawing import (
     ANCHOR,
     CHOSEN,

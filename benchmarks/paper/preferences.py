@@ -8,17 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.compare.baseline_merges import NAMES
+from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import OURS_PAID
-from mergekit_map.compare.scores import (
+from mergekit_map.compare.indicators import (
     Scale,
     Sums,
     best_merges,
     best_rows,
     weighted_sums,
 )
-from mergekit_map.compare.tables import Cell, Column, Spread, Table
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Spread,
+    Table,
+)
+from mergekit_map.surrogates.arrays import FloatArray
 from paper.adamerging import STEPS
 from paper.asked import asked
 from paper.kept import Result

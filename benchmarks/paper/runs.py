@@ -23,10 +23,14 @@ import yaml
 from laboratory.family import Family, configuration
 from laboratory.measuring import measure
 
-from mergekit_map.cli import main
-from mergekit_map.files import digest, write_atomically, write_json
+from mergekit_map.cli.main import main
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.utils.files import (
+    digest,
+    write_atomically,
+    write_json,
+)
 from paper.published import WIN_RATES
 from paper.searched import Compared, Searched
 

@@ -16,27 +16,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mergekit_map.compare.baselines import measure_baselines
-from mergekit_map.compare.bench import Bench, Rivals, Terms
 from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
     hold_contest,
     read_utilities,
 )
-from mergekit_map.compare.indicators import draw_preferences
-from mergekit_map.compare.scores import Scale, as_they_are, by_ideal_and_nadir
-from mergekit_map.measurement import Metric
+from mergekit_map.compare.indicators import (
+    Scale,
+    as_they_are,
+    by_ideal_and_nadir,
+    draw_preferences,
+)
+from mergekit_map.compare.measured_log import (
+    Bench,
+    Rivals,
+    Terms,
+)
+from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import Project, quietly
+from mergekit_map.optimize.selection import spread
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import ASSESSING, Evaluation, merge_key, read_log
-from mergekit_map.results.opened_log import EvaluationLog, open_log
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    EvaluationLog,
+    merge_key,
+    open_log,
+    read_log,
+)
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.selection import spread
-from mergekit_map.steps.drafting import quietly
-from mergekit_map.steps.finished import finished_project
-from mergekit_map.steps.project import Project
-from mergekit_map.study.measuring import matching
-from mergekit_map.study.study import Study
+from mergekit_map.search.measure import matching
+from mergekit_map.search.study import Study
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import Metric
 from paper.adamerging import adapted
 
 FRONT_POINTS = 100  # that are measured of a front, at most: the paper's K

@@ -12,10 +12,14 @@ import numpy as np
 
 from mergekit_map import MapError, select_point
 from mergekit_map.compare.contest import DIRECT as RANDOM
-from mergekit_map.compare.tables import Cell, Column, Table
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Table,
+)
 from mergekit_map.results.log import MergeKey, merge_key
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.steps.select import Selection
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.workflows.select import Selection
 from paper.drawing import DIRECT, MEASURED, PREDICTED, legend_above, new_figure
 from paper.kept import Result
 from paper.published import LIMITS

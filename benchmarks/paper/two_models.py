@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from mergekit_map.compare.contest import DIRECT as RANDOM
-from mergekit_map.compare.scores import front_of
+from mergekit_map.compare.indicators import front_of
 from mergekit_map.compare.tables import Column, Table
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogates import Surrogates
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.surrogates.arrays import FloatArray
 from paper.drawing import (
     ANCHOR,
     DIRECT,

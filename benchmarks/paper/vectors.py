@@ -9,11 +9,11 @@ import numpy as np
 import yaml
 
 from mergekit_map.compare.tables import Column, Table
-from mergekit_map.files import write_atomically
+from mergekit_map.evaluation.project import read_draft
 from mergekit_map.models.preflight import inspect_models
-from mergekit_map.models.vectors import Weights
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.steps.drafting import read_draft
+from mergekit_map.models.task_vectors import Weights
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.utils.files import write_atomically
 from paper.drawing import PREDICTED, new_figure
 from paper.kept import Result
 from paper.published import LARGEST_ENTRY, MEAN_ENTRY, NORM_RATIOS

@@ -8,13 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from mergekit_map.compare.contest import DIRECT, r_squared_scores
-from mergekit_map.compare.indicators import win_rate
-from mergekit_map.compare.scores import DRAWS, REPEATS, front_of, mean_and_std
-from mergekit_map.compare.tables import Cell, Column, Spread, Table
+from mergekit_map.compare.indicators import (
+    DRAWS,
+    REPEATS,
+    front_of,
+    mean_and_std,
+    win_rate,
+)
+from mergekit_map.compare.tables import (
+    Cell,
+    Column,
+    Spread,
+    Table,
+)
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.results.surrogates import Surrogates
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.surrogates.arrays import FloatArray
 from paper.kept import Result
 from paper.published import WIN_RATES
 from paper.runs import Runs, Unfit

@@ -29,10 +29,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page
 
-from mergekit_map.publish.fronts_report import write_fronts_report
-from mergekit_map.publish.report import write_report
+from mergekit_map.report.overlay import write_fronts_report
+from mergekit_map.report.page import write_report
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "publish"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from browser import open_browser, watched_page
 
 WIDTHS = (1280, 400)

@@ -29,7 +29,7 @@ import pyte
 from rich.console import Console
 from rich.text import Text
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "publish"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from browser import open_browser
 
 WIDTHS = (60, 80, 120)

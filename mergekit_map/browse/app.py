@@ -1,10 +1,14 @@
-"""The screen: the front as a list, and the point one is at beside or below it."""
+"""The screen: the front as a list, and the point one is at beside or below it.
+
+What the screen leaves to others: merging, talking, pushing, writing a choice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from rich.text import Text
 from textual import events, work
@@ -13,16 +17,43 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import DataTable, Static
 
-from mergekit_map.browse.front_list import FrontList
-from mergekit_map.browse.help_text import help_text, keys_text
-from mergekit_map.browse.item_text import items_text, rivals_of_items
-from mergekit_map.browse.outside import Leaving, Outside
 from mergekit_map.browse.pages import Asking, ReadingPage
-from mergekit_map.browse.point_text import beside_text, point_text, weights_text
-from mergekit_map.browse.view import View, rivals
+from mergekit_map.browse.panels import (
+    FrontList,
+    beside_text,
+    help_text,
+    items_text,
+    keys_text,
+    point_text,
+    rivals_of_items,
+    weights_text,
+)
+from mergekit_map.browse.state import View, rivals
 from mergekit_map.errors import MapError
-from mergekit_map.results.item_gains import ItemRecords
-from mergekit_map.words import printable
+from mergekit_map.results.samples import ItemRecords
+from mergekit_map.utils.text import printable
+
+Doing: TypeAlias = Literal["merge", "talk", "push"]
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What is asked for that is done outside of the screen."""
+
+    doing: Doing
+    choice: Mapping[str, Any]  # of select: the point one is at
+    words: Mapping[str, str]  # what was answered
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What the screen cannot do by itself."""
+
+    wish: Callable[[View, Mapping[str, str]], View]  # limits and preferences
+    save: Callable[[Mapping[str, Any]], View]  # write a choice, and read what is now
+    said: Callable[[View], Text]  # what the numbers mean at a point
+    merged: Callable[[], str]  # the folder that was merged into last
+
 
 _BESIDE = 110  # columns from which the point is shown beside the list
 _TALL = 30  # lines from which headings of the list may have a line more

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from mergekit_map.search.arrays import FloatArray, ranges
+from mergekit_map.surrogates.arrays import FloatArray, ranges
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 

@@ -15,33 +15,38 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.compare.budget import Budget
-from mergekit_map.compare.indicators import r_squared, win_rate
-from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
-from mergekit_map.compare.opponents_extra import check_installed
-from mergekit_map.compare.scores import (
+from mergekit_map.compare.indicators import (
     DRAWS,
     REPEATS,
     FrontScores,
     RSquared,
     front_of,
     mean_and_std,
+    r_squared,
     score_front,
+    win_rate,
 )
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
+from mergekit_map.compare.optional_opponents import check_installed
 from mergekit_map.compare.tables import Spread
-from mergekit_map.errors import ConfigError, EvaluationError, nearest
-from mergekit_map.files import StrPath
+from mergekit_map.errors import (
+    ConfigError,
+    EvaluationError,
+    nearest,
+)
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
+    EvaluationLog,
     Role,
     evaluation_key,
     merge_key,
 )
-from mergekit_map.results.opened_log import EvaluationLog
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.measuring import matching
-from mergekit_map.study.study import Study
+from mergekit_map.search.measure import matching
+from mergekit_map.search.study import Study
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.utils.files import StrPath
 
 Points: TypeAlias = Sequence[Mapping[str, float]]
 # Measure merges unless the log has them; returns (k, m).

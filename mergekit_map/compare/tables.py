@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from mergekit_map.files import write_atomically
+from mergekit_map.utils.files import write_atomically
 
 
 @dataclass(frozen=True)

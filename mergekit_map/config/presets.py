@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from mergekit_map.config import at_most
-from mergekit_map.config.engine_specs import Engine
-from mergekit_map.config.task_specs import (
+from mergekit_map.config import maxima
+from mergekit_map.config.engines import Engine
+from mergekit_map.config.tasks import (
     Documents,
     Float,
     Int,
@@ -79,10 +79,10 @@ class PresetTask(Strict):
     preset: Annotated[str, Field(json_schema_extra={"enum": list(PRESETS)})]
     """Name of a task of lm-evaluation-harness whose metric, filter, examples and limit
     are known here."""
-    limit: Annotated[Int, at_most.DOCUMENTS] | Float | None = None
+    limit: Annotated[Int, maxima.DOCUMENTS] | Float | None = None
     """As with `lm_eval`; `null` for all documents. Of a group, for each of its
     tasks."""
-    num_fewshot: Annotated[Int, Field(ge=0), at_most.EXAMPLES] | None = None
+    num_fewshot: Annotated[Int, Field(ge=0), maxima.EXAMPLES] | None = None
     """As with `lm_eval`."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """As with `lm_eval`."""

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from mergekit_map.config.from_options import place_in_options
+from mergekit_map.config.option_lines import place_in_options
 from mergekit_map.errors import ConfigError
-from mergekit_map.words import bytes_in_words
+from mergekit_map.utils.text import bytes_in_words
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 

@@ -11,7 +11,7 @@ import torch
 from mergekit.options import MergeOptions
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.words import bytes_in_words
+from mergekit_map.utils.text import bytes_in_words
 
 # Of a device's memory, left to activations.
 FOR_ACTIVATIONS = 0.1

@@ -24,16 +24,16 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import MapBlock
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.measurement import Differentiate
+from mergekit_map.merging.in_memory import ResidentMerge
 from mergekit_map.merging.low_rank import LowRankReplay, whole
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS, builtin_method
 from mergekit_map.merging.replay import MethodReplay, TaskVectorReplay
-from mergekit_map.merging.resident import ResidentMerge
 from mergekit_map.merging.space import MergeSpace
+from mergekit_map.types import Differentiate
 
 # Of the width of the box, to each side. Slopes over 0.02 to 0.2 fitted equally well.
 _STEP = 0.05

@@ -13,11 +13,15 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
-from mergekit_map.models.headers import TensorHeader
-from mergekit_map.models.lora import Adapter, read_adapter
+from mergekit_map.merging.methods import (
+    builtin_method,
+    drops_parts,
+    elects_signs,
+)
+from mergekit_map.models.adapters import Adapter, read_adapter
+from mergekit_map.models.files import find_model
 from mergekit_map.models.references import Reference, models_with_adapter
-from mergekit_map.models.sources import find_model
+from mergekit_map.models.safetensors_headers import TensorHeader
 
 # Ways to begin a training that leave the base as it is.
 _BEGINNINGS = (True, False, None, "gaussian")

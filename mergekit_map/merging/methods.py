@@ -36,7 +36,7 @@ from mergekit_map.merging.replay import (
     Replay,
     TaskVectorReplay,
 )
-from mergekit_map.shutdown import check_interrupt
+from mergekit_map.utils.shutdown import check_interrupt
 
 PREFIX = "map_"
 

@@ -17,16 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from mergekit_map.config.parsing import Problem
-from mergekit_map.config.specs import SearchSpec
-from mergekit_map.config.task_specs import RESERVED
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
-from mergekit_map.measurement import BASE, SOUP
-from mergekit_map.merging.entries import ModelEntry, method_spec, model_entries
+from mergekit_map.merging.validation import (
+    ModelEntry,
+    method_spec,
+    model_entries,
+)
 from mergekit_map.models.references import short_names
 from mergekit_map.results.records import NO_LINE
-from mergekit_map.search.arrays import FloatArray
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import BASE, SOUP
 
 # Methods whose result depends only on the ratio of the weights, with the parameter that
 # says so (None: always).

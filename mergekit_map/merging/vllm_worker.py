@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from mergekit_map.merging.recorded import Recorded, open_recorded
+from mergekit_map.merging.recording import Recorded, open_recorded
 
 NAME = f"{__name__}.MergeWriter"  # what vLLM is told
 

@@ -22,12 +22,11 @@ from mergekit.options import MergeOptions
 from mergekit.plan import MergePlanner
 from pydantic import ValidationError
 
-from mergekit_map.config.parsing import Problem
-from mergekit_map.config.wrong_values import in_words
+from mergekit_map.config.problems import Problem, in_words
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.checkpoint import REFUSALS
-from mergekit_map.merging.entries import model_entries
 from mergekit_map.merging.space import MergeSpace, put
+from mergekit_map.merging.validation import model_entries
 from mergekit_map.models.references import models_with_adapter
 
 _Weights = dict[tuple[str, ModelReference], float]  # tensor name and model to weight

@@ -12,11 +12,10 @@ from mergekit.options import MergeOptions
 from transformers import AutoConfig, PretrainedConfig
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.findings import Finding
-from mergekit_map.models.headers import TensorHeader
-from mergekit_map.models.plausible import check_numbers, impossible
-from mergekit_map.models.settings import Settings
-from mergekit_map.models.sources import ModelFiles
+from mergekit_map.models.config_checks import Settings, check_numbers, impossible
+from mergekit_map.models.diagnostic import Finding
+from mergekit_map.models.files import ModelFiles
+from mergekit_map.models.safetensors_headers import TensorHeader
 from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
 
 T = TypeVar("T")

@@ -12,26 +12,38 @@ from pathlib import Path
 
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.parsing import Problem
+from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.models.compatibility import compare_models
-from mergekit_map.models.facts import ModelFacts, read_facts
-from mergekit_map.models.findings import Finding
-from mergekit_map.models.kinship import judge_weights
-from mergekit_map.models.layout import check_layers, check_layout, check_left_out
-from mergekit_map.models.lora import (
+from mergekit_map.models.adapters import (
     AdaptedWeights,
     Adapter,
     check_adapter,
     read_adapter,
 )
-from mergekit_map.models.plausible import check_shapes
-from mergekit_map.models.references import Reference, referenced_models, walk_entries
-from mergekit_map.models.sources import find_model, weights_fingerprint
-from mergekit_map.models.tokenizers import check_tokenizer
-from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
-from mergekit_map.models.vocabularies import same_rows
+from mergekit_map.models.compatibility import (
+    check_layers,
+    check_layout,
+    check_left_out,
+    compare_models,
+)
+from mergekit_map.models.config_checks import check_shapes
+from mergekit_map.models.diagnostic import Finding
+from mergekit_map.models.facts import ModelFacts, read_facts
+from mergekit_map.models.files import find_model, weights_fingerprint
+from mergekit_map.models.references import (
+    Reference,
+    referenced_models,
+    walk_entries,
+)
+from mergekit_map.models.task_vectors import (
+    Figures,
+    StoredWeights,
+    Weights,
+    judge_weights,
+    measure_vectors,
+)
+from mergekit_map.models.tokenizers import check_tokenizer, same_rows
 
 # Findings about models whose tensors are others than those of the base model, and
 # about adapters that cannot be merged.

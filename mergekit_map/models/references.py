@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
-from mergekit_map.measurement import NO_SINGLE_MODEL
+from mergekit_map.types import NO_SINGLE_MODEL
 
 Setting = tuple[KeyPath, Any]
 

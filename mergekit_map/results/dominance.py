@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mergekit_map.optimize.degenerate_front import stderr_of_difference
 from mergekit_map.results.front import Front, Merge
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.comparisons import Comparisons, compare
-from mergekit_map.search.tradeoff import stderr_of_difference
+from mergekit_map.results.multiple_testing import Comparisons, compare
+from mergekit_map.surrogates.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

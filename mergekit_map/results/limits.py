@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.config.specs import SelectSpec, share_of
+from mergekit_map.config.schema import SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.measurement import BASE, NO_SINGLE_MODEL, Metric
-from mergekit_map.results.anchor_values import Anchors
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.search.selection import nearest_to_limits
+from mergekit_map.optimize.selection import nearest_to_limits
+from mergekit_map.results.gains import Anchors
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.types import (
+    BASE,
+    NO_SINGLE_MODEL,
+    Metric,
+)
 
 
 @dataclass(frozen=True)

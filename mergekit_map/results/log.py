@@ -1,14 +1,21 @@
-"""The evaluation log: one line per measurement, synced before the next one starts."""
+"""The evaluation log: one line per measurement, synced before the next one starts.
+
+The whole lines of a log, as bytes; what a kill cut short is none.
+
+A log that a search has open: nobody else writes it meanwhile, or it is noticed.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
+from filelock import FileLock, Timeout
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -22,9 +29,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import State, append_durably
 from mergekit_map.results.front import Reading
-from mergekit_map.results.log_lines import whole_lines
 from mergekit_map.results.records import (
     LARGEST,
     Finite,
@@ -32,8 +37,67 @@ from mergekit_map.results.records import (
     Number,
     Stderr,
     in_one_sentence,
+    unreadable,
 )
-from mergekit_map.search.arrays import finite
+from mergekit_map.surrogates.arrays import finite
+from mergekit_map.utils.files import (
+    State,
+    append_durably,
+    read_whole,
+    state_of,
+    unwritable,
+    write_atomically,
+)
+
+_BEGINNING = b"{"  # of every line, which a kill may cut after any byte
+_MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """Return the finished lines; none where there is no log yet.
+
+    Raises:
+        ArtifactError: the log cannot be read, or ends in what is not the beginning of
+            a line.
+    """
+    *lines, rest = _content(path).split(b"\n")
+    _refuse_odd(rest, path)
+    return lines
+
+
+def drop_torn_line(path: Path) -> None:
+    """Drop the end of a log that was cut short by a kill, if there is one.
+
+    Raises:
+        ArtifactError: what stands there is not the beginning of a line.
+    """
+    content = _content(path)
+    whole = content.rfind(b"\n") + 1
+    if whole == len(content):
+        return
+    _refuse_odd(content[whole:], path)
+    with path.open("r+b") as file:
+        file.truncate(whole)
+
+
+def _refuse_odd(rest: bytes, path: Path) -> None:
+    """Refuse an end of a log that no kill leaves, such as the zeros of a bad disk."""
+    if rest and not rest.startswith(_BEGINNING):
+        number = _content(path).count(b"\n") + 1
+        raise ArtifactError(
+            f"{path}:{number}: not an evaluation, and not the beginning of one; "
+            "restore the file, or remove this line"
+        )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_whole(path, _MOST_BYTES)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise unreadable(path, error) from None
+
 
 LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
 
@@ -248,3 +312,83 @@ def encode(evaluation: Evaluation) -> str:
 
 
 EVALUATION: TypeAdapter[Evaluation] = TypeAdapter(Evaluation)  # a line
+
+
+class EvaluationLog:
+    """The measurements of a run folder, on disk and in memory; or in memory alone."""
+
+    def __init__(
+        self, path: Path, evaluations: list[Evaluation], *, in_memory: bool = False
+    ):
+        self.path = path
+        self._evaluations = evaluations
+        self._on_disk = not in_memory
+        self._state = state_of(path)
+        self._tell: Callable[[Evaluation], None] | None = None
+
+    def tell(self, listener: Callable[[Evaluation], None]) -> None:
+        """Let somebody hear of every measurement, once it is on the disk."""
+        self._tell = listener
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return iter(self._evaluations)
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Add a measurement; it is on the disk when this returns.
+
+        Raises:
+            ArtifactError: it cannot be written, or the file is not as it was left.
+        """
+        self._evaluations.append(evaluation)
+        if self._on_disk:
+            self.check()
+            # Not the state afterwards: somebody may change it while it is written.
+            self._state = append_line(self.path, evaluation, self._state)
+        if self._tell is not None:
+            self._tell(evaluation)
+
+    def check(self) -> None:
+        """Refuse a log that somebody else changed while it is open.
+
+        A log that is gone is written anew first.
+
+        Raises:
+            ArtifactError: it is not as it was left.
+        """
+        now = state_of(self.path)
+        if not self._on_disk or now == self._state:
+            return
+        if now is None:
+            text = "".join(encode(e) + "\n" for e in self._evaluations)
+            write_atomically(self.path, text)
+            raise ArtifactError(
+                f"{self.path} was removed while it was written, so the search stops; "
+                "it is there again, with all that was measured: search again to go on"
+            )
+        raise ArtifactError(
+            f"{self.path} was changed by somebody else while it was written, so the "
+            "search stops; restore it, or search again to go on from what it says now"
+        )
+
+
+@contextmanager
+def open_log(path: Path) -> Iterator[EvaluationLog]:
+    """Open a log for one search at a time; a line cut short by a kill is dropped.
+
+    Raises:
+        ArtifactError: another search has it open, or a line cannot be read.
+    """
+    lock = FileLock(path.with_name(LOCK_NAME))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ArtifactError(
+            f"another search is writing {path}; wait for it, or name another run folder"
+        ) from None
+    except OSError as error:
+        raise unwritable(path.with_name(LOCK_NAME), error) from None
+    try:
+        drop_torn_line(path)
+        yield EvaluationLog(path, list(read_log(path)))
+    finally:
+        lock.release()

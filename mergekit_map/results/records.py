@@ -13,10 +13,10 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from mergekit_map.config.wrong_values import in_words
+from mergekit_map.config.problems import in_words
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import read_whole, write_atomically
-from mergekit_map.words import printable
+from mergekit_map.utils.files import read_whole, write_atomically
+from mergekit_map.utils.text import printable
 
 VERSION = 1
 MOST_BYTES = 1 << 29  # of a file: far more than any search writes

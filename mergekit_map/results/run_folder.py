@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.files import read_whole, unwritable
 from mergekit_map.results.front import Front, recipe_name
-from mergekit_map.results.identity import Identity
 from mergekit_map.results.log import LOCK_NAME
+from mergekit_map.results.provenance import Identity
 from mergekit_map.results.records import (
     Line,
     Record,
@@ -25,6 +24,7 @@ from mergekit_map.results.records import (
     read_record,
     unreadable,
 )
+from mergekit_map.utils.files import read_whole, unwritable
 
 _SO_FAR = "so-far"
 _SHARD_LOG = re.compile(r"evaluations\.[0-9]+-of-[0-9]+\.jsonl")

@@ -1,14 +1,31 @@
-"""What was measured item by item: ``samples/MERGE/TASK/COEFFICIENTS.json``."""
+"""What was measured item by item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
+
+Which documents, blocks or questions a merge won and lost against another.
+
+Read from the records of measurements. What is given are counts, and the numbers of the
+documents that differ most: no text of them.
+
+Which items got better or worse from one merge to another, read from ``samples/``.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from mergekit_map.files import digest, json_line, write_atomically
-from mergekit_map.measurement import Measurement
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.nested_order import pairs
+from mergekit_map.results.run_folder import Manifest, RunFolder
+from mergekit_map.types import Measurement, Metric
+from mergekit_map.utils.files import (
+    digest,
+    json_line,
+    write_atomically,
+)
 
 
 def write_samples(
@@ -61,3 +78,187 @@ def copy_samples(
 
 def _path(folder: Path, coefficients: Mapping[str, float]) -> Path:
     return folder / f"{digest(coefficients)}.json"
+
+
+# What tells an item, as the records number it: its part, and its number there.
+Item: TypeAlias = tuple[str, int]
+
+# Between items that are alike: sums are rounded.
+_ROUNDING = 1e-9
+# Keys of a record of lm-eval that are no value of a metric.
+_NO_METRICS = frozenset({"doc_id", "target"})
+
+
+@dataclass(frozen=True)
+class Items:
+    """What single items say of a value, which is their weighted mean."""
+
+    values: Mapping[Item, float]
+    weights: Mapping[Item, float]
+    exponential: bool = False  # whether the value is the exponential of the mean
+
+
+NO_ITEMS = Items({}, {})
+
+
+@dataclass(frozen=True)
+class WonItems:
+    """How one merge did beside another, item by item, on what both were measured on."""
+
+    won: int
+    lost: int
+    level: int
+    most: tuple[tuple[str, float], ...]  # what differs most; larger is better
+
+
+def won_items(
+    ours: Items, theirs: Items, metric: Metric, most: int = 3
+) -> WonItems | None:
+    """Count what one merge won and lost; None where they share no item.
+
+    ``most``: how many items to name, of those that are won and of those that are lost.
+    """
+    one, other = ours.values, theirs.values
+    shared = [item for item in one if item in other]
+    if not shared:
+        return None
+    ahead = {item: metric.sign * (one[item] - other[item]) for item in shared}
+    won = sorted((i for i in shared if ahead[i] > _ROUNDING), key=lambda i: -ahead[i])
+    lost = sorted((i for i in shared if ahead[i] < -_ROUNDING), key=lambda i: ahead[i])
+    named = [*won[:most], *lost[:most]]
+    return WonItems(
+        won=len(won),
+        lost=len(lost),
+        level=len(shared) - len(won) - len(lost),
+        most=tuple((_called(item), ahead[item]) for item in named),
+    )
+
+
+def read_items(content: Mapping[str, Any], value: float) -> Items:
+    """Read what every item says from a file of records.
+
+    None of them where that is not known: for a metric that is no mean of its items,
+    and where the mean is not the ``value`` that was measured, so that the records are
+    of something else.
+    """
+    try:
+        found = _read(content)
+        total = math.fsum(found.weights.values())
+        mean = math.fsum(found.weights[i] * v for i, v in found.values.items()) / total
+        mean = math.exp(mean) if found.exponential else mean
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
+        return NO_ITEMS  # written by another version, or by hand
+    return found if math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9) else NO_ITEMS
+
+
+def _read(content: Mapping[str, Any]) -> Items:
+    if answers := content.get("answers"):
+        ids: list[Item] = [("", int(i)) for i in answers["ids"]]
+        columns = (answers["values"], answers["weights"])
+        values, weights = (
+            {i: float(v) for i, v in zip(ids, column, strict=True)}
+            for column in columns
+        )
+        return Items(values, weights, bool(answers["exponential"]))
+    samples = content["samples"]
+    if "loss" in samples[0]:
+        return Items(
+            {("", int(s["block"])): float(s["loss"]) for s in samples},
+            {("", int(s["block"])): float(s["tokens"]) for s in samples},
+        )
+    if "document" in samples[0]:
+        values = {("", int(s["document"])): float(s["value"]) for s in samples}
+        return Items(values, dict.fromkeys(values, 1.0))
+    (metric,) = (key for key in samples[0] if _is_metric(key, samples[0][key]))
+    several = len({s["task"] for s in samples}) > 1
+    values = {
+        (s["task"] if several else "", int(s["doc_id"])): float(s[metric])
+        for s in samples
+    }
+    return Items(values, dict.fromkeys(values, 1.0))
+
+
+def _is_metric(key: str, value: object) -> bool:
+    return key not in _NO_METRICS and isinstance(value, int | float)
+
+
+def _called(item: Item) -> str:
+    part, number = item
+    return f"{part} {number}" if part else str(number)
+
+
+_TEXTS = ("text", "question", "prompt", "response")
+
+
+@dataclass(frozen=True)
+class ItemGain:
+    """An item, as two merges did on it."""
+
+    name: str
+    value: float
+    other: float
+    ahead: float  # larger is better
+    text: str  # of the document, where the records hold it
+
+
+@dataclass(frozen=True)
+class ItemRecords:
+    """Where a finished search keeps the records of its merges."""
+
+    folder: Path  # of the merges that have the coefficients of the front
+    definitions: Mapping[str, str]
+
+    @classmethod
+    def of(cls, run: RunFolder, front: Front, manifest: Manifest) -> ItemRecords:
+        """Find them; where nested MAP merges checkpoints, in the last pair."""
+        place = run
+        if front.order is not None and not all(a.coefficients for a in front.anchors):
+            place = run.pair(len(pairs(front.order)))
+            manifest = place.read_manifest()
+        return cls(place.samples(manifest.merge), manifest.definitions)
+
+    def compare(
+        self, one: Merge, other: Merge, task: str, metric: Metric
+    ) -> list[ItemGain]:
+        """Hold one merge against another on what both were measured on, gains first.
+
+        Empty where there are no records of both, or they are of another definition of
+        the task.
+        """
+        ours, theirs = self._read(one, task), self._read(other, task)
+        found = [
+            ItemGain(
+                name, value, theirs[name][0], metric.utility(value - theirs[name][0]), t
+            )
+            for name, (value, t) in ours.items()
+            if name in theirs
+        ]
+        return sorted(found, key=lambda item: -item.ahead)
+
+    def _read(self, merge: Merge, task: str) -> dict[str, tuple[float, str]]:
+        """Give value and text by the name of an item."""
+        measured = merge.measured[task].value
+        if measured is None or not merge.coefficients:
+            return {}
+        content = read_sample_file(self.folder / task, merge.coefficients)
+        known = self.definitions.get(task)
+        if content.get("definition", known) != known:
+            return {}
+        values, samples = read_items(content, measured).values, content.get("samples")
+        if not isinstance(samples, list) or len(samples) != len(values):
+            samples = [{}] * len(values)
+        return {
+            _name(item, sample): (value, _text(sample))
+            for (item, value), sample in zip(values.items(), samples, strict=True)
+        }
+
+
+def _name(item: Item, sample: Any) -> str:
+    part, number = item
+    kind = "block" if isinstance(sample, dict) and "block" in sample else "document"
+    return f"{part or kind} {number}"
+
+
+def _text(sample: Any) -> str:
+    texts = (sample.get(key) for key in _TEXTS) if isinstance(sample, dict) else ()
+    return next((text for text in texts if isinstance(text, str)), "")

@@ -1,5 +1,1 @@
-"""The numbers of a search: designs, surrogates, fronts and what to pick from them.
-
-NumPy, SciPy and pymoo only; nothing here knows what a model or a task is. Larger is
-better everywhere in this package.
-"""
+"""The search: study, loop, strategies, budget; numbers and files, no torch."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mergekit_map.measurement import Answers, Measurement
-from mergekit_map.search.arrays import BoolArray, FloatArray
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray
+from mergekit_map.types import Answers, Measurement
 
 # What the penalty of the regression is chosen from, as multiples of the mean square
 # that the references have along their principal axes: from hardly any to all.

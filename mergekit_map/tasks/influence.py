@@ -1,7 +1,7 @@
 """What each item of a measurement does to its value, read from the records per item.
 
 Merges that were measured on the same items can be compared item by item; see
-``search/contrasts.py`` for what that gives.
+``results/paired.py`` for what that gives.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.measurement import Answers
-from mergekit_map.search.arrays import FloatArray
-from mergekit_map.tasks.averages import Average, aggregation_of, average
-from mergekit_map.tasks.function import PythonFunction
-from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.harness_answers import of_answers, shares
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.tasks.lm_eval_answers import of_answers, shares
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.tasks.per_document import (
+    Average,
+    aggregation_of,
+    average,
+)
 from mergekit_map.tasks.perplexity import PerplexityText
+from mergekit_map.tasks.python_function import PythonFunction
+from mergekit_map.types import Answers
 
 Samples: TypeAlias = Sequence[Mapping[str, Any]]
 

@@ -21,7 +21,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.evaluator_utils import get_sample_size
 from transformers import PreTrainedModel
 
-from mergekit_map.pulse import step
+from mergekit_map.utils.progress import step
 
 _FEWSHOT_SEED = 1234  # the default of the lm_eval command
 _WITH_BARS = (

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mergekit_map.config.parsing import Problem
-from mergekit_map.config.task_specs import (
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.tasks import (
     LmEvalTask,
     PerplexityTask,
     PythonTask,
     TaskSpec,
 )
 from mergekit_map.errors import InvalidTask
-from mergekit_map.tasks.function import PythonFunction, load_function
-from mergekit_map.tasks.harness import HarnessTask, load_harness
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity
+from mergekit_map.tasks.python_function import PythonFunction, load_function
 
 LoadedTask = PerplexityText | HarnessTask | PythonFunction
 

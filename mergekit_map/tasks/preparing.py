@@ -14,24 +14,37 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.config.specs import BackendSpec
+from mergekit_map.config.schema import BackendSpec
 from mergekit_map.errors import EvaluationError, in_words
-from mergekit_map.measurement import Differentiate, Measure, Measurement, Metric
-from mergekit_map.tasks.function import PythonFunction, check_sizes, prepare_function
-from mergekit_map.tasks.generations import Generations
-from mergekit_map.tasks.harness import HarnessTask
-from mergekit_map.tasks.harness_model import (
+from mergekit_map.tasks.base import Documents, PreparedTask
+from mergekit_map.tasks.lm_eval_generation import Generations
+from mergekit_map.tasks.lm_eval_model import (
     make_harness_model,
     open_backend,
     prepare_backend,
     prepare_harness,
 )
-from mergekit_map.tasks.kept_memory import keep_freed_memory
-from mergekit_map.tasks.likelihoods import Likelihoods, likelihoods
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.tasks.loglikelihood import (
+    BatchSize,
+    Likelihoods,
+    budget_of,
+    likelihoods,
+)
+from mergekit_map.tasks.memory import keep_freed_memory
 from mergekit_map.tasks.perplexity import PerplexityText, prepare_perplexity
-from mergekit_map.tasks.prepared_task import Documents, PreparedTask
-from mergekit_map.tasks.token_budget import BatchSize, budget_of
+from mergekit_map.tasks.python_function import (
+    PythonFunction,
+    check_sizes,
+    prepare_function,
+)
+from mergekit_map.types import (
+    Differentiate,
+    Measure,
+    Measurement,
+    Metric,
+)
 
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "

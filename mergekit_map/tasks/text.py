@@ -9,10 +9,10 @@ from typing import Any
 
 import datasets
 
-from mergekit_map.config.task_specs import TextSource
+from mergekit_map.config.tasks import TextSource
 from mergekit_map.errors import InvalidTask, nearest
-from mergekit_map.files import read_whole
-from mergekit_map.tasks.surroundings import quiet
+from mergekit_map.tasks.isolation import quiet
+from mergekit_map.utils.files import read_whole
 
 _USUAL = "text"  # a field
 _SHOWN_PROBLEMS = 5  # of one file; the rest is counted

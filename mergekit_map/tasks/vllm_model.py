@@ -18,10 +18,14 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.tasks.engine_choice import INSTALL, Installed, installed_vllm
-from mergekit_map.tasks.harness import HarnessTask
+from mergekit_map.tasks.engines import (
+    INSTALL,
+    Installed,
+    installed_vllm,
+)
+from mergekit_map.tasks.isolation import quiet
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.tasks.surroundings import quiet
 
 _PROBES, _PROBE_TOKENS, _DECODED = 8, 160, 16
 _DEFAULT_ANSWER = 256  # tokens that lm-eval lets a model write unless a task says

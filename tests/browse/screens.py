@@ -11,11 +11,10 @@ from typing import Any
 from rich.text import Text
 from textual.pilot import Pilot
 
-from mergekit_map.browse.app import Browser
-from mergekit_map.browse.outside import Leaving, Outside
-from mergekit_map.browse.view import View
+from mergekit_map.browse.app import Browser, Leaving, Outside
+from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
-from mergekit_map.results.item_gains import ItemRecords
+from mergekit_map.results.samples import ItemRecords
 
 NOWHERE = ItemRecords(Path("nowhere"), {})
 

@@ -30,14 +30,14 @@ from mergekit.options import MergeOptions
 from screens import ALONE, press
 from transformers import AutoModelForCausalLM
 
-from mergekit_map.browse.outside import Leaving
-from mergekit_map.browse.view import View
-from mergekit_map.cli import main
-from mergekit_map.commands.browse import _Outside, _wish
+from mergekit_map.browse.app import Leaving
+from mergekit_map.browse.state import View
+from mergekit_map.cli.commands.browse import _Outside, _wish
+from mergekit_map.cli.main import main
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.results.item_gains import ItemRecords
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.steps.talking import Turn, merges_to_talk_with
+from mergekit_map.results.samples import ItemRecords
+from mergekit_map.workflows.chat import Turn, merges_to_talk_with
 
 DATA = Path(__file__).parents[1] / "data" / "run_v1"
 BETWEEN = 3  # not measured
@@ -286,7 +286,7 @@ def run(app):
     print("shown", *sys.modules)
 textual.app.App.run = run
 sys.stdin.isatty = sys.stdout.isatty = lambda: True
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 main(["browse", sys.argv[1]])
 """
 

@@ -8,9 +8,9 @@ import pytest
 from screens import press
 from wide_fronts import CHOSEN, MODELS, TASKS, wide_front
 
-from mergekit_map.browse.point_text import beside_text, weights_text
+from mergekit_map.browse.panels import beside_text, weights_text
 from mergekit_map.results.front import Merge
-from mergekit_map.results.gained import gains
+from mergekit_map.results.gains import gains
 
 WIDTHS = [60, 120]
 
@@ -138,7 +138,7 @@ def test_nothing_is_asked_for_without_an_answer() -> None:
 
 def test_every_key_of_the_help_is_bound_and_the_other_way_round() -> None:
     from mergekit_map.browse.app import Browser
-    from mergekit_map.browse.help_text import help_text, keys_text
+    from mergekit_map.browse.panels import help_text, keys_text
 
     bound = {str(b[0]) for b in Browser.BINDINGS if isinstance(b, tuple)}
     letters = {key for key in bound if len(key) == 1 and key.isalpha()}

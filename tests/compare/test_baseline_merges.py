@@ -11,7 +11,7 @@ import pytest
 from mergekit.options import MergeOptions
 from safetensors.numpy import load_file
 
-from mergekit_map.compare.baseline_merges import (
+from mergekit_map.compare.baselines import (
     NAMES,
     TUNED,
     dare_arithmetic,
@@ -22,11 +22,11 @@ from mergekit_map.compare.baseline_merges import (
     single_model,
     task_arithmetic,
 )
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.recipe import merge_identity, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
 
 OPTIONS = MergeOptions(random_seed=3, quiet=True)
 TENSOR = "model.layers.1.mlp.up_proj.weight"

@@ -20,16 +20,15 @@ import yaml
 from fronts import Row, make_front
 from quick_fronts import fronts_of_few_points
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 from mergekit_map.compare import contest
-from mergekit_map.compare.baseline_merges import NAMES
-from mergekit_map.compare.baselines import count_baselines
-from mergekit_map.compare.bench import Bench, Terms
-from mergekit_map.compare.comparing import _as_predicted
+from mergekit_map.compare.baselines import NAMES, count_baselines
 from mergekit_map.compare.contest import ComparisonSpec
-from mergekit_map.compare.scores import as_they_are
+from mergekit_map.compare.indicators import as_they_are
+from mergekit_map.compare.measured_log import Bench, Terms
+from mergekit_map.compare.runner import _as_predicted
+from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import ASSESSING
-from mergekit_map.steps.project import load_project
 
 BUDGET = 12
 PREFERENCES = 3

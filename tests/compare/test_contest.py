@@ -33,17 +33,16 @@ from mergekit_map.compare.contest import (
     read_utilities,
 )
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.config.specs import SearchSpec, SelectSpec
+from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.errors import ConfigError, EvaluationError
-from mergekit_map.measurement import Measurement
-from mergekit_map.results.log import Role, read_log
-from mergekit_map.results.opened_log import EvaluationLog, open_log
-from mergekit_map.search.surrogate import Surrogate
-from mergekit_map.study.fitting import fit_surrogates
-from mergekit_map.study.measuring import measure
-from mergekit_map.study.planning import next_round
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Evaluator, Study
+from mergekit_map.results.log import EvaluationLog, Role, open_log, read_log
+from mergekit_map.search.fitting import fit_surrogates
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.measure import measure
+from mergekit_map.search.planning import next_round
+from mergekit_map.search.study import Evaluator, Study
+from mergekit_map.surrogates.surrogate import Surrogate
+from mergekit_map.types import Measurement
 
 SPEC = ComparisonSpec(budget=12, opponents=("nsga2",))
 

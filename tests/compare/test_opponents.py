@@ -10,11 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from mergekit_map.compare import opponents_extra
-from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
+from mergekit_map.compare import optional_opponents
+from mergekit_map.compare.budget import (
+    FAILURE_MARGIN,
+    NOTHING_SEEN,
+    Budget,
+)
 from mergekit_map.compare.indicators import hypervolume
-from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Opponent
-from mergekit_map.compare.opponents_extra import PACKAGES, check_installed
+from mergekit_map.compare.opponents import (
+    OPPONENTS,
+    WEIGHING,
+    Opponent,
+)
+from mergekit_map.compare.optional_opponents import PACKAGES, check_installed
 from mergekit_map.errors import ConfigError
 
 Array = np.ndarray
@@ -174,7 +182,7 @@ def test_the_bayesian_opponent_scalarises_many_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("botorch")
-    monkeypatch.setattr(opponents_extra, "HYPERVOLUME_MAX_TASKS", 2)
+    monkeypatch.setattr(optional_opponents, "HYPERVOLUME_MAX_TASKS", 2)
     asked: list[Array] = []
 
     def evaluate(X: Array) -> Array:

@@ -7,12 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mergekit_map.compare.paper_tables import (
-    fronts_table,
-    methods_table,
-    win_rate_table,
-)
-from mergekit_map.compare.scores import (
+from mergekit_map.compare.indicators import (
     ComparedRun,
     Comparison,
     FrontScores,
@@ -20,7 +15,16 @@ from mergekit_map.compare.scores import (
     RSquared,
     Sums,
 )
-from mergekit_map.compare.tables import Spread, Table, markdown
+from mergekit_map.compare.paper_tables import (
+    fronts_table,
+    methods_table,
+    win_rate_table,
+)
+from mergekit_map.compare.tables import (
+    Spread,
+    Table,
+    markdown,
+)
 
 NO_REFERENCE = Reference(points=0, ideal=[], nadir=[])
 

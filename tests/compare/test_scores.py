@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mergekit_map.compare.scores import (
+from mergekit_map.compare.indicators import (
     as_they_are,
     best_merges,
     best_rows,

@@ -14,22 +14,25 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticKnownError
 from pydantic_core._pydantic_core import list_all_errors
 
-from mergekit_map.config.parsing import parse_map_block, validated
 from mergekit_map.config.presets import PresetTask
-from mergekit_map.config.specs import BackendSpec, SearchSpec, SelectSpec
-from mergekit_map.config.task_specs import (
+from mergekit_map.config.problems import in_words, mistakes, parse_map_block, validated
+from mergekit_map.config.schema import (
+    BackendSpec,
+    SearchSpec,
+    SelectSpec,
+)
+from mergekit_map.config.tasks import (
     LmEvalTask,
     PerplexityTask,
     PythonTask,
     TextSource,
 )
-from mergekit_map.config.wrong_values import in_words, mistakes
 from mergekit_map.config.yaml_file import YamlFile, read_yaml
-from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.validation import check_merge
 from mergekit_map.results.front import Front
 from mergekit_map.results.records import in_one_sentence
 from mergekit_map.results.run_folder import Manifest
-from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.results.surrogate_file import Surrogates
 
 KNOWN = list_all_errors()
 OWN = {"value_error", "assertion_error"}  # their text is that of whoever raised them

@@ -3,12 +3,13 @@ import re
 import numpy as np
 import pytest
 
-from mergekit_map.demo.arithmetic import Problem, split_problems
 from mergekit_map.demo.corpus import (
     Corpus,
     CorpusSizes,
+    Problem,
     interleaved_passages,
     read_corpus,
+    split_problems,
 )
 from mergekit_map.errors import ArtifactError
 

@@ -1,11 +1,12 @@
 import pytest
 import torch
 
-from mergekit_map.demo.muon import Muon, orthogonalise
 from mergekit_map.demo.training import (
     ModelSizes,
+    Muon,
     new_model,
     one_thread,
+    orthogonalise,
     train_tokenizer,
 )
 

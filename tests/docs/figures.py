@@ -11,11 +11,11 @@ from typing import Any
 from pages import ROOT
 
 from mergekit_map.compare.opponents import OPPONENTS
-from mergekit_map.config.specs import SearchSpec, SelectSpec
-from mergekit_map.measurement import Metric
-from mergekit_map.study.forecast import forecast
-from mergekit_map.study.planning import default_evaluations, design
-from mergekit_map.study.study import Study
+from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.search.budget import forecast
+from mergekit_map.search.planning import default_evaluations, design
+from mergekit_map.search.study import Study
+from mergekit_map.types import Metric
 
 RESULTS = ROOT / "benchmarks" / "results"
 KEPT = ROOT / "docs" / "results"

@@ -13,10 +13,14 @@ from figures import FIGURES
 from pages import PAGES
 from pydantic import BaseModel, TypeAdapter
 
-from mergekit_map.config.engine_specs import EngineSpec
+from mergekit_map.config.engines import EngineSpec
 from mergekit_map.config.presets import PRESETS, PresetTask
-from mergekit_map.config.specs import MapBlock, SearchSpec, SelectSpec
-from mergekit_map.config.task_specs import (
+from mergekit_map.config.schema import (
+    MapBlock,
+    SearchSpec,
+    SelectSpec,
+)
+from mergekit_map.config.tasks import (
     LmEvalTask,
     PerplexityTask,
     PythonTask,
@@ -25,7 +29,7 @@ from mergekit_map.config.task_specs import (
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import EVALUATION
 from mergekit_map.results.run_folder import Manifest
-from mergekit_map.results.surrogates import Surrogates
+from mergekit_map.results.surrogate_file import Surrogates
 
 _MADE = re.compile(
     r"(<!-- made: (?P<name>[\w-]+) -->)(?P<text>.*?)(<!-- end -->)", re.S

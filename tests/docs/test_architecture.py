@@ -100,7 +100,7 @@ def test_no_file_name_stands_twice_but_those_of_commands_and_steps() -> None:
 
 
 def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
-    from mergekit_map.cli import main
+    from mergekit_map.cli.main import main
 
     commands = {name.replace("-", "_") for name in main.list_commands(None)}
     shared = {"shared", "options", "merge_options", "new_merge"}

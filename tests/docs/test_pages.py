@@ -17,7 +17,7 @@ import yaml
 from pages import PAGES, ROOT, blocks, command_lines, headings, links, text
 
 import mergekit_map
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 COMMANDS = main.list_commands(click.Context(main))
 COMMAND_LINES = [(page, line) for page in PAGES for line in command_lines(page)]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.merging.memory_share import share_beside
-from mergekit_map.merging.recorded import open_recorded, record
-from mergekit_map.results.engine_verdicts import EngineVerdict, remember
-from mergekit_map.steps.engine_kinds import kind_of_checkpoint
-from mergekit_map.steps.engines import side_by_side
-from mergekit_map.steps.project import Project, load_project
-from mergekit_map.steps.search import search_front
-from mergekit_map.tasks.engine_choice import Chosen, installed_vllm
+from mergekit_map.evaluation.engine_kinds import kind_of_checkpoint
+from mergekit_map.evaluation.engines import side_by_side
+from mergekit_map.evaluation.project import Project, load_project
+from mergekit_map.merging.memory import share_beside
+from mergekit_map.merging.recording import open_recorded, record
+from mergekit_map.results.engine_checks import EngineVerdict, remember
+from mergekit_map.tasks.engines import Chosen, installed_vllm
+from mergekit_map.workflows.search import search_front
 
 Write = Callable[..., Path]
 

@@ -18,17 +18,17 @@ pytest.importorskip(
     "vllm", reason="vLLM is not installed; see tests/engines/run_vllm.sh"
 )
 
-from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.recipe import stock_config
-from mergekit_map.results.engine_verdicts import EngineVerdict
-from mergekit_map.steps.engines import by_engine
-from mergekit_map.steps.project import load_project
-from mergekit_map.steps.vllm_engine import (
+from mergekit_map.evaluation.engines import by_engine
+from mergekit_map.evaluation.project import load_project
+from mergekit_map.evaluation.vllm import (
     VllmFromDisk,
     VllmInPlace,
     checkpoint_in_vllm,
     merges_in_vllm,
 )
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.results.engine_checks import EngineVerdict
 
 Write = Callable[..., Path]
 pytestmark = [

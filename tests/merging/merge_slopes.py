@@ -18,11 +18,11 @@ from mergekit.options import MergeOptions
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from mergekit_map.config.specs import SearchSpec
-from mergekit_map.merging.entries import check_merge
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.gradients import differentiation
-from mergekit_map.merging.resident import ResidentMerge, resident_merge
+from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
 
 TOKENS = torch.randint(3, 200, (6, 24), generator=torch.Generator().manual_seed(0))
 BATCHES = TOKENS.split(4)  # of different size

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mergekit.options import MergeOptions
 
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.space import build_space

@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 from mergekit.options import MergeOptions
 
-from mergekit_map.commands.merge_options import merging_later
+from mergekit_map.cli.mergekit_options import merging_later
 from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.merging.devices import (
     best_device,
@@ -18,7 +18,7 @@ from mergekit_map.merging.devices import (
     left_open,
     shares,
 )
-from mergekit_map.merging.footprint import Need, refuse_shortages
+from mergekit_map.merging.memory import Need, refuse_shortages
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 

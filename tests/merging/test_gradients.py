@@ -24,10 +24,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import PreTrainedModel
 
 from mergekit_map.errors import MergeError
-from mergekit_map.measurement import Differentiate
 from mergekit_map.merging import gradients
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.replay import TaskVectorReplay
+from mergekit_map.types import Differentiate
 
 
 @pytest.fixture(scope="module")

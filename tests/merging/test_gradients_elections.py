@@ -21,7 +21,7 @@ from merge_slopes import (
 )
 
 from mergekit_map.merging import gradients
-from mergekit_map.merging.resident import ResidentMerge
+from mergekit_map.merging.in_memory import ResidentMerge
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from tiny_tokenizer import make_tokenizer
 
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.resident import ResidentMerge, resident_merge
 
 
 @pytest.fixture(scope="module")

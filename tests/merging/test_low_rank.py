@@ -25,8 +25,9 @@ from test_resident import (
 from torch import Tensor
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.adapted import adapters_of
+from mergekit_map.merging.adapted_model import adapters_of
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
+from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.low_rank import (
     Factors,
     LowRankReplay,
@@ -36,9 +37,8 @@ from mergekit_map.merging.low_rank import (
 )
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.replay import TaskVectorReplay
-from mergekit_map.merging.resident import resident_merge
-from mergekit_map.models.lora import read_adapter
-from mergekit_map.models.sources import find_model
+from mergekit_map.models.adapters import read_adapter
+from mergekit_map.models.files import find_model
 
 Train = Callable[..., Path]
 

@@ -22,8 +22,9 @@ from test_resident import (
 )
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging import recorded, stored_replays
-from mergekit_map.merging.recorded import (
+from mergekit_map.merging import recording, tensor_files
+from mergekit_map.merging.in_memory import resident_merge
+from mergekit_map.merging.recording import (
     NoPlace,
     Recorded,
     is_whole,
@@ -32,14 +33,13 @@ from mergekit_map.merging.recorded import (
     recorded_in_memory,
 )
 from mergekit_map.merging.recording_key import recording_key
-from mergekit_map.merging.resident import resident_merge
-from mergekit_map.merging.space import MergeSpace
-from mergekit_map.pulse import heard_by
-from mergekit_map.results.cache_folder import (
+from mergekit_map.merging.recordings_cache import (
     make_room,
     recordings_folder,
     set_limit,
 )
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.utils.progress import heard_by
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_second_search_makes_no_pass_of_mergekit(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = record(space, OPTIONS)
-    monkeypatch.setattr(recorded, "write_checkpoint", None)
+    monkeypatch.setattr(recording, "write_checkpoint", None)
 
     assert record(space, OPTIONS) == first
     assert [path for path in home.iterdir() if path.suffix != ".lock"] == [first]
@@ -181,7 +181,7 @@ def test_nothing_is_kept_of_models_that_change_meanwhile(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = iter(["one", "other", "other"])
-    monkeypatch.setattr(recorded, "recording_key", lambda *_: next(keys))
+    monkeypatch.setattr(recording, "recording_key", lambda *_: next(keys))
 
     with pytest.raises(MergeError, match="models changed while they were merged"):
         record(space, OPTIONS)
@@ -204,14 +204,14 @@ def test_writing_into_the_model_leaves_the_recording_as_it_is(
 def test_two_at_once_record_one_merge_once(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, folders = recorded.write_checkpoint, list[Path]()
+    write, folders = recording.write_checkpoint, list[Path]()
 
     def counted(merge: Any, folder: Path, options: MergeOptions) -> None:
         folders.append(folder)
         time.sleep(0.2)  # until the other waits
         write(merge, folder, options)
 
-    monkeypatch.setattr(recorded, "write_checkpoint", counted)
+    monkeypatch.setattr(recording, "write_checkpoint", counted)
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: record(space, OPTIONS), range(2))
 
@@ -287,7 +287,7 @@ class Heard:
 def test_what_no_file_holds_is_held_in_memory(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_replays, "_PARTS", {})
+    monkeypatch.setattr(tensor_files, "_PARTS", {})
     heard = Heard()
 
     with heard_by(heard), resident_merge(space, OPTIONS) as held:
@@ -304,7 +304,7 @@ def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(
         raise PermissionError("read only")
 
     folder = record(space, OPTIONS)
-    monkeypatch.setattr(recorded, "FileLock", refuse)
+    monkeypatch.setattr(recording, "FileLock", refuse)
     monkeypatch.setattr("os.utime", refuse)
 
     assert record(space, OPTIONS) == folder

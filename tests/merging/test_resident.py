@@ -16,14 +16,14 @@ import yaml
 from mergekit.options import MergeOptions
 from safetensors.torch import load_file
 
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
-from mergekit_map.merging.entries import check_merge
+from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.methods import TASK_VECTOR_METHODS
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.resident import resident_merge
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
 
 SEED = 7
 OPTIONS = MergeOptions(random_seed=SEED, quiet=True)

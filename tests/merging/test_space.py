@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.space import MergeSpace, build_space

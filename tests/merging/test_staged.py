@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.config.specs import SearchSpec
-from mergekit_map.merging.space import MergeSpace, build_space
-from mergekit_map.merging.staged import (
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.merging.multi_stage_merge import (
     by_stage_name,
     is_linear,
     pair_merge,
     staging_problems,
 )
+from mergekit_map.merging.space import MergeSpace, build_space
 
 
 def space_of(method: str, **changes: Any) -> MergeSpace:

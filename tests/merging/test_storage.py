@@ -8,11 +8,15 @@ import pytest
 import torch
 from test_resident import OPTIONS, assert_equal_states, config, space_of
 
-from mergekit_map.merging import storage
-from mergekit_map.merging.recorded import open_recorded, record
-from mergekit_map.merging.resident import resident_merge
-from mergekit_map.merging.storage import Storage, choose_storage, on_device
-from mergekit_map.merging.stored_replays import tensor_bytes, with_tensors
+from mergekit_map.merging import memory
+from mergekit_map.merging.in_memory import resident_merge
+from mergekit_map.merging.memory import (
+    Storage,
+    choose_storage,
+    on_device,
+)
+from mergekit_map.merging.recording import open_recorded, record
+from mergekit_map.merging.tensor_files import tensor_bytes, with_tensors
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 NEEDS_GPU = pytest.mark.skipif(
@@ -24,7 +28,7 @@ NEEDS_GPU = pytest.mark.skipif(
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """What is said to be free, by device."""
     sizes = {"cuda": 1000, "cpu": 1000}
-    monkeypatch.setattr(storage, "free_memory", lambda device: sizes[device.type])
+    monkeypatch.setattr(memory, "free_memory", lambda device: sizes[device.type])
     return sizes
 
 

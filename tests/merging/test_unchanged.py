@@ -15,8 +15,8 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging import checkpoint
 from mergekit_map.results.log import read_log
 from mergekit_map.results.run_folder import RunFolder
-from mergekit_map.steps.merge import merge_point
-from mergekit_map.steps.search import search_front
+from mergekit_map.workflows.merge import merge_point
+from mergekit_map.workflows.search import search_front
 
 TASK = """\
 from pathlib import Path

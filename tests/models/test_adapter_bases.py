@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.models.adapter_bases import with_adapter_bases
+from mergekit_map.models.adapters import with_adapter_bases
 
 
 def adapter(folder: Path, **settings: Any) -> str:

@@ -18,13 +18,16 @@ from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.findings import Finding, some
-from mergekit_map.models.headers import read_headers
-from mergekit_map.models.preflight import Family, check_models, inspect_models
-from mergekit_map.models.settings import compare_settings
-from mergekit_map.models.sources import find_model
-from mergekit_map.models.tokenizers import read_tokenizer
-from mergekit_map.models.vocabularies import compare_tokenizers
+from mergekit_map.models.config_checks import compare_settings
+from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.files import find_model
+from mergekit_map.models.preflight import (
+    Family,
+    check_models,
+    inspect_models,
+)
+from mergekit_map.models.safetensors_headers import read_headers
+from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
 
 MakeModel = Callable[..., Path]
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.headers import read_headers
+from mergekit_map.models.safetensors_headers import read_headers
 
 _ODD: list[Any] = [
     *(-1, 0, 1, 4, 8, 12, 16, 2**31, 2**63, 2**64, 0.5, 8.0, 1e400, float("nan")),

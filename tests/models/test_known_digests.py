@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from mergekit_map.models import known_digests
-from mergekit_map.models.known_digests import digest_of_file
+from mergekit_map.models import files
+from mergekit_map.models.files import digest_of_file
 
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were read; every file counts as large and as settled."""
     monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(known_digests, "_LARGE", 1)
-    monkeypatch.setattr(known_digests, "_SETTLED", -1)
+    monkeypatch.setattr(files, "_LARGE", 1)
+    monkeypatch.setattr(files, "_SETTLED", -1)
     found: list[Path] = []
 
     def hashed(path: Path) -> str:
         found.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(known_digests, "sha256_of_file", hashed)
+    monkeypatch.setattr(files, "sha256_of_file", hashed)
     return found
 
 
@@ -62,7 +62,7 @@ def test_what_was_written_is_read_again_though_its_time_is_set_back(
 def test_what_was_just_written_is_not_remembered(
     tmp_path: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_digests, "_SETTLED", 60 * 10**9)
+    monkeypatch.setattr(files, "_SETTLED", 60 * 10**9)
     path = tmp_path / "one"
     path.write_bytes(b"1")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from mergekit.common import ModelReference
 
-from mergekit_map.config.parsing import Problem
-from mergekit_map.models.moved import lost_models
+from mergekit_map.config.problems import Problem
+from mergekit_map.models.files import NO_FOLDER
+from mergekit_map.models.model_paths import lost_models
 from mergekit_map.models.references import Reference, absolute_references
-from mergekit_map.models.sources import NO_FOLDER
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
 

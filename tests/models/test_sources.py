@@ -13,8 +13,8 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
+from mergekit_map.models.files import find_model, fingerprint
 from mergekit_map.models.references import absolute_references
-from mergekit_map.models.sources import find_model, fingerprint
 
 
 def test_a_copy_elsewhere_has_the_same_fingerprint(

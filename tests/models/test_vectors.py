@@ -14,10 +14,15 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mergekit_map.models.headers import read_headers
-from mergekit_map.models.lora import AdaptedWeights, read_adapter
-from mergekit_map.models.sources import find_model
-from mergekit_map.models.vectors import Figures, StoredWeights, Weights, measure_vectors
+from mergekit_map.models.adapters import AdaptedWeights, read_adapter
+from mergekit_map.models.files import find_model
+from mergekit_map.models.safetensors_headers import read_headers
+from mergekit_map.models.task_vectors import (
+    Figures,
+    StoredWeights,
+    Weights,
+    measure_vectors,
+)
 
 Tensors = dict[str, Tensor]
 Store = Callable[[str, Tensors], StoredWeights]

@@ -21,7 +21,7 @@ from mergekit.scripts import run_yaml
 from recipe_files import RECIPES
 from safetensors.torch import load_file
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 Config = dict[str, Any]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from mergekit_map.commands.search import search
+from mergekit_map.cli.commands.search import search
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "cluster"
 SCRIPTS = sorted(FOLDER.glob("*.sh"))

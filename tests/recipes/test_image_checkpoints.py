@@ -15,11 +15,11 @@ from recipe_images import SIZE, state_of
 from recipe_models import assert_same_bits, invoke, read_tensors, stock_merge
 from safetensors.torch import save_file
 
-from mergekit_map.cli import main
-from mergekit_map.config.specs import SearchSpec
+from mergekit_map.cli.main import main
+from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
-from mergekit_map.merging.resident import resident_merge
+from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.space import build_space
 
 OPTIONS = MergeOptions(copy_tokenizer=False, quiet=True)

@@ -38,9 +38,9 @@ from recipe_models import (
 )
 from safetensors.torch import save_file
 
-from mergekit_map.cli import main
-from mergekit_map.config.task_specs import PythonTask
-from mergekit_map.tasks.function import load_function
+from mergekit_map.cli.main import main
+from mergekit_map.config.tasks import PythonTask
+from mergekit_map.tasks.python_function import load_function
 
 pytestmark = pytest.mark.slow  # models are trained
 

@@ -24,7 +24,7 @@ from recipe_models import (
     stock_merge,
 )
 
-from mergekit_map.study.refining import GOOD_ENOUGH, QUIET_ROUNDS
+from mergekit_map.search.refinement import GOOD_ENOUGH, QUIET_ROUNDS
 
 MakeModel = Callable[..., Path]
 

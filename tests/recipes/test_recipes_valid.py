@@ -20,24 +20,32 @@ from quick_fronts import fronts_of_few_points
 from recipe_bases import count_parameters
 from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
 
-from mergekit_map.cli import main
-from mergekit_map.config.parsing import parse_map_block, raise_problems, repeated_keys
-from mergekit_map.config.specs import MapBlock
-from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, PythonTask
+from mergekit_map.cli.main import main
+from mergekit_map.config.problems import (
+    parse_map_block,
+    raise_problems,
+    repeated_keys,
+)
+from mergekit_map.config.schema import MapBlock
+from mergekit_map.config.tasks import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+)
 from mergekit_map.config.yaml_file import read_yaml
-from mergekit_map.measurement import Measurement, Metric
-from mergekit_map.merging.entries import check_merge
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import referenced_models
-from mergekit_map.results.opened_log import open_log
-from mergekit_map.steps.schema import config_schema
-from mergekit_map.study.checking import search_problems
-from mergekit_map.study.forecast import forecast
-from mergekit_map.study.running import run_study
-from mergekit_map.study.study import Study
-from mergekit_map.tasks.function import load_function
-from mergekit_map.tasks.harness_files import built_in_tasks
+from mergekit_map.results.log import open_log
+from mergekit_map.search.budget import forecast
+from mergekit_map.search.checks import search_problems
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.study import Study
+from mergekit_map.tasks.lm_eval_tasks import built_in_tasks
+from mergekit_map.tasks.python_function import load_function
+from mergekit_map.types import Measurement, Metric
+from mergekit_map.workflows.init import config_schema
 
 ALL = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 

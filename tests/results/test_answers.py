@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.measurement import Answers, Measurement
-from mergekit_map.results.answers import KeptAnswers, mean_of
+from mergekit_map.results.document_scores import KeptAnswers, mean_of
+from mergekit_map.types import Answers, Measurement
 
 MERGE = {"a": 0.1, "b": 0.7}
 VALUES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

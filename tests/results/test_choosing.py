@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from fakes import line
 
-from mergekit_map.config.specs import SelectSpec
+from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
-from mergekit_map.measurement import Metric
-from mergekit_map.results.anchor_values import Anchors, measured_anchors
-from mergekit_map.results.choosing import choose
+from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import find_limits
+from mergekit_map.results.selection import choose
+from mergekit_map.types import Metric
 
 TASKS = {
     "math": Metric(higher_is_better=True, lower=0, upper=1),

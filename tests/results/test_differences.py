@@ -10,7 +10,7 @@ import pytest
 from fronts import as_json, from_json, make_front
 from pydantic import ValidationError
 
-from mergekit_map.results.differences import Differences
+from mergekit_map.results.paired import Differences
 
 ROW = ([(0.5, 0.1), (2.0, 0.1)],) * 2
 

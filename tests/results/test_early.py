@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mergekit_map.measurement import Measurement
-from mergekit_map.results.early import EarlyResults
-from mergekit_map.results.log import Evaluation, encode
-from mergekit_map.results.opened_log import open_log
+from mergekit_map.results.log import Evaluation, encode, open_log
+from mergekit_map.results.out_of_order_results import EarlyResults
+from mergekit_map.types import Measurement
 
 MERGE = {"a": 0.25, "b": 1 / 3}
 TASKS = {"one": "d1", "other": "d2"}

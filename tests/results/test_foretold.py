@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
-from mergekit_map.results.foretold import foretellings, foretold
+from mergekit_map.results.diagnostics import foretellings, foretold
 from mergekit_map.results.front import Front
 
 POINT: Row = [(0.5, 0.03), (2.0, 0.04)]

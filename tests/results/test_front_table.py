@@ -6,7 +6,7 @@ import csv
 
 from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
-from mergekit_map.publish.markdown import task_heading
+from mergekit_map.hub.markdown import task_heading
 from mergekit_map.results.front_table import front_table
 
 ROW: Row = [(0.5, 0.03), (2.0, None)]

@@ -9,9 +9,9 @@ import pytest
 from fronts import NOT_MEASURED, Row, make_front
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.gain_words import gains_in_words
-from mergekit_map.results.gained import BEST_PARENT, gains
-from mergekit_map.results.reason_words import missed_as_measured
+from mergekit_map.results.gain_sentences import gains_in_words
+from mergekit_map.results.gains import BEST_PARENT, gains
+from mergekit_map.results.narrative import missed_as_measured
 
 CHOSEN: Row = [(0.70, 0.04), (2.0, 0.05)]
 ANCHORS: dict[str, Row] = {

@@ -10,7 +10,7 @@ import pytest
 from fronts import NOT_MEASURED, make_front, write_folder
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.further_recipe import recipe_of
+from mergekit_map.results.recipe_rendering import recipe_of
 from mergekit_map.results.run_folder import RunFolder
 
 FRONT = make_front([([(0.5, 0.1), (2.0, 0.1)], NOT_MEASURED)] * 3)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fronts import MATH, make_front
 
-from mergekit_map.files import digest
-from mergekit_map.measurement import Metric
-from mergekit_map.results.item_gains import ItemRecords
+from mergekit_map.results.samples import ItemRecords
+from mergekit_map.types import Metric
+from mergekit_map.utils.files import digest
 
 ONE, OTHER = {"a": 0.0, "b": 0.5}, {"a": 0.01, "b": 0.5}
 HIGHER = Metric(higher_is_better=True, lower=None, upper=None)

@@ -11,7 +11,7 @@ import click.testing
 import pytest
 import yaml
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 
 DATA = Path(__file__).parents[1] / "data" / "run_v1"
 FUNCTION = {"python": "evil:score", "direction": "maximize"}

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mergekit_map.results.process_records import ProcessRecord, ResidualRecord
-from mergekit_map.search.kernel import Rows
-from mergekit_map.search.process import Process
-from mergekit_map.search.process_fit import averaged, fit_process
-from mergekit_map.search.residual import Residual
+from mergekit_map.results.surrogate_file import ProcessRecord, ResidualRecord
+from mergekit_map.surrogates.calibration import Residual
+from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
+from mergekit_map.surrogates.kernel import Rows
 
 U = np.random.default_rng(0).uniform(-0.5, 0.5, size=(6, 2))
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fronts import make_front
 
-from mergekit_map.results.choosing import chosen_as, judged
 from mergekit_map.results.front import Front
-from mergekit_map.results.promise_words import confirmed_in_words
+from mergekit_map.results.gain_sentences import confirmed_in_words
+from mergekit_map.results.selection import chosen_as, judged
 
 POINTS = [
     ([(0.72, 0.01), (1.9, 0.02)], [(0.70, 0.04), (2.0, 0.05)]),

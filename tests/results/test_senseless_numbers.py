@@ -10,7 +10,7 @@ from typing import Any
 import click.testing
 import pytest
 
-from mergekit_map.cli import main
+from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import read_log
 

@@ -10,7 +10,7 @@ import pytest
 from fronts import MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.verdict_words import verdicts_in_words
+from mergekit_map.results.narrative import verdicts_in_words
 
 # Math falls as code, where lower is better, gets better.
 TRADING: list[tuple[Row, Row]] = [

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mergekit_map.search.pairing import (
+from mergekit_map.search.pair_selection import (
     best_models,
     closest_pair,
     group_loss,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mergekit_map.measurement import Answers, Measurement
 from mergekit_map.search.subsampling import Subset, draw_subset
-from mergekit_map.tasks.standard_error import ratio_standard_error
+from mergekit_map.tasks.base import ratio_standard_error
+from mergekit_map.types import Answers, Measurement
 
 SIZE, ANYTHING = 60, (-math.inf, math.inf)
 

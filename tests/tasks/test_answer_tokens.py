@@ -15,13 +15,13 @@ from lm_eval.models.huggingface import HFLM
 from task_files import build_model, write_choices, write_generation, write_yaml
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.task_specs import LmEvalTask
-from mergekit_map.measurement import Measure
-from mergekit_map.shutdown import Interrupted
-from mergekit_map.tasks.generations import Generations
+from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.tasks.influence import itemise
+from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.types import Measure
+from mergekit_map.utils.shutdown import Interrupted
 
 TASKS: dict[str, dict[str, Any]] = {
     "right": {"metric": "exact_match", "filter": "whole"},
@@ -129,7 +129,7 @@ def test_an_interrupt_is_looked_for_before_each_token(
         if (stop := next(looks)) is not None:
             raise stop
 
-    monkeypatch.setattr("mergekit_map.tasks.surroundings.check_interrupt", look)
+    monkeypatch.setattr("mergekit_map.tasks.isolation.check_interrupt", look)
     with pytest.raises(Interrupted, match=r"^\Z"):
         measure()
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from tiny_tokenizer import WORDS, make_tokenizer
 
-from mergekit_map.config.task_specs import TextSource
+from mergekit_map.config.tasks import TextSource
 from mergekit_map.errors import InvalidTask
-from mergekit_map.tasks import blocks
-from mergekit_map.tasks.blocks import make_blocks
+from mergekit_map.tasks import perplexity
+from mergekit_map.tasks.perplexity import make_blocks
 from mergekit_map.tasks.text import read_documents
 
 
@@ -24,7 +24,7 @@ def test_the_blocks_of_the_beginning_are_those_of_the_whole(
     words = random.Random(0).choices([*WORDS, "größer", "🦙", "x" * 40], k=20_000)
     text, tokenizer = f"{end} ".join(words), make_tokenizer([])
     made = make_blocks([text, "one"], tokenizer, length=64, max_tokens=5000)
-    monkeypatch.setattr(blocks, "_SHORT", 2 * len(text))
+    monkeypatch.setattr(perplexity, "_SHORT", 2 * len(text))
 
     whole = make_blocks([text, "one"], tokenizer, length=64, max_tokens=5000)
 

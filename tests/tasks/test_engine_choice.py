@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from task_files import write_choices, write_generation
 
-from mergekit_map.config.specs import MapBlock
-from mergekit_map.config.task_specs import LmEvalTask
-from mergekit_map.tasks.engine_choice import (
+from mergekit_map.config.schema import MapBlock
+from mergekit_map.config.tasks import LmEvalTask
+from mergekit_map.tasks.engines import (
     Chosen,
     choose_engines,
     engine_problems,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mergekit_map.tasks.fingerprint import fingerprint
+from mergekit_map.tasks.base import fingerprint
 
 
 @dataclass
@@ -56,7 +56,7 @@ def test_different_content_has_different_fingerprints(one: Any, other: Any) -> N
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     content = "{'b': {'x', 'y', 'z'}, 'a': frozenset({('one', 1), ('two', 2)})}"
     script = (
-        "import sys\nfrom mergekit_map.tasks.fingerprint import fingerprint\n"
+        "import sys\nfrom mergekit_map.tasks.base import fingerprint\n"
         f"sys.stdout.write(fingerprint({content}))"
     )
     expected = fingerprint(eval(content))

@@ -9,12 +9,20 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.task_specs import PythonTask
+from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import EvaluationError, InvalidTask
-from mergekit_map.measurement import Measure, Measurement, Metric
-from mergekit_map.tasks.function import PythonFunction, load_function, weight_checksum
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.tasks.python_function import (
+    PythonFunction,
+    load_function,
+    weight_checksum,
+)
+from mergekit_map.types import (
+    Measure,
+    Measurement,
+    Metric,
+)
 
 numbers = count()
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from task_files import write_choices, write_generation, write_rolling, write_yaml
 
-from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.errors import InvalidTask
-from mergekit_map.measurement import Metric
-from mergekit_map.tasks.harness import HarnessTask, load_harness
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
+from mergekit_map.types import Metric
 
 ACC = {"metric": "acc", "aggregation": "mean", "higher_is_better": True}
 

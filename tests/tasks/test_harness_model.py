@@ -23,12 +23,12 @@ from task_files import (
 )
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Measure, Measurement
+from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.tasks.surroundings import quiet
+from mergekit_map.types import Measure, Measurement
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
 

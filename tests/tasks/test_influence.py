@@ -12,12 +12,16 @@ import pytest
 from task_files import write_choices, write_rolling, write_yaml
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.task_specs import LmEvalTask, PerplexityTask, PythonTask
-from mergekit_map.files import plain
-from mergekit_map.measurement import Measurement
+from mergekit_map.config.tasks import (
+    LmEvalTask,
+    PerplexityTask,
+    PythonTask,
+)
 from mergekit_map.tasks.influence import Itemised, itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
+from mergekit_map.types import Measurement
+from mergekit_map.utils.files import plain
 
 TEXT = {"perplexity": {"file": "text.txt"}, "block": 16}
 

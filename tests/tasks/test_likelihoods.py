@@ -13,11 +13,23 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from mergekit_map.tasks import next_tokens as next_tokens_module
-from mergekit_map.tasks.likelihoods import Likelihoods, checked, likelihoods
-from mergekit_map.tasks.next_tokens import NextTokens, next_tokens
-from mergekit_map.tasks.token_budget import Budget, budget_of, found_by_trying
-from mergekit_map.tasks.token_trees import Request, grow_trees, in_batches, padded
+from mergekit_map.tasks import loglikelihood as next_tokens_module
+from mergekit_map.tasks.loglikelihood import (
+    Budget,
+    Likelihoods,
+    NextTokens,
+    budget_of,
+    checked,
+    found_by_trying,
+    likelihoods,
+    next_tokens,
+)
+from mergekit_map.tasks.prefix_tree import (
+    Request,
+    grow_trees,
+    in_batches,
+    padded,
+)
 
 VOCABULARY = 97
 SIZES = {

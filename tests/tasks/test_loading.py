@@ -5,7 +5,7 @@ import pytest
 from task_files import write_choices
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.task_specs import (
+from mergekit_map.config.tasks import (
     LmEvalTask,
     PerplexityTask,
     PythonTask,

@@ -13,13 +13,17 @@ from lm_eval.models.huggingface import HFLM
 from task_files import build_model, build_tokenizer
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.task_specs import PerplexityTask
+from mergekit_map.config.tasks import PerplexityTask
 from mergekit_map.errors import EvaluationError
-from mergekit_map.measurement import Differentiate, Measurement, Metric
-from mergekit_map.tasks import token_budget
+from mergekit_map.tasks import loglikelihood
+from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.tasks.surroundings import quiet
+from mergekit_map.types import (
+    Differentiate,
+    Measurement,
+    Metric,
+)
 
 
 def measure(
@@ -143,7 +147,7 @@ def test_the_micro_batch_does_not_change_the_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     together = measure(documents, model, tokenizer, folder, block=8)
-    monkeypatch.setattr(token_budget, "_TOKENS_CPU", 1)
+    monkeypatch.setattr(loglikelihood, "_TOKENS_CPU", 1)
 
     one_by_one = measure(documents, model, tokenizer, folder, block=8)
 
@@ -280,7 +284,7 @@ def test_the_gradient_is_that_of_the_value(
     one_by_one: bool,
 ) -> None:
     if one_by_one:
-        monkeypatch.setattr(token_budget, "_TOKENS_CPU", 1)
+        monkeypatch.setattr(loglikelihood, "_TOKENS_CPU", 1)
     text = (documents, model, tokenizer, folder)
     scaled = Scaled(model)
 

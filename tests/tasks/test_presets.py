@@ -15,10 +15,9 @@ from lm_eval.tasks._index import Kind
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from mergekit_map.config.presets import PRESETS, PresetTask
-from mergekit_map.config.task_specs import LmEvalTask
+from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.errors import InvalidTask
-from mergekit_map.tasks.harness import load_harness
-from mergekit_map.tasks.harness_files import built_in_tasks
+from mergekit_map.tasks.lm_eval_tasks import built_in_tasks, load_harness
 
 CHOICES = ["one", "two", "three", "four", "five"]
 LABELLED = {"text": CHOICES, "label": list("ABCDE")}

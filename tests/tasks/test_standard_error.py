@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from mergekit_map.tasks.standard_error import ratio_standard_error
+from mergekit_map.tasks.base import ratio_standard_error
 
 
 def test_equal_weights_give_the_standard_error_of_a_mean() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.config.task_specs import PerplexityTask, TextSource
+from mergekit_map.config.tasks import PerplexityTask, TextSource
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.text import read_documents

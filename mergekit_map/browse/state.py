@@ -1,0 +1,143 @@
+"""What is looked at: a front, in an order, with limits, and the point one is at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mergekit_map.config.problems import parse_select
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.results.front import (
+    Front,
+    Merge,
+    Reading,
+)
+from mergekit_map.results.gains import anchor_values
+from mergekit_map.results.limits import find_limits, lower_limits
+from mergekit_map.results.selection import choose_point
+
+if TYPE_CHECKING:
+    from mergekit_map.results.surrogate_file import Surrogates
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A front as it is being looked at; a new one for every step."""
+
+    front: Front
+    saved: int  # points that have a recipe; what was wished for comes after them
+    at: int  # the point one is at
+    order: tuple[int, ...]  # of the points, as shown
+    sorted_by: tuple[str, bool] | None = None  # task, and whether the best is last
+    marked: int | None = None  # a point to compare with
+    choice: Mapping[str, Any] = field(default_factory=dict)  # what was asked for last
+    missing: frozenset[int] = frozenset()  # points that do not keep the limits
+
+    @classmethod
+    def of(cls, front: Front) -> View:
+        """Look at the chosen point of a front, in the front's own order."""
+        count = len(front.points)
+        return cls(front, count, front.selected, tuple(range(count)))
+
+    @property
+    def point(self) -> Merge:
+        """Give the point one is at."""
+        return self.front.points[self.at]
+
+    @property
+    def here(self) -> Front:
+        """Give the front as if the point one is at were the chosen one."""
+        return self.front.model_copy(update={"selected": self.at})
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """Say what selects the point one is at: its number, or what was wished for."""
+        return {"index": self.at} if self.at < self.saved else self.choice
+
+    def moved(self, index: int) -> View:
+        """Go to a point."""
+        return replace(self, at=index)
+
+    def with_mark(self) -> View:
+        """Mark the point one is at, or take its mark away."""
+        return replace(self, marked=None if self.marked == self.at else self.at)
+
+    def sorted(self, task: str | None) -> View:
+        """Put the best points on a task first, asked again last; None: as found."""
+        if task is None:
+            order = tuple(range(len(self.front.points)))
+            return replace(self, order=order, sorted_by=None)
+        reverse = self.sorted_by == (task, False)
+        metric, points = self.front.tasks[task].metric, self.front.points
+
+        def utility(index: int) -> float:
+            value = best_reading(points[index], task)[0].value
+            return -np.inf if value is None else metric.utility(value)
+
+        best = sorted(self.order, key=utility, reverse=not reverse)
+        return replace(self, order=tuple(best), sorted_by=(task, reverse))
+
+    def wished(self, choice: Mapping[str, Any], surrogates: Surrogates | None) -> View:
+        """Go to the point that is chosen as asked; nothing is written.
+
+        Raises:
+            MapError: what is asked for does not go together, or there is no such point.
+        """
+        select = parse_select(dict(choice))
+        points = self.front.points[: self.saved]
+        chosen = self.front.selected if self.front.selected < self.saved else 0
+        known = self.front.model_copy(update={"points": points, "selected": chosen})
+        found = choose_point(known, select, surrogates)
+        front = found.model_copy(update={"selected": chosen, "select": known.select})
+        at, count = found.selected, len(front.points)
+        marked = (
+            self.marked if self.marked is not None and self.marked < count else None
+        )
+        view = replace(
+            self,
+            front=front,
+            at=at,
+            order=tuple(range(count)),
+            sorted_by=None,
+            marked=marked,
+            choice=dict(choice),
+            missing=_missing(front, select),
+        )
+        return view.sorted(self.sorted_by[0]) if self.sorted_by else view
+
+    def without_wish(self) -> View:
+        """Forget limits and preferences."""
+        view = View.of(
+            self.front.model_copy(update={"points": self.front.points[: self.saved]})
+        )
+        return view.moved(min(self.at, self.saved - 1))
+
+
+def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
+    """Give the best that is known of a merge on a task, and how it is known."""
+    if merge.is_measured(task):
+        return merge.measured[task], "measured"
+    predicted = merge.readings("predicted").get(task, merge.measured[task])
+    return predicted, "predicted"
+
+
+def _missing(front: Front, select: SelectSpec) -> frozenset[int]:
+    limits = find_limits(select, front.metrics, anchor_values(front))
+    lower = lower_limits(front.metrics, limits)
+    utilities = front.utilities(front.points, "predicted")
+    kept = (utilities >= lower).all(axis=1)
+    return frozenset(np.flatnonzero(~kept).tolist())
+
+
+def rivals(view: View) -> Sequence[tuple[str, Merge]]:
+    """List what a point is held against: the marked point, then the anchors."""
+    found = [(anchor.label or "", anchor) for anchor in view.front.anchors]
+    if view.marked is not None and view.marked != view.at:
+        found.insert(0, (f"point {view.marked}", view.front.points[view.marked]))
+    elif view.front.selected != view.at:
+        chosen = view.front.selected
+        found.insert(0, (f"point {chosen}, the chosen one", view.front.chosen))
+    return found

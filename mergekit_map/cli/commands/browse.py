@@ -1,0 +1,262 @@
+"""The command that shows a front to walk along; models are loaded to merge and talk.
+
+A few turns with a merge, line by line in the terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.utils.shutdown import deferred
+from mergekit_map.utils.text import printable
+
+if TYPE_CHECKING:
+    from mergekit_map.workflows.chat import Speaker
+
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from mergekit_map.cli.commands.push import push
+from mergekit_map.cli.mergekit_options import (
+    MergeOptions,
+    PrettyPrintHelp,
+    merging_later,
+)
+from mergekit_map.cli.options import (
+    FOLDER,
+    look_first,
+    looked_at,
+    selection_options,
+    starting,
+    trust_option,
+)
+from mergekit_map.cli.output import is_terminal
+from mergekit_map.cli.steps import merge_and_show
+from mergekit_map.errors import ConfigError, MapError
+from mergekit_map.utils.files import refuse_existing
+
+if TYPE_CHECKING:
+    from mergekit_map.browse.app import Leaving
+    from mergekit_map.browse.state import View
+    from mergekit_map.results.run_folder import RunFolder
+    from mergekit_map.workflows.chat import Speakers
+
+
+def talk(speaker: Speaker, name: str) -> None:
+    """Let the user and a merge speak in turn, until a line is empty or input ends."""
+    from mergekit_map.workflows.chat import Turn
+
+    how = "" if speaker.chats else "; without a chat template it goes on with your text"
+    click.echo(f"{name}{how}")
+    click.echo("An empty line: back. /new: begin anew. Ctrl-C stops an answer.")
+    turns: list[Turn] = []
+    while line := _line():
+        if line == "/new":
+            turns.clear()
+            continue
+        said = [*turns, Turn("user", line)]
+        try:
+            with deferred():
+                answer = speaker.answer(said, _emit)
+        except KeyboardInterrupt:
+            click.echo(" ... stopped; this turn is forgotten")
+            continue
+        except EvaluationError as error:
+            click.echo(f"error: {printable(str(error))}", err=True)
+            continue
+        click.echo()
+        turns = [*said, Turn("assistant", answer)]
+
+
+def _line() -> str:
+    try:
+        return input("> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        click.echo()
+        return ""
+
+
+def _emit(words: str) -> None:
+    click.echo(printable(words), nl=False)
+
+
+@click.command(cls=PrettyPrintHelp)
+@click.argument("run", type=FOLDER)
+@trust_option
+@merging_later
+def browse(
+    make_options: Callable[[str], MergeOptions], run: Path, *, trust_run: bool
+) -> None:
+    """Walk along the front of RUN in the terminal, compare points, and choose one.
+
+    From there a point is saved, merged, talked with and pushed. Models are loaded only
+    to merge and to talk. Press ? for the keys. Of a search that is not finished, what
+    is found so far is shown.
+
+    Example: mergekit-map browse my-search
+    """
+    look_first(run=run)
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        raise ConfigError(
+            "browse wants a terminal to show the front in, and there is none here; "
+            "select chooses a point without one, and report writes a page"
+        )
+    name, run = run.resolve().name, looked_at(run)
+    with starting(f"opening {run}"):
+        from mergekit_map.browse.app import Browser, Outside
+        from mergekit_map.browse.state import View
+        from mergekit_map.results.run_folder import open_run
+        from mergekit_map.results.samples import ItemRecords
+
+    folder = open_run(run)
+    view = View.of(folder.read_front())
+    records = ItemRecords.of(folder, view.front, folder.read_manifest())
+    with ExitStack() as models:
+        outside = _Outside(run, make_options, models, trust_run=trust_run)
+        doing = Outside(
+            wish=_wish(folder),
+            save=outside.save,
+            said=_said,
+            merged=lambda: str(outside.merged or ""),
+        )
+        while True:
+            app = Browser(run, view, records, doing, name)
+            leaving = app.run()
+            if leaving is None:
+                return
+            view = outside.do(leaving, app.view)
+
+
+class _Outside:
+    """What is done outside of the screen; models stay loaded until the end."""
+
+    def __init__(
+        self,
+        run: Path,
+        make_options: Callable[[str], MergeOptions],
+        models: ExitStack,
+        *,
+        trust_run: bool,
+    ) -> None:
+        self._run, self._make_options, self._models = run, make_options, models
+        self._trust_run = trust_run
+        self._speakers: Speakers | None = None
+        self.merged: Path | None = None  # the folder of the last merge
+
+    def save(self, choice: Mapping[str, Any]) -> View:
+        """Choose a point, as select does."""
+        from mergekit_map.browse.state import View
+        from mergekit_map.workflows.select import select_point
+
+        return View.of(select_point(self._run, **choice).front)
+
+    def do(self, leaving: Leaving, view: View) -> View:
+        """Merge, talk or push; what cannot be done is said."""
+        try:
+            match leaving.doing:
+                case "merge":
+                    view = self._merge(Path(leaving.words["out"]), leaving.choice)
+                case "talk":
+                    self._talk(view)
+                    return view
+                case "push":
+                    words = [leaving.words["out"], leaving.words["repo"]]
+                    push.main([*words, "--run", str(self._run)], standalone_mode=False)
+        except (MapError, OSError) as error:
+            click.echo(f"error: {printable(str(error))}", err=True)
+        except click.ClickException as error:
+            error.show()
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("\nstopped", err=True)
+        except SystemExit:  # push was called off, and has said so
+            pass
+        click.prompt("enter goes back to the front", "", show_default=False, err=True)
+        return view
+
+    def _merge(self, out: Path, choice: Mapping[str, Any]) -> View:
+        refuse_existing(out)
+        options = self._make_options(f"opening {self._run} and loading mergekit")
+        from mergekit_map.browse.state import View
+        from mergekit_map.results.run_folder import RunFolder
+        from mergekit_map.workflows.select import select_point
+
+        selection = select_point(self._run, **choice)
+        merge_and_show(self._run, out, selection, options, trust_run=self._trust_run)
+        self.merged = out
+        return View.of(RunFolder(self._run).read_front())
+
+    def _talk(self, view: View) -> None:
+        if self._speakers is None:
+            options = self._make_options(f"opening {self._run} and loading its models")
+            with starting():
+                from mergekit_map.workflows.chat import merges_to_talk_with
+
+            self._speakers = self._models.enter_context(
+                merges_to_talk_with(self._run, options, trust_run=self._trust_run)
+            )
+        speaker = self._speakers.at(view.point.coefficients)
+        talk(speaker, f"point {view.at}: {view.point.weights}")
+
+
+def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
+    """Make what goes to the point that limits and preferences choose."""
+
+    def wish(view: View, answer: Mapping[str, str]) -> View:
+        from mergekit_map.workflows.select import known_surrogates
+
+        words = _split(answer["more"])
+        for option in ("require", "prefer"):
+            words += [f"--{option}", answer[option]] if answer[option] else []
+        return view.wished(_read_choice(words), known_surrogates(folder, view.front))
+
+    return wish
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # a quotation that does not end
+        raise ConfigError(f"{text!r} cannot be read: {error}") from None
+
+
+def _read_choice(words: list[str]) -> dict[str, Any]:
+    """Read words as select does."""
+    found: dict[str, Any] = {}
+
+    @click.command(add_help_option=False)
+    @selection_options
+    def choosing(choice: dict[str, Any]) -> None:
+        for name, value in choice.items():
+            if value is not None and value is not False and value != ():
+                found[name] = list(value) if isinstance(value, tuple) else value
+
+    try:
+        choosing.main(words, standalone_mode=False)
+    except click.ClickException as error:
+        raise ConfigError(error.format_message()) from None
+    return found
+
+
+def _said(view: View) -> Text:
+    """Say what the numbers mean, as if the point one is at were the chosen one."""
+    from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
+    from mergekit_map.results.selection import judged
+
+    front = judged(view.here)
+    sentences = [
+        f"Point {view.at} of {len(front.points)}: {view.point.weights}",
+        *gains_in_words(front),
+        *(confirmed_in_words(front) if view.at == view.front.selected else []),
+        *front.verdicts,
+    ]
+    return Text("\n\n".join(sentences))

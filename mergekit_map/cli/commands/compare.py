@@ -1,0 +1,132 @@
+"""The command that holds searches against opponents and baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, JustifyMethod
+from rich.table import Table as Grid
+from rich.text import Text
+
+from mergekit_map.cli.mergekit_options import (
+    MergeOptions,
+    PrettyPrintHelp,
+    merging,
+)
+from mergekit_map.cli.options import (
+    FOLDER,
+    model_path_option,
+    starting,
+    trust_option,
+)
+from mergekit_map.cli.output import answer, showing
+from mergekit_map.compare.tables import Table
+from mergekit_map.utils.shutdown import deferred
+
+
+@click.command(cls=PrettyPrintHelp)
+@showing()
+@click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
+@click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")
+@click.option(
+    "--opponents",
+    metavar="NAME,...",
+    default="random,moead",
+    show_default=True,
+    help="Searches on the real metrics: random (always there: the direct search), "
+    "sobol, grid, moead, nsga2, nsga3, sms_emoa; and with the extra bench cma_es, "
+    "qlognehvi, optuna.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    help="Merges that each opponent evaluates  [default: as many documents as the "
+    "search measured]",
+)
+@click.option(
+    "--preferences",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Random preferences that the methods are compared by.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of opponents, preferences and win rates.",
+)
+@model_path_option
+@trust_option
+@merging("opening {runs[0]}")
+def compare(
+    merge_options: MergeOptions,
+    runs: tuple[Path, ...],
+    out: Path | None,
+    opponents: str,
+    budget: int | None,
+    preferences: int,
+    seed: int,
+    model_paths: dict[str, str],
+    *,
+    trust_run: bool,
+) -> None:
+    """Hold finished searches against opponents and baselines: the paper's tables.
+
+    Each opponent evaluates as many merges as --budget says, or as can be measured on as
+    many documents as the search took, on all documents each; the front of each RUN adds
+    up to 100, and the baselines about 50 and one per preference and model. How many it
+    will be is said first. All goes into the log of the RUN: stopped, the same command
+    goes on where it was; finished, it measures nothing again. No search fits any of it.
+
+    Example: mergekit-map compare my-search --opponents random,nsga2 --budget 100
+    """
+    with starting():
+        from mergekit_map.cli.progress import TerminalReporter
+        from mergekit_map.compare.contest import ComparisonSpec
+        from mergekit_map.compare.runner import compare_runs
+
+    out = out or runs[0] / "compare"
+    names = tuple(name.strip() for name in opponents.split(","))
+    spec = ComparisonSpec(
+        names, budget, preferences, seed, trust_run, model_paths=model_paths
+    )
+    with deferred(), TerminalReporter() as reporter:
+        tables = compare_runs(runs, out, spec, merge_options, reporter)
+    answer(
+        out,
+        tables=[
+            {
+                "name": table.name,
+                "title": table.title,
+                "caption": table.caption,
+                "columns": [column.name for column in table.columns],
+                "rows": table.text(),
+            }
+            for table in tables
+        ],
+        folder=str(out),
+    )
+    for table in tables:
+        show_table(table)
+    click.echo(f"The tables are in {out}, as Markdown and CSV.")
+
+
+def show_table(table: Table) -> None:
+    """Print a table, its best cells bold, and what it says."""
+    console, cells, best = Console(), table.text(), table.best()
+    grid = Grid(box=SIMPLE_HEAD, padding=0)
+    for index, column in enumerate(table.columns):
+        # Headings are broken into lines, numbers are not.
+        heading = Text(column.name.replace(" ", "\n"))
+        justify: JustifyMethod = "right" if index else "left"
+        grid.add_column(heading, justify=justify, no_wrap=True)
+    for row, texts in enumerate(cells):
+        styles = ["bold" if (row, i) in best else "" for i in range(len(texts))]
+        grid.add_row(*map(Text, texts, styles))
+    console.print(Text(table.title, style="bold"))
+    console.print(grid)
+    console.print(Text(f"{table.caption}\n"))

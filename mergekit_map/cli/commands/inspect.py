@@ -1,0 +1,246 @@
+"""The command that looks at models and plan before anything is paid for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mergekit_map.cli.config_options import config_or_options
+from mergekit_map.cli.mergekit_options import (
+    MergeOptions,
+    PrettyPrintHelp,
+    merging,
+)
+from mergekit_map.cli.options import (
+    model_path_option,
+    say_lost,
+    starting,
+    trust_option,
+)
+from mergekit_map.cli.output import showing
+from mergekit_map.cli.tables import new_table, show_needs, show_probe
+from mergekit_map.utils.text import count_in_words, listed
+
+if TYPE_CHECKING:
+    from mergekit_map.workflows.inspect import (
+        Inspection,
+        Model,
+        Pair,
+        Plan,
+    )
+
+# Of severities, the worst first.
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_MOST_PAIRS = 10  # in the table; where there are more, those that are most alike
+
+
+@click.command(cls=PrettyPrintHelp)
+@showing(as_json=False)
+@config_or_options(None)
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Also merge once and measure every task once, to say how long a search takes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@model_path_option
+@trust_option
+@merging("reading {config}", "config")
+def inspect(
+    merge_options: MergeOptions,
+    config: Path,
+    model_paths: dict[str, str],
+    *,
+    probe: bool,
+    as_json: bool,
+    trust_run: bool,
+) -> None:
+    """Check the models and the plan of CONFIG before any money is spent.
+
+    Says for every model what stands against merging it, how long its task vector is,
+    and how task vectors lie to one another; then how many merges a search evaluates,
+    and what memory and disk it wants. No model is loaded: some rows of the weights
+    that are here are read, and of models on the Hub only configurations, headers and
+    tokenizers are downloaded, but adapters and the datasets of the tasks whole. The
+    exit code is 0 where the models can be merged, warnings or not, and 2 otherwise.
+
+    Example: mergekit-map inspect merge.yml --probe
+    """
+    with starting():
+        from mergekit_map.utils.files import plain
+        from mergekit_map.workflows.inspect import inspect_config, probe_config
+
+    inspection = inspect_config(
+        config, merge_options, trust_run=trust_run, model_paths=model_paths
+    )
+    if not as_json:
+        show_inspection(inspection)
+    if probe and inspection.mergeable:
+        timed = probe_config(
+            config, merge_options, trust_run=trust_run, model_paths=model_paths
+        )
+        inspection = replace(inspection, probe=timed)
+    elif probe:
+        click.echo("not probed, since the models cannot be merged", err=True)
+    if as_json:
+        click.echo(json.dumps(plain(asdict(inspection)), indent=1, allow_nan=False))
+    else:
+        if inspection.probe is not None and inspection.plan is not None:
+            show_probe(inspection.probe, inspection.plan)
+        show_verdict(inspection)
+        say_lost(inspection.lost)
+    if not inspection.mergeable:
+        raise SystemExit(2)
+
+
+def show_inspection(inspection: Inspection) -> None:
+    """Print figures, findings and plan."""
+    console = Console()
+    if inspection.models:
+        console.print(_models(inspection))
+        _print(console, _what_was_read(inspection))
+    if inspection.pairs:
+        console.print(_pairs(inspection.pairs))
+    for problem in inspection.problems:
+        _print(console, f"error: {problem.place}: {problem.message}", "error")
+    for model in inspection.models:
+        _show_findings(console, model)
+    if inspection.plan is not None:
+        _show_plan(console, inspection.plan)
+
+
+def show_verdict(inspection: Inspection) -> None:
+    """Print in a line whether a search can start."""
+    findings = [f.severity for model in inspection.models for f in model.findings]
+    errors = findings.count("error") + len(inspection.problems)
+    warnings = findings.count("warning")
+    if inspection.plan is not None:
+        warnings += len(inspection.plan.shortages)
+    counts = {"error": errors, "warning": warnings}
+    words = ", ".join(_count(n, what) for what, n in counts.items() if n)
+    able = "a search can start" if inspection.mergeable else "no search can start"
+    style = "bold" if inspection.mergeable else "error"
+    _print(Console(), f"{words or 'No errors, no warnings'}: {able}.", style)
+
+
+def _models(inspection: Inspection) -> Table:
+    title = f"Models, against {inspection.weights.against}"
+    headings = ["parameters", "stored", "norm ratio", "changed", "found"]
+    table = new_table(title, ["model"], headings)
+    for model in inspection.models:
+        found = [finding.severity for finding in model.findings]
+        worst = min(found, key=list(_STYLES).index, default="")
+        cells = (
+            model.name,
+            count_in_words(model.parameters) if model.parameters else "-",
+            model.dtype or "-",
+            "-" if model.norm_ratio is None else f"{model.norm_ratio:.4f}",
+            "-" if model.changed is None else f"{100 * model.changed:.1f} %",
+            worst,
+        )
+        table.add_row(*map(Text, cells), style=_STYLES.get(worst, ""))
+    return table
+
+
+def _what_was_read(inspection: Inspection) -> str:
+    texts, weights = [], inspection.weights
+    if weights.read:
+        n_read, total = map(count_in_words, (weights.read, weights.parameters))
+        texts.append(
+            f"All {total} parameters were read."
+            if weights.exact
+            else f"Read were {n_read} of {total} parameters, in evenly spread rows."
+        )
+    if any(model.norm_ratio is not None for model in inspection.models):
+        texts.append(
+            "The norm ratio is |task vector| / |model|, both L1: 0.01 to 0.02 in the "
+            "paper."
+        )
+    if weights.on_the_hub:
+        texts.append(
+            f"Weights that are not here were not read ({', '.join(weights.on_the_hub)}"
+            "): download them for all that only weights can tell."
+        )
+    return " ".join(texts) + "\n"
+
+
+def _pairs(pairs: Sequence[Pair]) -> Table:
+    shown = sorted(pairs, key=lambda pair: -abs(pair.cosine or 0))[:_MOST_PAIRS]
+    title = "Task vectors"
+    if len(shown) < len(pairs):
+        title += f": {len(shown)} of {len(pairs)} pairs, the most alike first"
+    table = new_table(title, ["pair"], ["cosine", "sign conflicts"])
+    for pair in shown:
+        conflicts = pair.sign_conflicts
+        cells = (
+            ", ".join(pair.models),
+            "-" if pair.cosine is None else f"{pair.cosine:.4f}",
+            "-" if conflicts is None else f"{100 * conflicts:.1f} %",
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _show_findings(console: Console, model: Model) -> None:
+    if not model.findings:
+        return
+    _print(console, f"{model.name} ({model.place})", "bold")
+    order = list(_STYLES)
+    for finding in sorted(model.findings, key=lambda f: order.index(f.severity)):
+        line = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
+        console.print(Padding(line + Text(f"{finding}.", style=""), (0, 0, 0, 2)))
+    console.print()
+
+
+def _show_plan(console: Console, plan: Plan) -> None:
+    n, m = len(plan.coefficients), len(plan.tasks)
+    about = "" if plan.expected == plan.measurements else "about "
+    most = f", at most {plan.measurements}" if about else ""
+    held_out = ""
+    if plan.confirming:
+        held_out = (
+            f"; {plan.confirming} of them confirm the choice on documents that the "
+            "search never sees"
+        )
+    _print(
+        console,
+        f"Plan: strategy {plan.strategy}, {_count(n, 'coefficient')}, "
+        f"{_count(m, 'task')}: up to {plan.searched} merges and {plan.front} "
+        f"points of the front, {about}{plan.expected} measurements{most}{held_out}.",
+    )
+    in_part = {t: count for t, count in plan.documents.items() if count != "all"}
+    if in_part:
+        asked = (f"{count} of {task}" for task, count in in_part.items())
+        _print(
+            console,
+            f"Measured on all documents: {plan.whole} of these merges, the anchors "
+            f"and points of the front; the others on {listed(asked)}.",
+        )
+    for task, engine in plan.engines.items():
+        _print(console, f"Answers of {task} are generated by {engine}.")
+    if plan.hours is not None:
+        _print(
+            console,
+            f"It ends when {plan.hours:g} hours are used, or before that: --probe says "
+            "how many merges they pay for.",
+        )
+    if plan.device_choice:
+        _print(console, f"{plan.device_choice}.")
+    show_needs(console, plan)
+
+
+def _print(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=_STYLES.get(style, style)))
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,252 @@
+"""The command that uploads a merge to the Hub."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from mergekit_map.cli.options import (
+    FOLDER,
+    looked_at,
+    starting,
+)
+from mergekit_map.cli.output import (
+    answer,
+    is_terminal,
+    showing,
+)
+from mergekit_map.cli.tables import new_table
+from mergekit_map.errors import ConfigError
+from mergekit_map.utils.text import bytes_in_words
+
+if TYPE_CHECKING:
+    from mergekit_map.hub.metadata import Licence, Licences
+    from mergekit_map.hub.plan import Plan
+
+_MOST_ROWS = 8  # for files of one kind in one folder
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+
+
+def _parents(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    parents = {}
+    for text in given:
+        folder, _, hub_id = text.rpartition("=")
+        if not folder or not hub_id:
+            message = f"write it as FOLDER=owner/name; got {text!r}"
+            raise click.BadParameter(message, ctx, param)
+        parents[folder] = hub_id
+    return parents
+
+
+def _licence(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> str | None:
+    if text is not None and not _LICENCE.fullmatch(text):
+        message = f"write an identifier of the Hub, such as apache-2.0; got {text!r}"
+        raise click.BadParameter(message, ctx, param)
+    return text
+
+
+@click.command()
+@showing()
+@click.argument("out", type=FOLDER)
+@click.argument("repo")
+@click.option(
+    "--private/--public",
+    default=None,
+    help="Who can see a new repository  [default: private]",
+)
+@click.option("--run", type=FOLDER, help="The folder of the search goes along, too.")
+@click.option(
+    "--license",
+    "licence",
+    metavar="ID",
+    callback=_licence,
+    help="Licence of the merge, such as apache-2.0 or llama3.1  [default: that of "
+    "the card, or of all parents if they have the same; else you are asked]",
+)
+@click.option(
+    "--parent",
+    "parents",
+    metavar="FOLDER=ID",
+    multiple=True,
+    callback=_parents,
+    help="What a local model is called on the Hub; may be given for each.",
+)
+@click.option(
+    "--message",
+    default="Upload a merge made with mergekit-map",
+    help="The message of the commit.",
+)
+@click.option("--yes", is_flag=True, help="Upload without asking, for scripts.")
+def push(
+    *,
+    out: Path,
+    repo: str,
+    private: bool | None,
+    run: Path | None,
+    licence: str | None,
+    parents: Mapping[str, str],
+    message: str,
+    yes: bool,
+) -> None:
+    """Upload the merge in OUT to the Hub as REPO, private unless told otherwise.
+
+    First it shows the files, their sizes, where they go and who will see them, and
+    asks. No path of this machine goes along: models go by their Hub id, or by the name
+    of their folder. An upload that was cut off goes on where it was. The login is that
+    of: hf auth login
+
+    Example: mergekit-map push my-model me/my-model --run my-search
+    """
+    with starting(f"reading {out} and asking the Hub"):
+        from huggingface_hub import utils
+
+        from mergekit_map.hub.plan import Wishes, plan_push
+        from mergekit_map.hub.push import open_hub, upload
+
+    run = None if run is None else looked_at(run)
+
+    def ask(licences: Licences) -> Licence:
+        return _ask_licence(licences, interactive=not yes and is_terminal(sys.stdin))
+
+    utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not is_terminal(sys.stderr):
+        utils.disable_progress_bars()  # type: ignore[attr-defined]
+    api = open_hub()
+    plan = plan_push(out, run, Wishes(repo, private, licence, parents), api, ask)
+    _show(plan)
+    if yes and plan.target.private is False and private is None:
+        raise ConfigError(
+            f"nothing was uploaded: {plan.target.url} is public; with --yes say "
+            "--public too, or name another repository"
+        )
+    if not yes:
+        _ask()
+    url = upload(
+        api, plan.target, plan.files, plan.removed, message, private=plan.private
+    )
+    answer(
+        repository=plan.target.url,
+        url=url or None,
+        private=plan.private,
+        files=[file.path for file in plan.files],
+        bytes=plan.size,
+    )
+    said = f"holds the merge: {url}" if url else "holds all of this already."
+    click.echo(f"{plan.target.url} {said}")
+
+
+def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
+    from mergekit_map.hub.metadata import Licence
+
+    listing = "\n".join(
+        f"  {model}: {known or 'unknown'}" for model, known in licences.items()
+    )
+    if not interactive:
+        raise ConfigError(
+            "nothing was uploaded: the parents do not have one known licence, so say "
+            "which the merge has, with --license ID (an identifier of the Hub, such as "
+            f"apache-2.0, llama3.1 or other); the parents have:\n{listing}"
+        )
+    click.echo(
+        "The parents do not have one known licence, so the merge has none by itself:\n"
+        f"{listing}\nIt must be one that all of theirs allow."
+    )
+    given = click.prompt(
+        "Licence of the merge (an identifier of the Hub, such as apache-2.0 or other)",
+        value_proc=_read_licence,
+    )
+    return Licence(given)
+
+
+def _read_licence(text: str) -> str:
+    if not _LICENCE.fullmatch(text.strip()):
+        raise click.UsageError(
+            f"{text!r} is no identifier of the Hub, such as apache-2.0"
+        )
+    return text.strip()
+
+
+def _show(plan: Plan) -> None:
+    console = Console()
+    table = new_table(texts=["file"], numbers=["size"])
+    table.add_column("")
+    by_path = {file.path: file for file in plan.files}
+    for name, paths in _grouped(list(by_path)).items():
+        files = [by_path[path] for path in paths]
+        size = bytes_in_words(sum(file.size for file in files))
+        replaced = any(file.rewritten for file in files)
+        note = "local paths replaced" if replaced else ""
+        if name == "README.md":
+            note = "completed for the Hub"
+        table.add_row(*map(Text, (name, size, note)))
+    for name in _grouped(plan.removed):
+        table.add_row(Text(name), "", "removed: not of this merge")
+    console.print(table)
+    parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
+    lines = [
+        f"{len(plan.files)} files, {bytes_in_words(plan.size)}, to {plan.target.url}",
+        _visibility(plan),
+        f"Licence: {plan.licence}; of the parents: {', '.join(parents)}",
+        *_unnamed(plan),
+        *([f"{plan.kept} other files of the repository stay."] if plan.kept else []),
+        *(f"The Hub warns: {warning}" for warning in plan.warnings),
+    ]
+    for line in lines:
+        console.print(Text() + line, soft_wrap=True)
+
+
+def _unnamed(plan: Plan) -> list[str]:
+    if not plan.unnamed:
+        return []
+    typed = [f"  --parent {shlex.quote(model)}=owner/name" for model in plan.unnamed]
+    return ["Not in base_model, as no Hub id is known; if there is one, add:", *typed]
+
+
+def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
+    """Put many files of a kind in one folder, such as recipes, into one row."""
+    kinds = Counter(map(_kind, files))
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        kind = _kind(file)
+        many = not kind.startswith("*") and kinds[kind] > _MOST_ROWS
+        name = f"{kind} ({kinds[kind]} files)" if many else file
+        groups.setdefault(name, []).append(file)
+    return groups
+
+
+def _kind(file: str) -> str:
+    path = PurePosixPath(file)
+    return str(path.with_name(f"*{path.suffix}"))
+
+
+def _visibility(plan: Plan) -> Text:
+    there = plan.target.private is not None
+    state = "there already and stays" if there else "new and will be"
+    if plan.private:
+        return Text(f"The repository is {state} private: only its owners see it.")
+    public = f"The repository is {state} PUBLIC: everybody sees it."
+    return Text(public, style="bold red")
+
+
+def _ask() -> None:
+    if not is_terminal(sys.stdin):
+        raise ConfigError(
+            "nothing was uploaded: there is no terminal to ask on; look at the list "
+            "above, and push again with --yes"
+        )
+    if not click.confirm("Upload?"):
+        click.echo("Nothing was uploaded.")
+        raise SystemExit(1)

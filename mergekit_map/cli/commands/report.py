@@ -1,0 +1,73 @@
+"""The command that writes what finished searches found as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mergekit_map.cli.options import (
+    FILE,
+    FOLDER,
+    look_first,
+    looked_at,
+    starting,
+)
+from mergekit_map.cli.output import answer, showing
+from mergekit_map.utils.text import bytes_in_words, listed
+
+
+@click.command()
+@showing(quiet=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
+@click.option(
+    "--out",
+    "page",
+    metavar="FILE.html",
+    type=FILE,
+    help="Where the page goes  [default: RUN/report.html; of several: RUN/fronts.html]",
+)
+def report(runs: tuple[Path, ...], page: Path | None) -> None:
+    """Write the search RUN as one HTML page, and pictures into RUN.
+
+    The page shows the front, the surrogates and all that was measured, and lets you
+    choose a point by sliders and limits and copy its recipe. It holds all it needs,
+    fetches nothing, and can be mailed as it is; recipes name your models as you did,
+    paths included. Of a search that is not finished it shows what is found so far, and
+    goes into RUN/so-far.
+
+    Several searches are laid over one another on one page (TIES or task arithmetic?):
+    their fronts, hypervolumes and best points, on the tasks they share. Nothing is
+    measured.
+
+    Example: mergekit-map report my-search
+
+    Example: mergekit-map report with-ties with-arithmetic --out both.html
+    """
+    for run in runs:
+        look_first(run=run)
+    if len(runs) > 1:
+        _lay_over(runs, page)
+        return
+    (run,) = runs
+    with starting(f"reading {run} and drawing"):
+        from mergekit_map.report.page import write_report
+
+    written = write_report(looked_at(run), page)
+    answer(pictures=[*map(str, written.pictures)])
+    _say(written.page)
+    for picture in written.pictures:
+        click.echo(picture)
+
+
+def _lay_over(runs: tuple[Path, ...], page: Path | None) -> None:
+    with starting(f"reading {listed([str(run) for run in runs])} and comparing"):
+        from mergekit_map.report.overlay import write_fronts_report
+
+    _say(write_fronts_report([looked_at(run) for run in runs], page))
+
+
+def _say(page: Path) -> None:
+    answer(page, page=str(page))
+    size = bytes_in_words(page.stat().st_size)
+    click.echo(f"{page} ({size}): open it in a browser")

@@ -1,0 +1,144 @@
+"""The command line. Commands are imported when they are called for.
+
+Importing mergekit's options costs seconds, so this module imports click alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from mergekit_map._version import __version__
+from mergekit_map.errors import (
+    LostModels,
+    MapError,
+    nearest,
+)
+from mergekit_map.utils.shutdown import (
+    exit_code,
+    handle_signals,
+    ignore_signals,
+    stopped_by,
+)
+from mergekit_map.utils.text import printable
+
+# name -> its line in the list; commands/NAME.py holds the command
+_COMMANDS = {
+    "run": "Search, select and merge: one YAML in, checkpoint out.",
+    "init": "Write a configuration to begin with.",
+    "inspect": "Check models and plan: before any money is spent.",
+    "search": "Evaluate merges and find the front; continues a stopped run.",
+    "select": "Choose a point of the front and write its recipe.",
+    "browse": "Walk along the front in the terminal; choose, merge, try, push.",
+    "merge": "Write the checkpoint of a selection.",
+    "push": "Upload a merge to the Hub, private unless told otherwise.",
+    "report": "Write one HTML page and pictures of a finished search.",
+    "compare": "Hold searches against baselines: the paper's tables.",
+    "schema": "Print the JSON Schema of a configuration, for editors.",
+    "cache": "List, remove and bound what is kept between searches.",
+    "demo": "Do all of it on models trained here, offline.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"{__package__}.commands.{name}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"There is no command {args[0]!r}; {nearest(args[0], _COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = [*args]  # as they were typed
+        return super().parse_args(ctx, args)
+
+    def main(
+        self, args: Sequence[str] | None = None, *others: Any, **extra: Any
+    ) -> Any:
+        if not extra.get("standalone_mode", True):
+            return super().main(args, *others, **extra)
+        extra["standalone_mode"] = False
+        is_program = args is None
+        typed = sys.argv[1:] if args is None else [*args]
+        if is_program:
+            handle_signals()
+        try:
+            code = super().main(args, *others, **extra) or 0
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        except (KeyboardInterrupt, click.Abort) as error:
+            code = _say_stopped(error, typed)
+        if is_program:
+            ignore_signals()
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except LostModels as error:
+            again = f"{shlex.join(['mergekit-map', *ctx.obj])} {error.options}"
+            _fail(ctx, f"{error.message}\nIf they lie elsewhere, type:\n  {again}")
+        except MapError as error:
+            _fail(ctx, str(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click ends quietly, as under ``| head``
+                raise
+            _fail(ctx, str(error))
+        return result
+
+
+def _fail(ctx: click.Context, text: str) -> NoReturn:
+    click.echo(f"error: {printable(text)}", err=True)
+    ctx.exit(MapError.exit_code)
+
+
+def _say_stopped(error: BaseException, typed: Sequence[str]) -> int:
+    """Print how to go on, and return the exit code."""
+    # At a question, click raises Abort in the place of a KeyboardInterrupt.
+    stop = error.__cause__ or error if isinstance(error, click.Abort) else error
+    again = shlex.join(["mergekit-map", *typed])
+    text = str(stop) or f"{stopped_by(stop)}; to go on, type it again: {again}"
+    click.echo(f"\n{printable(text)}", err=True)
+    return exit_code(stop)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mergekit-map")
+def main() -> None:
+    """Find the trade-offs of a model merge.
+
+    CONFIG is the YAML you would hand to mergekit-yaml, plus a map: block that says what
+    to measure. Start with: mergekit-map demo
+    """
+
+
+if __name__ == "__main__":
+    main()

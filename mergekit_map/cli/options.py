@@ -1,0 +1,342 @@
+"""What most commands have: options, and how they start; imports nothing heavy.
+
+``--workers``: processes or Ray actors that measure for a search.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import shlex
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from mergekit_map.errors import (
+    ArtifactError,
+    ConfigError,
+    LostModels,
+    alike,
+)
+from mergekit_map.utils.files import refuse_existing
+
+# Control characters, halves of characters, separators of lines.
+_UNWRITABLE = {"Cc", "Cs", "Zl", "Zp"}
+_FOLDERS = {"run", "runs", "run_folder", "out"}  # what TAB offers folders for
+
+
+class _Path(click.Path):
+    """A path that the shell completes as a folder where none but a folder will do.
+
+    It can be written in a line: configurations, recipes and pages name it.
+    """
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        if problem := not_in_a_line(os.fsdecode(value)):
+            self.fail(f"{problem}; rename the file or folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        kind = "dir" if param.name in _FOLDERS else "file"
+        return [CompletionItem(incomplete, type=kind)]
+
+
+def not_in_a_line(text: str) -> str:
+    """Say which character keeps a text out of a line of a file; nothing if none."""
+    strange = [c for c in text if unicodedata.category(c) in _UNWRITABLE]
+    if not strange:
+        return ""
+    return f"{text!r} has a character that no line of text can have ({strange[0]!r})"
+
+
+FOLDER = _Path(path_type=Path)
+FILE = _Path(path_type=Path, dir_okay=False)
+N_SHOWN = 20  # points of a front, unless asked otherwise
+
+trust_option = click.option(
+    "--trust-run",
+    is_flag=True,
+    help="Run the code that the configuration of a run folder names: python tasks, "
+    "files of lm-eval tasks, backends.",
+)
+
+
+def say_lost(names: Sequence[str]) -> None:
+    """Say what to type where models were not found, if they lie elsewhere."""
+    if not names:
+        return
+    words = ["mergekit-map", *click.get_current_context().find_root().obj]
+    options = LostModels("", names).options
+    click.echo(f"If they lie elsewhere, type:\n  {shlex.join(words)} {options}")
+
+
+def _model_paths(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """Read options such as ``fr=/models/french``."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not name or not folder:
+            message = (
+                f"write it as NAME=FOLDER, for example fr=/models/fr; got {text!r}"
+            )
+            raise click.BadParameter(message, ctx, param)
+        if name in found:
+            raise click.BadParameter(f"{name} stands twice", ctx, param)
+        found[name] = folder
+    return found
+
+
+model_path_option = click.option(
+    "--model-path",
+    "model_paths",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    callback=_model_paths,
+    help="Where a model lies now, if not where the configuration says: NAME is its "
+    "last folder there, or its whole path or Hub id. Once for each such model.",
+)
+
+
+def _count(ctx: click.Context, param: click.Parameter, text: str) -> int:
+    """Read how many points to show; "all" is more than there can be."""
+    if text == "all":
+        return sys.maxsize
+    if not text.isdecimal():
+        raise click.BadParameter(f"a number or 'all', got {text!r}", ctx, param)
+    return int(text)
+
+
+points_option = click.option(
+    "--points",
+    default=str(N_SHOWN),
+    metavar="N|all",
+    callback=_count,
+    show_default=True,
+    help="About how many points of the front to show; the files hold all.",
+)
+
+
+def look_first(
+    *, config: Path | None = None, run: Path | None = None, out: Path | None = None
+) -> None:
+    """Look at what a command names before anything is imported for it.
+
+    Raises:
+        ArtifactError: there is something where output should go, or no such run folder.
+        ConfigError: there is no such configuration.
+    """
+    if out is not None:
+        refuse_existing(out)
+    if config is not None and not config.exists():
+        like = _beside(config, lambda path: path.suffix in {".yml", ".yaml"})
+        raise ConfigError(
+            f"{config}: there is no such file; {like or 'check the path'}"
+        )
+    if config is not None and config.is_dir():
+        raise ConfigError(f"{config}: is a folder; name the file in it")
+    if run is not None and not run.is_dir():
+        like = _beside(run, lambda path: (path / "evaluations.jsonl").exists())
+        raise ArtifactError(
+            f"{run}: there is no such folder, so there is no finished search; "
+            f"{like or 'check the path,'} or search: mergekit-map search CONFIG "
+            f"{shlex.quote(str(run))}"
+        )
+
+
+def _beside(path: Path, wanted: Callable[[Path], bool]) -> str:
+    """Ask whether something like a path that is not there was meant."""
+    with suppress(OSError):
+        known = [str(found) for found in path.parent.iterdir() if wanted(found)]
+        return alike(str(path), known)
+    return ""
+
+
+@contextmanager
+def starting(doing: str | None = None) -> Iterator[None]:
+    """Import inside, after saying on standard error what is being done.
+
+    Imports make no garbage, yet to look for it among all that they make takes a third
+    of their time, and again as long when the program ends.
+    """
+    if doing:
+        click.echo(f"{doing} ...", err=True)
+    modules = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > modules:
+            gc.freeze()
+        gc.enable()
+
+
+def looked_at(run: Path) -> Path:
+    """Give the folder to read; of an unfinished search, say how far it is."""
+    if not (run / "search.json").exists() or (run / "manifest.json").exists():
+        if not (run / ".choosing").exists():
+            return run
+        from mergekit_map.workflows.atomic_selection import mended
+
+        return mended(run).path
+    with starting(f"{run} is not finished: reading what is measured"):
+        from mergekit_map.results.run_folder import RunFolder
+        from mergekit_map.results.search_plan import unfinished_in_words
+        from mergekit_map.workflows.partial_front import look_at
+
+        found = RunFolder(look_at(run))
+    for sentence in unfinished_in_words(found, found.read_front()):
+        click.echo(sentence, err=True)
+    return found.path
+
+
+def selection_options(command: Callable[..., None]) -> Any:
+    """Add the options that choose a point; ``choice`` gets them for select_point."""
+
+    @functools.wraps(command)
+    def gathered(**arguments: Any) -> None:
+        choice = {name: arguments.pop(name) for name in _SELECTION_OPTIONS}
+        command(choice=choice, **arguments)
+
+    decorated: Any = gathered
+    for option in reversed(_SELECTION_OPTIONS.values()):
+        decorated = option(decorated)
+    return decorated
+
+
+def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
+    """Read options such as ``math=2,code=1``; percentages stay text."""
+
+    def read(
+        ctx: click.Context, param: click.Parameter, text: str | None
+    ) -> dict[str, float | str] | None:
+        if text is None:
+            return None
+        values: dict[str, float | str] = {}
+        for part in text.split(","):
+            task, _, value = (word.strip() for word in part.partition("="))
+            if task in values:
+                raise click.BadParameter(f"{task} stands twice", ctx, param)
+            try:
+                values[task] = value if value.endswith("%") else float(value)
+            except ValueError:
+                message = f"write it as {example}; got {text!r}"
+                raise click.BadParameter(message, ctx, param) from None
+        return values
+
+    return read
+
+
+def _names(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> list[str] | None:
+    """Read names with commas between them."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        message = f"write it as base or base,soup; got {text!r}"
+        raise click.BadParameter(message, ctx, param)
+    return names
+
+
+_SELECTION_OPTIONS = {
+    "prefer": click.option(
+        "--prefer",
+        metavar="TASK=WEIGHT,...",
+        callback=_pairs("math=2,code=1"),
+        help="How much each task counts, for example math=2,code=1.",
+    ),
+    "scalarization": click.option(
+        "--scalarization",
+        type=click.Choice(["sum", "achievement"]),
+        help="How the preference is used: the sum of the weighted tasks, or the "
+        "weighted distance to the best on the worst task, which also reaches hollows "
+        "of the front.",
+    ),
+    "knee": click.option(
+        "--knee",
+        is_flag=True,
+        help="The point where leaving it costs more than it gains.",
+    ),
+    "require": click.option(
+        "--require",
+        metavar="TASK=LIMIT,...",
+        callback=_pairs("math=0.65,code=95%"),
+        help="Limits: a number is the least (the most, where lower is better) in the "
+        "task's units, 95% a share of the best single model's gain over the base. Goes "
+        "with --prefer or --knee; alone, the best of the other tasks.",
+    ),
+    "not_worse_than": click.option(
+        "--not-worse-than",
+        metavar="base|soup|NAME,...",
+        callback=_names,
+        help="Only what is predicted to be at least as good on every task as the base, "
+        "the soup or a model measured.",
+    ),
+    "margin": click.option(
+        "--margin",
+        type=float,
+        metavar="N",
+        help="With --not-worse-than: by so many standard errors at least; -1 lets it "
+        "be worse by one.",
+    ),
+    "index": click.option(
+        "--index",
+        type=click.IntRange(min=0),
+        help="A point of the front by its number in front.csv.",
+    ),
+}
+
+
+def workers_option(command: Callable[..., None]) -> Any:
+    """Add the option; ``workers`` is a number, ``ray`` or ``ray:N``, or None."""
+
+    @click.option(
+        "--workers",
+        metavar="N|ray",
+        callback=_read,
+        help="Let N processes measure, which share GPUs, or the threads of the CPU; or "
+        "a Ray cluster, a worker for each GPU (ray:4 for four). What is found stays "
+        "the same.",
+    )
+    @functools.wraps(command)
+    def begin(workers: int | str | None, **arguments: Any) -> None:
+        if isinstance(workers, int):
+            from mergekit_map.workers.pool import start_forkserver
+
+            start_forkserver()  # which imports while this process does, too
+        command(workers=workers, **arguments)
+
+    return begin
+
+
+def _read(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> int | str | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(?:(ray)(?::(?=.))?)?([0-9]{1,4})?", text)
+    if not text or found is None or (found[2] and int(found[2]) < 1):
+        message = f"write a number from 1 to 9999, 'ray' or 'ray:N'; got {text!r}"
+        raise click.BadParameter(message, ctx, param)
+    return text if found[1] else int(found[2])

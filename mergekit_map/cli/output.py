@@ -1,0 +1,172 @@
+"""How much a command says, and to whom: --quiet, --log-file, --json."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.utils.text import masked
+
+if TYPE_CHECKING:
+    from mergekit_map.results.front import Front
+
+_KEY = "mergekit_map.showing"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether somebody sits at a standard stream, which may be closed."""
+    return stream is not None and stream.isatty()
+
+
+@dataclass
+class Shown:
+    """What a command was asked to show, and what it has to say in the end."""
+
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+    log: TextIO | None = None
+    answer: dict[str, Any] = field(default_factory=dict)
+    result: Path | None = None  # what it made
+
+    def write(self, text: str) -> None:
+        """Add a line to the log file, if there is one, with the time."""
+        if self.log is not None:
+            now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+            for line in masked(text).splitlines():
+                print(now, line, file=self.log, flush=True)
+
+
+def shown() -> Shown:
+    """Give what the command that runs was asked to show."""
+    context = click.get_current_context(silent=True)
+    known = Shown() if context is None else context.meta.setdefault(_KEY, Shown())
+    assert isinstance(known, Shown)
+    return known
+
+
+def answer(result: Path | None = None, **content: Any) -> None:
+    """Keep what --json prints of a command in the end, and the path --quiet prints."""
+    known = shown()
+    known.answer.update(content)
+    known.result = result or known.result
+
+
+def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
+    """Keep what a front says, for programs."""
+    from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
+    from mergekit_map.results.gains import gains
+    from mergekit_map.results.narrative import missed_as_measured
+
+    merge = front.chosen.model_dump(mode="json", exclude={"recipe"})
+    answer(
+        result,
+        run=str(run),
+        finished=front.unfinished is None,
+        progress=front.unfinished and front.unfinished.model_dump(exclude={"of"}),
+        front=str(run / "front.json"),
+        chosen={"index": front.selected, **merge},
+        recommended=list(front.recommended),
+        reason=front.reason,
+        gains=gains(front).content(),
+        gained=list(gains_in_words(front)),
+        missed=missed_as_measured(front),
+        confirmed=list(confirmed_in_words(front)),
+        verdicts=list(front.verdicts),
+    )
+
+
+def showing(*, quiet: bool = False, as_json: bool = True) -> Callable[..., Any]:
+    """Add --log-file and --json, and --quiet where the command asks for it.
+
+    Goes on top of the other options. Commands that have mergekit's options have its
+    --quiet and --verbose among them; one may print JSON by itself.
+    """
+
+    def add_options(command: Callable[..., None]) -> Any:
+        @functools.wraps(command)
+        def begin(**arguments: Any) -> None:
+            known = shown()
+            own = arguments.get("as_json", False)
+            known.as_json = arguments.pop("as_json") if as_json else False
+            known.quiet = bool(arguments.get("quiet")) and not own
+            known.verbose = arguments.get("verbosity", 0) > 0
+            if quiet:
+                arguments.pop("quiet")
+            log = arguments.pop("log_file")
+            with _logged(known, log), _spoken(known):
+                command(**arguments)
+
+        decorated: Any = begin
+        for option in reversed(_options(quiet=quiet, as_json=as_json)):
+            decorated = option(decorated)
+        return decorated
+
+    return add_options
+
+
+def _options(*, quiet: bool, as_json: bool) -> list[Any]:
+    options = [
+        click.option(
+            "--log-file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Also write what is done to FILE, with times, after what is there.",
+        ),
+    ]
+    if as_json:
+        text = "Print one JSON object for programs; all else goes to standard error."
+        options.append(click.option("--json", "as_json", is_flag=True, help=text))
+    if quiet:
+        text = "Print nothing but the path of what was written, and errors."
+        options.append(click.option("--quiet", "-q", is_flag=True, help=text))
+    return options
+
+
+@contextlib.contextmanager
+def _logged(known: Shown, path: Path | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    try:
+        known.log = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be written: {error}") from None
+    with known.log:
+        known.write(f"started: {' '.join(sys.argv)}")
+        try:
+            yield
+        except BaseException as error:
+            known.write(f"stopped: {type(error).__name__}: {error}")
+            raise
+        known.write("done")
+    known.log = None
+
+
+@contextlib.contextmanager
+def _spoken(known: Shown) -> Iterator[None]:
+    """Send what a command prints where it was asked to go."""
+    with contextlib.ExitStack() as stack:
+        if known.quiet:
+            nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        elif known.as_json:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+    if known.as_json:
+        text = json.dumps({"version": 1, **known.answer}, indent=1, allow_nan=False)
+        click.echo(text)
+    elif known.quiet and known.result is not None:
+        click.echo(known.result)

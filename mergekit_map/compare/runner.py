@@ -1,0 +1,258 @@
+"""Comparing finished searches with other ways to a merge: the paper's tables.
+
+For every run its front is measured, and the same merges are searched by others: all of
+it with the run's own evaluator, into its own log, so that nothing is measured twice. A
+search that goes on later does not fit any of it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from mergekit.options import MergeOptions
+
+from mergekit_map.compare.baselines import (
+    count_baselines,
+    fine_tuned_models,
+    measure_baselines,
+)
+from mergekit_map.compare.contest import (
+    OURS,
+    OURS_PAID,
+    ComparisonSpec,
+    Contest,
+    check_contest,
+    check_opponents,
+    front_scores,
+    hold_contest,
+    opponent_merges,
+    r_squared_scores,
+)
+from mergekit_map.compare.indicators import (
+    ComparedRun,
+    Comparison,
+    Reference,
+    RSquared,
+    as_they_are,
+    best_merges,
+    best_rows,
+    by_ideal_and_nadir,
+    draw_preferences,
+    weighted_sums,
+)
+from mergekit_map.compare.measured_log import Bench, Terms
+from mergekit_map.compare.paper_tables import comparison_tables
+from mergekit_map.compare.tables import Table, write_table
+from mergekit_map.errors import ConfigError
+from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import Project, quietly
+from mergekit_map.optimize.selection import spread
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.log import open_log, read_log
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.search.measure import matching
+from mergekit_map.search.study import Reporter, Study
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.utils.files import StrPath, write_json
+from mergekit_map.workflows.search_loop import reporting
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """A finished search, and how much is measured for its comparison at most."""
+
+    run: RunFolder
+    name: str  # in tables
+    project: Project
+    front: Front
+    points: Sequence[Merge]  # of the front, those that are measured
+    budget: int  # merges of each opponent
+    opponents: int  # merges of all of them
+    baselines: int  # merges
+
+    @property
+    def study(self) -> Study:
+        """Give what was searched, in the box that the search ended with."""
+        return replace(self.project.study(), bounds=self.front.coefficients)
+
+    @property
+    def merges(self) -> int:
+        return len(self.points) + self.opponents + self.baselines
+
+
+def compare_runs(
+    runs: Sequence[StrPath],
+    out: StrPath,
+    spec: ComparisonSpec | None = None,
+    options: MergeOptions | None = None,
+    reporter: Reporter | None = None,
+) -> list[Table]:
+    """Measure what is missing and write the tables, as Markdown and CSV, to ``out``.
+
+    Without a reporter, a line on standard error says how far it is, where somebody sees
+    it.
+
+    Raises:
+        ArtifactError: a search is not finished, or a file cannot be written.
+        ConfigError: there is no such opponent, or a configuration cannot be used.
+        EvaluationError: a front or an opponent cannot be measured.
+        MergeError: models or tasks have changed since a search.
+    """
+    folders = [Path(run) for run in runs]
+    with reporting(reporter) as told:
+        spec, options = spec or ComparisonSpec(), quietly(options)
+        return _compare_all(folders, Path(out), spec, options, told)
+
+
+def _compare_all(
+    runs: Sequence[Path],
+    out: Path,
+    spec: ComparisonSpec,
+    options: MergeOptions,
+    reporter: Reporter,
+) -> list[Table]:
+    check_opponents(spec)
+    searches = [
+        _search(run, name, options, spec)
+        for run, name in zip(runs, _names(runs), strict=True)
+    ]
+    for search in searches:
+        reporter.notice(_cost_in_words(search))
+    # Metrics that can be added up as they are, as the paper's can.
+    percent = all(
+        (metric.higher_is_better, metric.lower, metric.upper) == (True, 0, 1)
+        for search in searches
+        for metric in search.front.metrics.values()
+    )
+    comparison = Comparison(
+        budget=max(search.budget for search in searches),
+        preferences=spec.preferences,
+        seed=spec.seed,
+        unit="percent" if percent else "scaled",
+        runs=[_compare(s, spec, reporter, percent=percent) for s in searches],
+    )
+    tables = comparison_tables(comparison)
+    for table in tables:
+        write_table(table, out)
+    # Nobody wins over himself, so that our front has no win rate.
+    content = asdict(
+        comparison, dict_factory=lambda x: {k: v for k, v in x if v is not None}
+    )
+    write_json(out / "comparison.json", content)
+    return tables
+
+
+def _search(
+    run: Path, name: str, options: MergeOptions, spec: ComparisonSpec
+) -> _Search:
+    project = finished_project(
+        run, options, trust_run=spec.trust_run, model_paths=spec.model_paths
+    )
+    if project.nests_checkpoints:
+        raise ConfigError(
+            f"{run} merged checkpoints pair by pair, so that its front lies in no box "
+            "that others can search; compare a search with another strategy, or with a "
+            "method that elects no signs, such as dare_linear"
+        )
+    check_contest(project.study(), spec)
+    front = RunFolder(run).read_front()
+    predicted = front.utilities(front.points, "predicted")
+    # All points, or as many that show the whole front.
+    points = [front.points[i] for i in sorted(spread(predicted, spec.points))]
+    study = replace(project.study(), bounds=front.coefficients)
+    budget = opponent_merges(study, spec, read_log(RunFolder(run).log))
+    opponents = len(spec.rivals) * budget
+    return _Search(
+        run=RunFolder(run),
+        name=name,
+        project=project,
+        front=front,
+        points=points,
+        budget=budget,
+        opponents=opponents,
+        baselines=count_baselines(project, spec),
+    )
+
+
+def _cost_in_words(search: _Search) -> str:
+    study = search.study
+    known = matching(study, read_log(search.run.log))
+    pace = sum(
+        statistics.median(e.seconds for e in known if e.task == task and e.whole)
+        for task in study.tasks
+    )
+    return (
+        f"{search.run.path}: {search.merges} merges to measure ({len(search.points)} "
+        f"of its front, {search.opponents} by opponents, {search.baselines} of "
+        f"baselines), less what the log has; at the pace of the search that is "
+        f"{search.merges * pace / 60:.1f} minutes"
+    )
+
+
+def _compare(
+    search: _Search, spec: ComparisonSpec, reporter: Reporter, *, percent: bool
+) -> ComparedRun:
+    project, study, m = search.project, search.study, len(search.front.tasks)
+    total = search.merges * m
+    with open_log(search.run.log) as log:
+        bench = Bench(search.run, log, reporter.progress, total)
+        with bench.open(project) as measure:
+            points = [point.coefficients for point in search.points]
+            contest = hold_contest(study, points, spec, log, measure)
+        rng = np.random.default_rng(spec.seed)
+        scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
+        terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)
+        methods = measure_baselines(bench, project, terms, reporter.notice)
+    for name, rival in contest.rivals.items():
+        methods[name] = best_rows(rival.Y, terms.preferences, terms.scale)
+    methods[OURS_PAID] = best_rows(contest.own.Y, terms.preferences, terms.scale)
+    methods[OURS] = _as_predicted(search, contest, terms)
+    return ComparedRun(
+        name=search.name,
+        models=len(fine_tuned_models(project.space)),
+        coefficients=list(study.bounds),
+        tasks=list(study.tasks),
+        reference=Reference(
+            len(contest.reference),
+            ideal=contest.reference.max(axis=0).tolist(),
+            nadir=contest.reference.min(axis=0).tolist(),
+        ),
+        fronts=front_scores(contest, spec),
+        r2=_unseen_r_squared(search, contest),
+        preference_vectors=terms.preferences.tolist(),
+        methods={
+            name: weighted_sums(Y, terms.preferences, terms.scale)
+            for name, Y in methods.items()
+        },
+    )
+
+
+def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray:
+    """Give every preference the measured point with the best predicted sum; (P, m)."""
+    predicted = search.front.utilities(search.points, "predicted")
+    known = np.where(np.isnan(contest.points), np.nan, predicted)
+    return contest.points[best_merges(known, terms.preferences, terms.scale)]
+
+
+def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
+    """Score the surrogates; those of nested MAP know of no merges but of their pair."""
+    if search.front.groups:
+        return RSquared({}, math.nan, math.nan)
+    surrogates = read_record(search.run.surrogates, Surrogates, "surrogates")
+    return r_squared_scores(search.study, contest, surrogates.values())
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """Name runs by their folders, with the one above where that is not unique."""
+    names = [run.resolve().name for run in runs]
+    return [
+        name if names.count(name) == 1 else f"{run.resolve().parent.name}/{name}"
+        for name, run in zip(names, runs, strict=True)
+    ]

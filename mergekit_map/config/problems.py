@@ -1,0 +1,326 @@
+"""The ``map:`` block of the YAML, and how a configuration file is read.
+
+Everything outside ``map:`` is mergekit's and is checked in ``merging``. All
+problems of a file are collected and reported together, each with its line and key.
+
+What a validation found, in our own words: what was wanted, and what was got.
+
+pydantic's messages are for programmers ("Input should be a valid dictionary or instance
+of"), so none of them is shown; a kind of error that is not known here still gets a
+sentence of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mergekit_map.config.presets import PresetTask
+from mergekit_map.config.removed import removed_keys
+from mergekit_map.config.schema import MapBlock, SelectSpec
+from mergekit_map.config.tasks import (
+    LONGEST_TASK,
+    MOST_TASKS,
+    NO_METRIC,
+    RESERVED,
+    TASK_KINDS,
+    TASK_NAME,
+    TaskSpec,
+)
+from mergekit_map.config.template import map_block
+from mergekit_map.config.yaml_file import (
+    KeyPath,
+    YamlFile,
+    existing,
+    format_key,
+    with_count,
+)
+from mergekit_map.errors import ConfigError, nearest
+
+_LONGEST = 60  # characters of a value that is shown
+
+_WANTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("string_type", "string_sub_type", "string_unicode"), "text"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "a mapping"),
+    **dict.fromkeys(("model_type", "model_attributes_type"), "a mapping"),
+    **dict.fromkeys(("dataclass_type", "dataclass_exact_type"), "a mapping"),
+    **dict.fromkeys(("list_type", "tuple_type", "iterable_type"), "a list"),
+    **dict.fromkeys(("literal_error", "enum"), "{expected}"),
+    "finite_number": "a finite number",
+    "path_type": "a path",
+    "none_required": "null",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number from {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number up to {le}",
+    "too_short": "{whole} of at least {min_length}",
+    "too_long": "{whole} of at most {max_length}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text of the form {pattern}",
+}
+
+
+def mistakes(
+    errors: Iterable[ErrorDetails], content: Any, model: type[BaseModel] | None = None
+) -> dict[KeyPath, str]:
+    """Say what is wrong with a content, by the place in it.
+
+    Of a union pydantic lists what each member wanted; here that is one sentence, about
+    the innermost place that is wrong. ``model`` names the keys there are.
+    """
+    at: dict[KeyPath, list[ErrorDetails]] = {}
+    for detail in errors:
+        at.setdefault(existing(content, detail["loc"]), []).append(detail)
+    return {
+        place: _sentence(found, model)
+        for place, found in at.items()
+        if not (all(map(_is_wish, found)) and _is_inside(at, place))
+    }
+
+
+def in_words(detail: ErrorDetails) -> str:
+    """Say what one error is, without its place."""
+    return _sentence([detail], None)
+
+
+def shown(value: Any) -> str:
+    """Write a value as YAML would have it, on one line that is not long."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        text = repr(value)
+    else:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+
+
+def _is_inside(places: Iterable[KeyPath], place: KeyPath) -> bool:
+    return any(p != place and p[: len(place)] == place for p in places)
+
+
+def _is_wish(detail: ErrorDetails) -> bool:
+    """Tell whether another member of a union may have found more."""
+    return detail["type"] in _WANTED
+
+
+def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
+    if own := [text for detail in found if (text := _own_text(detail))]:
+        return own[0]
+    if missing := [d["loc"][-1] for d in found if d["type"] == "missing"]:
+        return _missing(missing)
+    first = found[0]
+    if first["type"] == "extra_forbidden":
+        return _unknown(first["loc"], model)
+    wishes = list(dict.fromkeys(map(_wish, found)))
+    if "a number" in wishes:
+        wishes = [wish for wish in wishes if wish != "a whole number"]
+    *others, last = (wish for wish in wishes if wish) if any(wishes) else ("",)
+    wanted = f"{', '.join(others)} or {last}" if others else last
+    got = shown(first["input"])
+    if not wanted:
+        return f"this value cannot be used here, got {got}"
+    return f"{wanted} was expected, got {got}{_hint(first['input'])}"
+
+
+def _own_text(detail: ErrorDetails) -> str | None:
+    if detail["type"] in {"value_error", "assertion_error"}:
+        return str(detail["ctx"]["error"]) or "this value cannot be used here"
+    if detail["type"] == "json_invalid":
+        return f"it is no JSON: {detail['ctx']['error']}"
+    return None
+
+
+def _missing(keys: list[str | int]) -> str:
+    if all(isinstance(key, int) for key in keys):
+        return f"item {int(keys[0]) + 1} of the list is missing; add it"
+    if len(keys) == 1:
+        return f"the key {keys[0]!r} is required and missing; add it"
+    named = f"{', '.join(map(repr, keys[:-1]))} and {keys[-1]!r}"
+    return f"the keys {named} are required and missing; add them"
+
+
+def _unknown(loc: tuple[str | int, ...], model: type[BaseModel] | None) -> str:
+    known = [] if model is None else [*_fields(model, loc)]
+    hint = f"; {nearest(str(loc[-1]), known)}" if known else ""
+    return f"unknown key {loc[-1]!r}{hint}"
+
+
+def _fields(model: type[BaseModel], loc: tuple[str | int, ...]) -> Iterable[str]:
+    for part in loc[:-1]:
+        field = model.model_fields.get(str(part))
+        if field is None or not isinstance(field.annotation, type):
+            break
+        if issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model.model_fields
+
+
+def _wish(detail: ErrorDetails) -> str:
+    whole = "a mapping" if isinstance(detail["input"], Mapping) else "a list"
+    context: Mapping[str, Any] = {"whole": whole, **detail.get("ctx", {})}
+    return _WANTED.get(detail["type"], "").format_map(context)
+
+
+def _hint(got: Any) -> str:
+    if isinstance(got, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", got):
+        return "; YAML reads this as text, write the number with a point: 1.0e-3"
+    return ""
+
+
+_KINDS = {**TASK_KINDS, PresetTask.kind: PresetTask}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a configuration, and where."""
+
+    key: KeyPath
+    message: str
+
+
+def parse_select(options: Mapping[str, object]) -> SelectSpec:
+    """Validate a choice that no file makes; ConfigError where it has problems."""
+    select, problems = validated(SelectSpec, options, ())
+    if select is None:
+        reports = [f"{format_key(p.key)} {p.message}".strip() for p in problems]
+        raise ConfigError("; ".join(reports))
+    return cast(SelectSpec, select)
+
+
+def parse_map_block(
+    file: YamlFile,
+) -> tuple[MapBlock | None, dict[str, TaskSpec], list[Problem]]:
+    """Validate the ``map:`` block of a file; None where it has problems.
+
+    Its tasks are given beside it, all those that have none themselves.
+    """
+    raw = file.content.get("map")
+    if not isinstance(raw, dict):
+        key: KeyPath = ("map",) if "map" in file.content else ()
+        return None, {}, [Problem(key, _no_block(file, raw))]
+    block, problems = validated(MapBlock, raw, ("map",))
+    problems += _unknown_in_select(raw)
+    tasks: dict[str, TaskSpec] = {}
+    if len(named := _mapping(raw, "tasks")) > MOST_TASKS:
+        return None, {}, problems  # that has been said; thousands are not loaded
+    for name, content in named.items():
+        task, wrong = _parse_task(str(name), content)
+        problems += wrong
+        tasks |= {} if task is None else {str(name): task}
+    if removed := removed_keys(raw):
+        kept = [p for p in problems if p.key not in removed]
+        problems = [*kept, *(Problem(key, text) for key, text in removed.items())]
+    if problems:
+        return None, tasks, problems
+    return block.model_copy(update={"tasks": tasks}), tasks, []
+
+
+def _no_block(file: YamlFile, raw: Any) -> str:
+    if raw is not None:
+        return f"a mapping was expected, with 'tasks:' at least; got {shown(raw)}"
+    entries = file.content.get("models")
+    listed = entries if isinstance(entries, list) else []
+    models = [str(entry["model"]) for entry in listed if _mapping_with(entry, "model")]
+    tuned = [m for m in models if m != file.content.get("base_model")]
+    block = "\n".join(map_block(tuned or ["my-text"], {}))
+    new = file.path.with_name(f"{file.path.stem}-map.yml")
+    command = shlex.join(["mergekit-map", "init", str(file.path), str(new)])
+    return (
+        "a 'map:' block with at least 'tasks:' is required: it says what to measure. "
+        f"Add these lines, with files of yours, or let this write them:\n\n  {command}"
+        f"\n\n{block}"
+    )
+
+
+def _mapping_with(part: Any, key: str) -> bool:
+    return isinstance(part, dict) and key in part
+
+
+def repeated_keys(file: YamlFile) -> list[Problem]:
+    """List the keys that stand twice in one mapping."""
+    return [
+        Problem(key, "stands twice; YAML would keep only the last one, remove one")
+        for key in file.repeated
+    ]
+
+
+def raise_problems(file: YamlFile, problems: Iterable[Problem]) -> None:
+    """Report all problems of a file in one ConfigError, in the order of its lines."""
+    reports = {f"{file.locate(p.key)}: {p.message}": p for p in problems}
+    if not reports:
+        return
+    ordered = sorted(reports, key=lambda text: file.line(reports[text].key))
+    raise with_count(file.path, ordered)
+
+
+def _parse_task(name: str, raw: Any) -> tuple[TaskSpec | None, list[Problem]]:
+    key: KeyPath = ("map", "tasks", name)
+    if not TASK_NAME.fullmatch(name) or len(name) > LONGEST_TASK:
+        text = (
+            f"task names are up to {LONGEST_TASK} letters, digits, '.', '_' and '-', "
+            "and begin with a letter or digit; rename the task"
+        )
+        return None, [Problem(key, text)]
+    if name in RESERVED:
+        text = f"{name!r} is a column of front.csv already; rename the task"
+        return None, [Problem(key, text)]
+    if not isinstance(raw, dict):
+        text = (
+            "a mapping was expected, such as {perplexity: text.txt} or "
+            f"{{preset: gsm8k}}, got {shown(raw)}"
+        )
+        return None, [Problem(key, text)]
+    kinds = [kind for kind in _KINDS if kind in raw]
+    if len(kinds) != 1:
+        got = ", ".join(map(repr, raw)) or "nothing"
+        text = (
+            "a task has exactly one of the keys 'perplexity', 'preset', 'lm_eval' and "
+            f"'python' that says what is measured; got {got}"
+        )
+        return None, [Problem(key, text)]
+    if kinds == ["lm_eval"]:  # which metrics there are is known when it is loaded
+        raw = {"metric": NO_METRIC, **raw}
+    task, wrong = validated(_KINDS[kinds[0]], raw, key)
+    return (task.in_full() if isinstance(task, PresetTask) else task), wrong
+
+
+def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
+    select = block.get("select")
+    tasks = [str(name) for name in _mapping(block, "tasks")]
+    return [
+        Problem(
+            ("map", "select", key, str(name)),
+            f"there is no task {name!r}; {nearest(str(name), tasks)}",
+        )
+        for key in ("prefer", "require")
+        for name in _mapping(select, key)
+        if str(name) not in tasks
+    ]
+
+
+def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
+    """Read a mapping in what may not be one itself."""
+    found = block.get(key) if isinstance(block, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def validated(
+    model: type[Any], raw: Mapping[str, object], key: KeyPath
+) -> tuple[Any, list[Problem]]:
+    """Validate a part of a file that stands at ``key``; None where it has problems."""
+    try:
+        return model.model_validate(raw), []
+    except ValidationError as error:
+        found = mistakes(error.errors(), raw, model)
+        return None, [Problem((*key, *p), text) for p, text in found.items()]

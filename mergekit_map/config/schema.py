@@ -1,0 +1,252 @@
+"""What may stand in the ``map:`` block: strict values, each checked by itself.
+
+The text under a key is its description in the JSON Schema and in
+docs/configuration.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    SkipValidation,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+from typing_extensions import Self
+
+from mergekit_map.config import maxima
+from mergekit_map.config.engines import Engine, EngineSpec
+from mergekit_map.config.numbers import (
+    Bounds,
+    Limit,
+    searchable,
+)
+from mergekit_map.config.numbers import share_of as share_of
+from mergekit_map.config.presets import WrittenTask
+from mergekit_map.config.tasks import (
+    MOST_TASKS,
+    Float,
+    Int,
+    Named,
+    Strict,
+    TaskSpec,
+)
+
+
+class SearchSpec(Strict):
+    """How the coefficients are searched."""
+
+    strategy: Literal["map", "bayesian", "nested"] = "map"
+    """One search in all coefficients, the paper's Bayesian sampling, or pair by
+    pair."""
+    order: list[Any] | None = None
+    """What `nested` merges with what, as lists of two coefficients or lists."""
+    design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
+        "sobol"
+    )
+    """How merges are spread; `d_optimal` builds on all that the run folder has."""
+    evaluations: Annotated[Int, Field(ge=1), maxima.MERGES] | None = None
+    """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
+    coefficients."""
+    hours: Annotated[Float, Field(gt=0), maxima.A_LIFETIME] | None = None
+    """Hours to measure at most, as the log counts them."""
+    bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
+    """Of all coefficients, or a mapping from coefficient to bounds."""
+    seed: Annotated[Int, Field(ge=0), maxima.SEEDS] = 0
+    """Of the design, and of mergekit's random methods unless `--random-seed` says
+    otherwise."""
+    remeasure: Annotated[Int, Field(ge=0), maxima.POINTS] = 5
+    """Front points that are measured after they were predicted."""
+    surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
+    """Least squares; shrunk, for fewer evaluations; with a Gaussian process for what a
+    quadratic leaves; or, task by task, which of these two predicts better."""
+    refine: Annotated[bool, Field(strict=True)] | None = None
+    """Measure first what a fit needs, then where the front is uncertain, until
+    predictions come true or the evaluations are used. On, unless the strategy or a
+    grid says what is measured."""
+    holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
+    """Share of every task's documents that the search never sees: what it chose is
+    confirmed on them at its end, beside the base, the soup and the best single models.
+    None by default."""
+    gradients: Annotated[bool, Field(strict=True)] = False
+    """Also measure the derivatives of perplexity tasks."""
+    checkpoint_activations: Annotated[bool, Field(strict=True)] = False
+    """Less memory and more time for `gradients`."""
+
+    @property
+    def refines(self) -> bool:
+        """Whether merges are chosen one after the other, by what is known."""
+        if self.refine is None:
+            return self.strategy == "map" and self.design != "grid"
+        return self.refine
+
+    def bounds_of(self, name: str) -> Bounds:
+        """Return the bounds of a coefficient."""
+        if isinstance(self.bounds, dict):
+            return self.bounds.get(name, (0.0, 1.0))
+        return self.bounds
+
+    @field_validator("bounds")
+    @classmethod
+    def _bounds(cls, value: Bounds | dict[str, Bounds]) -> Bounds | dict[str, Bounds]:
+        for bounds in value.values() if isinstance(value, dict) else [value]:
+            searchable(bounds)
+        return value
+
+    @model_validator(mode="after")
+    def _keys_of_the_strategy(self) -> Self:
+        if self.order is not None and self.strategy != "nested":
+            raise ValueError(
+                "'order' is what nested merges with what; add 'strategy: nested', or "
+                "remove it"
+            )
+        if self.refine and self.strategy != "map":
+            raise ValueError(
+                f"'refine' is for 'strategy: map', but {self.strategy!r} chooses its "
+                "merges itself; remove one of them"
+            )
+        if self.strategy == "bayesian" and "design" in self.model_fields_set:
+            raise ValueError(
+                "bayesian draws its own merges; remove 'design', or use 'strategy: map'"
+            )
+        return self
+
+
+_LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
+
+
+class SelectSpec(Strict):
+    """Which point of the front becomes the recipe."""
+
+    prefer: dict[str, Float] | None = None
+    """How much each task counts, such as `{math: 2, code: 1}`; all alike by default."""
+    scalarization: Literal["sum", "achievement"] = "sum"
+    """The largest weighted sum, or the smallest weighted distance to the best."""
+    knee: Annotated[bool, Field(strict=True)] = False
+    """The point from which any other loses more than it gains."""
+    require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
+    """Limits per task: a number, or a share of the best single model's gain over the
+    base, such as `95%`."""
+    not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
+    """On no task worse than `base`, `soup`, a model by its name, or a list of these."""
+    margin: Float = 0.0
+    """By how many standard errors at least; less than 0 lets it be worse by as many."""
+    index: Annotated[Int, Field(ge=0), maxima.POINTS] | None = None
+    """The point of this number."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        off = {name for name, value in self if value is None or value is False}
+        given = self.model_fields_set - off
+        for way, others in {
+            "index": (
+                "prefer",
+                "scalarization",
+                "knee",
+                "require",
+                "not_worse_than",
+                "margin",
+            ),
+            "knee": ("prefer", "scalarization"),
+        }.items():
+            for other in others:
+                if {way, other} <= given:
+                    raise ValueError(f"give {other!r} or {way!r}, not both")
+        if self.margin and self.not_worse_than is None:
+            raise ValueError("a margin is over something; add 'not_worse_than'")
+        if not math.isfinite(self.margin):
+            raise ValueError(f"a margin is a finite number, got {self.margin}")
+        weights = list((self.prefer or {"": 1.0}).values())
+        if any(not 0 <= w <= _LARGEST_WEIGHT for w in weights) or not any(weights):
+            raise ValueError(
+                f"preferences must be 0 or more, finite, and not all 0, got "
+                f"{self.prefer}"
+            )
+        return self
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """List what a choice must not be worse than."""
+        asked = self.not_worse_than or ()
+        return (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
+
+    @property
+    def limited(self) -> bool:
+        """Whether there are limits that a choice must keep."""
+        return self.require is not None or self.not_worse_than is not None
+
+    def preference(self, tasks: Iterable[str]) -> Mapping[str, float]:
+        """Weigh the tasks; by default alike those without a limit, or else all."""
+        names = list(tasks)
+        free = [task for task in names if task not in (self.require or {})]
+        return self.prefer or dict.fromkeys(free or names, 1.0)
+
+
+class BackendSpec(Strict):
+    """A model class of lm-eval that runs the lm_eval tasks, such as vllm."""
+
+    name: Named
+    """Name of the model class in lm-eval."""
+    args: dict[str, Any] = Field({})
+    """What it is opened with."""
+
+
+class _AsWritten:
+    """Describes tasks as they are written; presets are no kind of their own later."""
+
+    def __get_pydantic_core_schema__(
+        self, _: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler.generate_schema(WrittenTask)
+
+
+_Task = Annotated[TaskSpec, _AsWritten(), SkipValidation()]
+
+
+class MapBlock(Strict):
+    """The whole block; its tasks are validated one by one, to name what is wrong."""
+
+    tasks: Annotated[dict[str, _Task], Field(min_length=1, max_length=MOST_TASKS)]
+    """What is measured: a name of your own for each task."""
+    search: SearchSpec = SearchSpec()
+    """How the coefficients are searched."""
+    select: SelectSpec = SelectSpec()
+    """Which point of the front becomes the recipe."""
+    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1), maxima.ROWS] = "auto"
+    """Rows that the model reads at once. `auto`: as many tokens as are fastest on a
+    processor, and on a GPU as its memory holds, rows sorted by length; 8 rows where it
+    generates."""
+    merge: Literal["memory", "disk"] = "memory"
+    """`disk`: write each merge and load it, for models that cannot be merged in
+    memory."""
+    task_vectors: Literal["auto", "device", "memory", "mapped"] = "auto"
+    """Where base and task vectors lie during a search: on the `device` that merges, in
+    the `memory` of the host, or `mapped` from the cache folder, which processes share
+    and no process holds. `auto`: mapped on a CPU; on a GPU where they fit first, of
+    device, memory, mapped."""
+    engine: Engine = EngineSpec(name="auto")
+    """What generates the answers of lm-eval's tasks that generate: `auto`, `hf`
+    or `vllm`, or `{name: vllm, args: {...}}`. All other tasks are
+    measured by Hugging Face's model in this process."""
+    backend: BackendSpec | None = None
+    """With `merge: disk`, another model class of lm-eval for its tasks:
+    `{name: vllm, args: {...}}`."""
+
+    @model_validator(mode="after")
+    def _backend_loads_from_disk(self) -> Self:
+        if self.backend is not None and self.merge != "disk":
+            raise ValueError(
+                "a backend loads each merge from disk; add 'merge: disk' to use one"
+            )
+        if self.backend is not None and self.engine.name != "auto":
+            raise ValueError(
+                "a backend measures all tasks of lm-eval, those that generate too; "
+                "remove 'engine' or 'backend'"
+            )
+        return self

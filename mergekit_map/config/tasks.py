@@ -1,0 +1,194 @@
+"""What may stand under ``map.tasks``: the kinds of tasks.
+
+The text under a key is its description in the JSON Schema and in
+docs/configuration.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import Self
+
+from mergekit_map.config import maxima
+from mergekit_map.config.engines import Engine
+
+# A task's name is a file name in the run folder and a word on the command line.
+TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+MOST_TASKS = 100  # a search in more objectives finds no point worse than another
+LONGEST_TASK = 100  # characters of a name
+RESERVED = ("point", "selected", "recommended")  # columns of front.csv
+
+# YAML's true is a number to Python, but never to the one who wrote it.
+Int = Annotated[int, Field(strict=True)]
+Float = Annotated[float, Field(strict=True)]
+Named = Annotated[str, Field(min_length=1)]
+
+
+Documents = Annotated[
+    Literal["all"] | Annotated[Int, Field(ge=8), maxima.DOCUMENTS],
+    Field(
+        description="How many documents a merge of the search is measured on: `all`, "
+        "or so many, the same for every merge, by which the value on all is estimated. "
+        "Anchors and measured points of the front are measured on all."
+    ),
+]
+
+
+class Strict(BaseModel):
+    """A mapping of the YAML that has no other keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+
+class TextSource(Strict):
+    """Where documents come from: a .txt or .jsonl file, or a dataset of the Hub."""
+
+    file: Path | None = None
+    """A .txt file, which is one document, or a .jsonl file with one a line."""
+    dataset: Named | None = None
+    """A dataset of the Hub, in the place of a file."""
+    name: Named | None = None
+    """Configuration of the dataset."""
+    split: Named = "test"
+    """Split of the dataset."""
+    revision: Named | None = None
+    """Commit, branch or tag of the dataset."""
+    field: Named | None = None
+    """The field that holds the text, of .jsonl files and datasets; by default `text`,
+    or else the only one that is text."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.file is None) == (self.dataset is None):
+            raise ValueError("give exactly one of 'file' and 'dataset'")
+        if self.file is not None and self.file.suffix not in {".txt", ".jsonl"}:
+            raise ValueError(
+                f"file must end in .txt or .jsonl, got {self.file.name!r}; "
+                "convert it, one JSON object with the text field per line"
+            )
+        return self
+
+
+def _file_alone(source: Any) -> Any:
+    return {"file": source} if isinstance(source, str) else source
+
+
+class PerplexityTask(Strict):
+    """Mean token loss of own text."""
+
+    kind: ClassVar = "perplexity"  # the key that tells this kind of task from others
+
+    perplexity: Annotated[
+        TextSource,
+        BeforeValidator(_file_alone, json_schema_input_type=TextSource | str),
+    ]
+    """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
+    `revision`; `field`."""
+    max_tokens: Annotated[Int, Field(ge=2), maxima.TOKENS] = 65536
+    """How much of the text is used, from its start."""
+    block: Annotated[Int, Field(ge=2), maxima.ROW] | None = None
+    """Tokens per row of a forward pass; 512 where the model takes as many."""
+    documents: Documents = "all"
+
+
+Range = tuple[Float | None, Float | None] | None  # of a metric, None where unbounded
+
+
+def rising(bounds: Range) -> Range:
+    """Refuse bounds that do not rise, or are not finite."""
+    if bounds is None:
+        return bounds
+    if not all(math.isfinite(bound) for bound in bounds if bound is not None):
+        raise ValueError(f"must be finite numbers or null, got {list(bounds)}")
+    if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
+        raise ValueError(f"must rise from low to high, got {list(bounds)}")
+    return bounds
+
+
+NO_METRIC = ""  # until the task is loaded, which says what metrics there are
+
+
+def whole_or_share(limit: float | None) -> float | None:
+    """Refuse what is no number of documents."""
+    # lm-eval takes 1.0 for one document and refuses 0 late.
+    if limit is None or (isinstance(limit, int) and limit >= 1):
+        return limit
+    if isinstance(limit, float) and 0 < limit < 1:
+        return limit
+    raise ValueError(
+        f"limit must be a whole number of documents from 1, or a share between "
+        f"0 and 1, got {limit!r}"
+    )
+
+
+class LmEvalTask(Strict):
+    """A task or group of lm-evaluation-harness, or a local task YAML."""
+
+    kind: ClassVar = "lm_eval"
+
+    lm_eval: Named
+    """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
+    metric: str
+    """Which metric of the task, such as `acc` or `exact_match`; or `answer_tokens`, how
+    many tokens an answer of a task that generates has, fewer being better."""
+    filter: Named | None = None
+    """Which filter of the task, where it has several."""
+    limit: Annotated[Int, maxima.DOCUMENTS] | Float | None = None
+    """Documents to use: a whole number, or a share between 0 and 1; all by default."""
+    direction: Literal["maximize", "minimize"] | None = None
+    """Whether higher or lower is better; by default as lm-eval says."""
+    num_fewshot: Annotated[Int, Field(ge=0), maxima.EXAMPLES] | None = None
+    """Examples in the prompt; by default what the task says."""
+    apply_chat_template: Annotated[bool, Field(strict=True)] = False
+    """Whether prompts go through the chat template of the tokenizer."""
+    confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
+    """Whether code that a merge writes may run on this machine, as the tasks want that
+    test it (`humaneval`, `mbpp`)."""
+    documents: Documents = "all"
+    engine: Engine | None = None
+    """What generates the answers of this task; by default the `engine` of all."""
+    range: Range = None
+    """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
+
+    _rising = field_validator("range")(rising)
+    _limit = field_validator("limit")(whole_or_share)
+
+
+class PythonTask(Strict):
+    """A function of one's own: ``module:function`` gets the merged model."""
+
+    kind: ClassVar = "python"
+
+    python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    """`module:function`, called as `function(model, tokenizer)`; gives a number, a pair
+    of a number and its standard error, or a list with a number for each document, whose
+    mean is the value. With a third parameter `documents` it is told which to measure, a
+    list of places counted from 0, or None for all. Modules of the working directory
+    come first."""
+    direction: Literal["maximize", "minimize"]
+    """Whether higher or lower is better."""
+    documents: Documents = "all"
+    range: Range = None
+    """Possible values, such as `[0, 1]` or `[0, null]`: none outside is predicted."""
+
+    _rising = field_validator("range")(rising)
+
+
+TaskSpec = PerplexityTask | LmEvalTask | PythonTask
+_KINDS: tuple[type[TaskSpec], ...] = (PerplexityTask, LmEvalTask, PythonTask)
+TASK_KINDS = {kind.kind: kind for kind in _KINDS}

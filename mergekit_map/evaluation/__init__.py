@@ -1,0 +1,1 @@
+"""From coefficients to a number: a merge in memory or on disk, measured by tasks."""

@@ -1,0 +1,67 @@
+"""Kinds of engines: all that decides whether merges may be written into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from mergekit.common import dtype_from_name
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import MapError
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.models.files import find_description
+from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.results.engine_checks import known_verdict
+from mergekit_map.tasks.engines import Installed
+
+# What vLLM is opened with that decides nothing of how weights are taken.
+_NO_MATTER = ("max_model_len", "gpu_memory_utilization")
+
+
+def kind_of_checkpoint(vllm: Installed, folder: Path, args: Mapping[str, Any]) -> str:
+    """Name the kind of an engine that a checkpoint is opened with."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    return _kind(vllm, config, config.dtype, args)
+
+
+def known_against(
+    vllm: Installed, space: MergeSpace, options: MergeOptions
+) -> str | None:
+    """Say what was seen that stands against writing these merges into an engine.
+
+    It is an engine that was opened with nothing in particular. None where nothing was.
+    """
+    merge = space.template
+    front = next(iter(referenced_models(merge)))
+    try:
+        found = find_description(str(Reference.parse(front).model))
+        config = transformers.AutoConfig.from_pretrained(
+            found.folder, trust_remote_code=options.trust_remote_code
+        )
+    except (OSError, ValueError, MapError):
+        return None  # which is told elsewhere
+    dtype = dtype_from_name(merge.get("out_dtype") or merge.get("dtype"))
+    verdict = known_verdict(_kind(vllm, config, dtype or config.dtype, {}))
+    return None if verdict is None or verdict.equal else verdict.why
+
+
+def _kind(
+    vllm: Installed,
+    config: transformers.PretrainedConfig,
+    dtype: Any,
+    args: Mapping[str, Any],
+) -> str:
+    tied = getattr(config.get_text_config(), "tie_word_embeddings", False)
+    own = {k: v for k, v in sorted(args.items()) if k not in _NO_MATTER}
+    parts = [
+        str(vllm),
+        "for CPUs" if vllm.on_cpu else "for GPUs",
+        *(config.architectures or ["?"]),
+        str(dtype),
+        "tied" if tied else "not tied",
+        *(f"{key} {value}" for key, value in own.items()),
+    ]
+    return ", ".join(parts)

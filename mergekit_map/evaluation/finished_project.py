@@ -1,0 +1,90 @@
+"""A finished search opened again: the same models and tasks, or none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import MergeError
+from mergekit_map.evaluation.project import Project, load_project
+from mergekit_map.merging.devices import decided
+from mergekit_map.merging.recipe import changes_in_words
+from mergekit_map.results.provenance import device_of
+from mergekit_map.results.run_folder import Manifest, open_run
+from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.tasks.python_function import PythonFunction
+from mergekit_map.utils.files import StrPath
+
+
+def finished_project(
+    run: Path,
+    options: MergeOptions,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Project:
+    """Load the project of a finished search, with the seed that it was merged with.
+
+    Its models may lie elsewhere now: where ``model_paths`` says, or, by relative paths,
+    in the working directory if the one that the search was started in is no more.
+
+    Raises:
+        ArtifactError: the search is not finished, or names code.
+        ConfigError: its configuration cannot be used any more.
+        MergeError: its models or tasks have changed since.
+    """
+    folder = open_run(run)
+    manifest = folder.read_manifest()
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": manifest.random_seed})
+    options = decided(options, device_of(manifest.identity))
+    start = Path(manifest.directory)
+    project = load_project(
+        folder.config,
+        options,
+        start if start.is_dir() else None,
+        trust_run=trust_run,
+        model_paths=model_paths,
+    )
+    if manifest.digests == 1:
+        tasks = {name: _former(task) for name, task in project.tasks.items()}
+        project = replace(project, tasks=tasks)
+    project = project.measured_as(manifest.definitions)
+    project = project.as_known(manifest)
+    refuse_changes(project, manifest)
+    return project
+
+
+def _former(task: LoadedTask) -> LoadedTask:
+    """Return a task as an earlier version of this program knew it."""
+    if not isinstance(task, PythonFunction):
+        return task
+    return replace(task, fingerprint=task.former)
+
+
+def refuse_changes(project: Project, manifest: Manifest) -> None:
+    """Refuse a project whose models or tasks are not those of a manifest.
+
+    Raises:
+        MergeError: with what has changed.
+    """
+    study = project.study()
+    changed = [
+        f"task {name!r}"
+        for name, definition in study.definitions.items()
+        if manifest.definitions.get(name) != definition
+    ]
+    if study.merge != manifest.merge:
+        changed.insert(0, changes_in_words(manifest.identity, project.identity))
+    if changed:
+        advice = "search again, or put back what changed"
+        if project.places:
+            advice += ", or name the folders of the models that were measured"
+        raise MergeError(
+            f"{' and '.join(changed)} changed since the search, so the merge would not "
+            f"be the one that was measured; {advice}"
+        )

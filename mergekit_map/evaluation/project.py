@@ -1,0 +1,402 @@
+"""A configuration, checked as far as it can be without a model.
+
+A configuration read, before a model is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.config.problems import (
+    Problem,
+    parse_map_block,
+    raise_problems,
+    repeated_keys,
+)
+from mergekit_map.config.schema import MapBlock, SearchSpec
+from mergekit_map.config.yaml_file import (
+    MergeConfig,
+    YamlFile,
+    read_yaml,
+)
+from mergekit_map.errors import ConfigError, LostModels
+from mergekit_map.evaluation.engine_kinds import known_against
+from mergekit_map.merging.checkpoint import with_adapter_cache
+from mergekit_map.merging.devices import (
+    check_device,
+    decided,
+    left_open,
+)
+from mergekit_map.merging.gradients import check_gradients
+from mergekit_map.merging.multi_stage_merge import nests_checkpoints, staging_problems
+from mergekit_map.merging.recipe import (
+    merge_identity,
+    recipe_digest,
+    space_digest,
+)
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
+from mergekit_map.merging.weights import check_plan
+from mergekit_map.models.adapters import with_adapter_bases
+from mergekit_map.models.diagnostic import Finding
+from mergekit_map.models.files import former_fingerprint
+from mergekit_map.models.model_paths import (
+    lost_models,
+    with_places,
+    written_names,
+    written_parts,
+)
+from mergekit_map.models.preflight import check_models
+from mergekit_map.models.references import absolute_references, map_references
+from mergekit_map.models.tokenizers import source_problems
+from mergekit_map.results.provenance import Identity, device_of
+from mergekit_map.results.run_folder import Manifest
+from mergekit_map.results.trust import refuse_code
+from mergekit_map.search.checks import part_problems, search_problems, select_problems
+from mergekit_map.search.study import Study
+from mergekit_map.tasks.engines import (
+    HF,
+    NAMES,
+    REMOVED,
+    Chosen,
+    backend_problems,
+    choose_engines,
+    engine_problems,
+)
+from mergekit_map.tasks.holdout_split import (
+    HeldOut,
+    held_out_of,
+    held_out_problems,
+)
+from mergekit_map.tasks.loading import LoadedTask, load_tasks
+from mergekit_map.utils.files import StrPath, digest
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What a configuration says, before a model is looked at."""
+
+    file: YamlFile
+    directory: Path
+    options: MergeOptions
+    spec: MapBlock | None  # None where the map block is wrong
+    tasks: Mapping[str, LoadedTask]
+    merge: MergeConfig | None  # mergekit's part; None where it is wrong
+    problems: Sequence[Problem]
+    adapters: Mapping[str, Finding] = field(default_factory=dict)  # filled-in bases
+    places: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    open_device: bool = False  # nobody asked for the one in the options
+
+
+def quietly(options: MergeOptions | None) -> MergeOptions:
+    """Give the options, by default mergekit's without its bars, the device open."""
+    return options or left_open(MergeOptions(quiet=True))
+
+
+def read_draft(
+    config: StrPath,
+    options: MergeOptions | None = None,
+    directory: StrPath | None = None,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Draft:
+    """Read a configuration and load its tasks; of models only adapters are looked at.
+
+    Raises:
+        ArtifactError: it lies in a run folder, and names code.
+        ConfigError: the file cannot be read, or the device is not there.
+    """
+    config, directory = Path(config), Path(directory or Path.cwd()).resolve()
+    if options is not None and options.device is not None:
+        check_device(options)
+    file = read_yaml(config)
+    problems = [*repeated_keys(file), *check_merge(file.merge)]
+    sound = not concerns_merge(problems)
+    said: Mapping[str, Finding] = {}
+    merge, places, names = None, dict[str, str](), dict[str, str]()
+    if sound:
+        placed, places = with_places(file.merge, model_paths)
+        merge = absolute_references(placed, directory)
+        written = absolute_references(file.merge, directory)
+        moved = written_parts(merge, written)
+        merge, said = with_adapter_bases(merge, directory)
+        names = written_names(merge, moved)
+    spec, specs, more = parse_map_block(file)
+    backend, engine = (spec.backend, spec.engine) if spec else (None, None)
+    if not trust_run:
+        refuse_code(config, specs, backend, engine)
+    tasks, wrong = load_tasks(specs, directory)
+    problems += [*more, *wrong, *engine_problems(tasks, specs, engine)]
+    problems += backend_problems(backend)
+    if spec is not None:
+        problems += check_gradients(file.merge, spec)
+        metrics = {name: task.metric for name, task in tasks.items()}
+        unable = {name for name, task in tasks.items() if not task.partial}
+        problems += part_problems(spec, metrics, unable)
+    options = quietly(options)
+    return Draft(
+        file,
+        directory,
+        decided(options),
+        spec,
+        tasks,
+        merge,
+        problems,
+        said,
+        places,
+        names,
+        open_device=options.device is None,
+    )
+
+
+def concerns_merge(problems: list[Problem]) -> bool:
+    """Tell whether something is wrong beside the map block."""
+    return any(problem.key[:1] != ("map",) for problem in problems)
+
+
+@dataclass(frozen=True, eq=False)
+class Project:
+    """A configuration that has been checked as far as it can be without a model."""
+
+    file: YamlFile
+    directory: Path  # where its relative paths start
+    spec: MapBlock
+    space: MergeSpace
+    tasks: Mapping[str, LoadedTask]
+    options: MergeOptions
+    notes: Sequence[str] = ()  # for the user: what was filled in
+    # Where models lie, by path as it is written, where they do not lie there.
+    places: Mapping[str, str] = field(default_factory=dict)
+    # How models are written, by reference to where they lie.
+    names: Mapping[str, str] = field(default_factory=dict)
+    # The fingerprint that these merges had when they were searched.
+    known_as: tuple[MergeSpace, str] | None = None
+    open_device: bool = False  # nobody asked for the one in the options
+    # What generated the answers of tasks before, where it may be chosen.
+    used: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Say in a line what is searched for what."""
+        names, tasks = ", ".join(self.space.names), ", ".join(self.tasks)
+        return f"Project({str(self.file.path)!r}: weights {names} for tasks {tasks})"
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Name all that decides what a merge is."""
+        return merge_identity(self.space, self.options, self.names)
+
+    @property
+    def merge(self) -> str:
+        """The fingerprint of the merges, as the search called it that measured them."""
+        if self.known_as is not None and self.known_as[0] is self.space:
+            return self.known_as[1]
+        return space_digest(self.identity)
+
+    def as_known(self, manifest: Manifest) -> Project:
+        """Take over the fingerprint of a search of the same merges, of any version."""
+        identity = self.identity
+        if manifest.digests == 1:
+            former = former_fingerprint
+            identity = merge_identity(self.space, self.options, self.names, former)
+        if space_digest(manifest.identity) != space_digest(identity):
+            return self
+        return replace(self, known_as=(self.space, manifest.merge))
+
+    def going_on(self, before: Identity) -> Project:
+        """Go on on the device of what was measured before, if nobody asked for one."""
+        if not self.open_device:
+            return self
+        options = decided(left_open(self.options), device_of(before))
+        return replace(self, options=options)
+
+    def measured_as(self, definitions: Mapping[str, str]) -> Project:
+        """Have answers generated by what did so before, where that is left open.
+
+        ``definitions`` are those that were measured, by task.
+        """
+        found = {}
+        for task, chosen in self.engines.items():
+            for name in (*NAMES, REMOVED) if chosen.open else ():
+                tried = replace(self, used={task: name})
+                if tried._definition(task) == definitions.get(task):
+                    found[task] = name
+            if found.get(task) == REMOVED:
+                raise ConfigError(
+                    f"the answers of {task} were generated by {REMOVED!r}, an engine "
+                    "that left; search anew, with 'engine: hf' or 'engine: vllm'"
+                )
+        return replace(self, used=found) if found else self
+
+    @property
+    def nests_checkpoints(self) -> bool:
+        """Tell whether a search merges checkpoints pair by pair."""
+        return nests_checkpoints(self.space, self.spec.search)
+
+    def study(self) -> Study:
+        """Reduce to what the study room needs: numbers, names, fingerprints."""
+        recipe = functools.partial(recipe_digest, self.identity)
+        return replace(self.outline(), merge=self.merge, recipe=recipe)
+
+    def outline(self) -> Study:
+        """Give the study as far as it is known without reading the models."""
+        space = self.space
+        return Study(
+            bounds=dict(
+                zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
+            ),
+            anchors=space.anchors(),
+            tasks={name: task.metric for name, task in self.tasks.items()},
+            definitions={name: self._definition(name) for name in self.tasks},
+            merge="",
+            search=self.spec.search,
+            select=self.spec.select,
+            documents={name: task.documents for name, task in self.spec.tasks.items()},
+            engines={n: e.name for n, e in self.engines.items() if e.name != HF},
+        )
+
+    @cached_property
+    def held_out(self) -> HeldOut | None:
+        """Give the documents that a search never sees; None where it sees all."""
+        return held_out_of(self.spec.search)
+
+    def held_out_study(self) -> Study:
+        """Give the study whose tasks are the documents that a search never sees."""
+        assert self.held_out is not None
+        definitions = {
+            name: self.held_out.definitions(self._of_all(name))[1]
+            for name in self.tasks
+        }
+        return replace(self.study(), definitions=definitions, documents={})
+
+    def _definition(self, name: str) -> str:
+        """Digest what a search measures."""
+        definition = self._of_all(name)
+        if self.held_out is None:
+            return definition
+        return self.held_out.definitions(definition)[0]
+
+    def _of_all(self, name: str) -> str:
+        """Digest what is measured, and by what where it is not by this program."""
+        backend = self.spec.backend
+        if backend is None or self.spec.tasks[name].kind != "lm_eval":
+            chosen = self.engines.get(name)
+            task = self.tasks[name]
+            return chosen.definition(task) if chosen else task.fingerprint[:16]
+        return digest([self.tasks[name].fingerprint, backend.model_dump()])
+
+    @cached_property
+    def engines(self) -> Mapping[str, Chosen]:
+        """Say what generates the answers of the tasks that generate, and why."""
+        return choose_engines(
+            self.tasks,
+            self.spec,
+            on_gpu=not str(self.options.device).startswith("cpu"),
+            used=self.used,
+            against=lambda vllm: known_against(vllm, self.space, self.options),
+        )
+
+
+def load_project(
+    config: StrPath,
+    options: MergeOptions | None = None,
+    directory: StrPath | None = None,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Project:
+    """Read a configuration and report every problem of it at once.
+
+    Relative paths start at ``directory``, by default the working directory, as they do
+    in mergekit and lm-eval. The seed of mergekit's random methods is that of the search
+    unless the options name one. ``trust_run`` lets the configuration of a run folder
+    name code. ``model_paths`` says where models lie, by name, that lie
+    elsewhere than it is written.
+
+    Raises:
+        ArtifactError: the configuration is of such a folder, and names code.
+        ConfigError: with all problems, located by file, line and key.
+    """
+    draft = read_draft(
+        config, options, directory, trust_run=trust_run, model_paths=model_paths
+    )
+    lost: list[str] = []
+    if (merge := draft.merge) is not None:
+        problems = check_models(merge, draft.options)
+        draft = replace(draft, problems=[*draft.problems, *problems])
+        lost = lost_models(merge, problems, draft.places)
+        if not problems:
+            draft = replace(draft, options=with_adapter_cache(merge, draft.options))
+    project, problems = finish_draft(draft)
+    try:
+        raise_problems(draft.file, problems)
+    except ConfigError as error:
+        if lost:
+            raise LostModels(str(error), lost) from None
+        raise
+    if project is None:
+        raise AssertionError("no problem, and no project either")
+    return project
+
+
+def finish_draft(
+    draft: Draft, *, plan: bool = True
+) -> tuple[Project | None, list[Problem]]:
+    """Make a project of a draft, or say what stands against it, the draft's included.
+
+    With ``plan``, mergekit plans the merge, for which it wants the models.
+    """
+    options, spec, problems = draft.options, draft.spec, [*draft.problems]
+    if draft.merge is None or spec is None or concerns_merge(problems):
+        return None, problems
+    if options.random_seed is None:
+        options = options.model_copy(update={"random_seed": spec.search.seed})
+    space, more = _named_as_written(draft.merge, spec.search, draft.names)
+    problems += more
+    if space is None:
+        return None, problems
+    if plan:
+        problems += [*source_problems(draft.merge), *check_plan(space, options)]
+    if problems:
+        return None, problems
+    project = Project(
+        file=draft.file,
+        directory=draft.directory,
+        spec=spec,
+        space=space,
+        tasks=draft.tasks,
+        options=options,
+        notes=[str(finding) for finding in draft.adapters.values()],
+        places=draft.places,
+        names=draft.names,
+        open_device=draft.open_device,
+    )
+    if project.nests_checkpoints:
+        problems += staging_problems(space)
+    problems += held_out_problems(
+        spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
+    )
+    study = project.outline()
+    problems += [*search_problems(study), *select_problems(study)]
+    return (None if problems else project), problems
+
+
+def _named_as_written(
+    merge: MergeConfig, search: SearchSpec, names: Mapping[str, str]
+) -> tuple[MergeSpace | None, list[Problem]]:
+    """Build the space, its coefficients called as models are written."""
+    places = {name: place for place, name in names.items()}
+    written = map_references(merge, lambda model: names.get(model, model))
+    space, problems = build_space(written, search)
+    if space is not None:
+        placed = map_references(space.template, lambda m: places.get(m, m))
+        space = replace(space, template=placed)
+    return space, problems

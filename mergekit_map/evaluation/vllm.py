@@ -1,0 +1,269 @@
+"""Merges in vLLM: written into one engine in place, where that was seen to be right.
+
+Before anything is measured, an engine that was started from a checkpoint of a merge is
+held against one that was started from another and had that merge written into it: same
+prompts, same answers, to the last bit, or as near as the first comes to itself. Equal
+parameters would not do: engines keep copies that are packed, and caches. Where answers
+differ, each merge gets an engine of its own, started from mergekit's checkpoint, and
+its values are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transformers
+
+from mergekit_map.errors import MergeError
+from mergekit_map.evaluation.engine_kinds import kind_of_checkpoint
+from mergekit_map.evaluation.engines import by_engine
+from mergekit_map.evaluation.project import Project
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.memory import engine_share
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.recording import (
+    NoPlace,
+    Recorded,
+    open_recorded,
+    record,
+)
+from mergekit_map.merging.vllm_worker import NAME
+from mergekit_map.results.engine_checks import (
+    EngineVerdict,
+    known_verdict,
+    remember,
+)
+from mergekit_map.tasks.lm_eval_generation import Generations
+from mergekit_map.tasks.preparing import prepare_generating
+from mergekit_map.tasks.vllm_model import (
+    Replies,
+    ask_probes,
+    longest_input,
+    open_merge,
+    require_vllm,
+    vllm_model,
+    write_merge,
+)
+from mergekit_map.types import Measure
+from mergekit_map.utils.files import scratch_folder
+from mergekit_map.utils.progress import stage
+
+LOG = logging.getLogger(__name__)
+
+# Where in the box the checkpoint lies that an engine is started from before another is
+# written into it: not at an end of the box, and not where merges are recorded.
+_START = 0.3819660112501051
+
+
+@dataclass(frozen=True, eq=False)
+class VllmInPlace:
+    """Keeps one engine and overwrites its weights for each merge."""
+
+    lm: Any
+    names: set[str]  # of the tensors of a merge
+    measures: Mapping[str, Measure]
+    generations: Generations
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Write the weights."""
+        self.generations.forget()
+        write_merge(self.lm, coefficients, self.names)
+        return self.measures
+
+
+class VllmFromDisk:
+    """Starts an engine for each merge, from the checkpoint that mergekit writes."""
+
+    def __init__(self, project: Project, stack: ExitStack):
+        self._project = project
+        self._engine = stack.enter_context(ExitStack())
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Write a checkpoint, and drop it when it is loaded."""
+        self._engine.close()  # before the next one wants its memory
+        with scratch_folder() as scratch:
+            folder = scratch / "model"
+            with stage("merging to disk"):
+                _write(self._project, coefficients, folder)
+            return _measures(self._project, self._start(folder), Generations())
+
+    def _start(self, folder: Path) -> Any:
+        with stage("starting vLLM"):
+            args = engine_args(self._project, folder)
+            return self._engine.enter_context(vllm_model(folder, **args))
+
+
+@contextmanager
+def merges_in_vllm(project: Project) -> Iterator[VllmInPlace | VllmFromDisk]:
+    """Hold the merges of a project in vLLM, in place if that is right.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+        MergeError: the models cannot be merged, or vLLM cannot open what they make.
+    """
+    require_vllm()
+    with ExitStack() as stack:
+        engine = None
+        if project.spec.merge == "memory":
+            engine = _in_place(project, stack)
+        yield engine or VllmFromDisk(project, stack)
+
+
+@contextmanager
+def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[_OneCheckpoint]:
+    """Measure what lies in a folder, whatever its coefficients are."""
+    args = engine_args(project, folder)
+    with stage("starting vLLM"), ExitStack() as starting:
+        lm = starting.enter_context(vllm_model(folder, **args))
+        stack = starting.pop_all()
+    with stack:
+        yield _OneCheckpoint(_measures(project, lm, Generations()))
+
+
+@dataclass(frozen=True, eq=False)
+class _OneCheckpoint:
+    measures: Mapping[str, Measure]
+
+    def at(self, _: Mapping[str, float]) -> Mapping[str, Measure]:
+        return self.measures
+
+
+def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
+    """Say what vLLM is opened with for the tasks of a project."""
+    chosen = next(iter(project.engines.values()))
+    config = transformers.AutoConfig.from_pretrained(checkpoint)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    most = getattr(config.get_text_config(), "max_position_embeddings", 1 << 30)
+    length = longest_input(project.tasks.values(), tokenizer, most)
+    return {"max_model_len": length, **_memory_of_gpu(project), **chosen.args}
+
+
+def _memory_of_gpu(project: Project) -> dict[str, float]:
+    """Say how much of a GPU vLLM may take; nothing where it has none to share."""
+    given = next(iter(project.engines.values())).args
+    alone = project.engines.keys() >= project.spec.tasks.keys()
+    share = None
+    if "gpu_memory_utilization" not in given:
+        share = engine_share(project.space, project.spec, project.options, alone=alone)
+    return {} if share is None else {"gpu_memory_utilization": share}
+
+
+def memory_in_words(project: Project) -> str:
+    """Say how much of a GPU vLLM will take; nothing where it has none to share."""
+    part = by_engine(project)[1]
+    if not part.tasks or not (found := _memory_of_gpu(part)):
+        return ""
+    return f"; it takes {found['gpu_memory_utilization']:.0%} of the GPU"
+
+
+def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
+    """Open an engine to write into; None where that is not right."""
+    try:
+        folder = record(project.space, project.options)
+    except NoPlace as error:
+        _say_why_not(str(error))
+        return None
+    recorded = open_recorded(folder)
+    args = engine_args(project, recorded.checkpoint)
+    kind = kind_of_checkpoint(require_vllm(), recorded.checkpoint, args)
+    verdict = known_verdict(kind)
+    if verdict is not None and not verdict.equal:
+        _say_why_not(verdict.why)
+        return None
+    engine = stack.enter_context(ExitStack())
+    if verdict is not None:
+        return _opened(project, engine, folder, recorded.checkpoint, args)
+    found, verdict = _tried(project, engine, folder, recorded, args)
+    remember(kind, verdict)
+    if not verdict.equal:
+        engine.close()
+        _say_why_not(verdict.why)
+        return None
+    return found
+
+
+def _opened(
+    project: Project, stack: ExitStack, folder: Path, start: Path, args: dict[str, Any]
+) -> VllmInPlace:
+    """Start an engine from a checkpoint of a recorded merge, and open the recording."""
+    with stage("starting vLLM"):
+        lm = stack.enter_context(vllm_model(start, worker_extension_cls=NAME, **args))
+    names = open_merge(lm, folder)
+    generations = Generations()
+    return VllmInPlace(lm, names, _measures(project, lm, generations), generations)
+
+
+def _tried(
+    project: Project,
+    stack: ExitStack,
+    folder: Path,
+    recorded: Recorded,
+    args: dict[str, Any],
+) -> tuple[VllmInPlace | None, EngineVerdict]:
+    """Start one engine from the recorded checkpoint, and one to write that into."""
+    with (
+        stage("asking vLLM what a checkpoint says"),
+        vllm_model(recorded.checkpoint, **args) as lm,
+    ):
+        expected = (ask_probes(lm), ask_probes(lm))
+    with scratch_folder() as scratch:
+        start = scratch / "model"
+        with stage("merging to disk, for vLLM to start from"):
+            _write(project, _other_point(project), start)
+        try:
+            found = _opened(project, stack, folder, start, args)
+            with stage("asking vLLM what a merge says that was written into it"):
+                return found, _compared(found, recorded.coefficients, expected)
+        except MergeError as error:
+            return None, EngineVerdict(equal=False, why=str(error))
+
+
+def _compared(
+    engine: VllmInPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
+) -> EngineVerdict:
+    """Write a merge into an engine, and hold its answers against those expected."""
+    ask_probes(engine.lm)  # of another merge, so that it has something to forget
+    engine.at(merge)
+    found = ask_probes(engine.lm)
+    once, again = expected
+    allowed = once.difference(again)
+    gap = once.difference(found)
+    if gap <= allowed:
+        return EngineVerdict(equal=True, why="", gap=gap)
+    return EngineVerdict(
+        equal=False,
+        why=f"what it says of a merge that was written into it is up to {gap:.2g} "
+        f"nats from what it says of the checkpoint, and {allowed:.2g} are its own",
+        gap=gap,
+    )
+
+
+def _say_why_not(why: str) -> None:
+    LOG.warning(
+        "vLLM is started anew for each merge, from disk: %s; 'engine: hf' may be "
+        "faster for small models",
+        why,
+    )
+
+
+def _write(project: Project, merge: Mapping[str, float], folder: Path) -> None:
+    write_checkpoint(stock_config(project.space, merge), folder, project.options)
+
+
+def _other_point(project: Project) -> dict[str, float]:
+    space = project.space
+    return space.named(space.bounds @ np.array([1 - _START, _START]))
+
+
+def _measures(
+    project: Project, lm: Any, generations: Generations
+) -> Mapping[str, Measure]:
+    measures = prepare_generating(project.tasks, lm, generations)
+    apart = project.held_out
+    return measures if apart is None else apart.parts(measures, project.tasks)

@@ -1,0 +1,134 @@
+"""Whoever opens the models of a project once, and measures merges of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from mergekit_map.merging.recording_key import Unchanged
+from mergekit_map.results.log import MergeKey
+from mergekit_map.tasks.holdout_split import Divided
+from mergekit_map.types import Measure, Measurement
+
+
+@dataclass(frozen=True)
+class Work:
+    """A measurement, as a value that can be sent anywhere."""
+
+    merge: MergeKey
+    task: str
+    documents: tuple[int, ...] | None = None  # counted from 0; None: all of them
+    held_out: bool = False  # of the documents that a search never sees
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """Give the coefficients of the merge."""
+        return dict(self.merge)
+
+
+# Hears what was measured before it was asked for.
+Arrived: TypeAlias = Callable[[Work, Measurement], None]
+
+
+class Merges(Protocol):
+    """The merges of a project, one at a time."""
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, and give what measures the result until the next merge, by task."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """Makes merges as long as the models stay what they are."""
+
+    merges: Merges
+    unchanged: Unchanged
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, and see that nothing was replaced meanwhile."""
+        measures = self.merges.at(coefficients)
+        self.unchanged.check()
+        return measures
+
+
+class Hands(Protocol):
+    """Whoever does the work: this process, or many."""
+
+    def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
+        """Hear what will be asked next, in this order, and nothing else before it.
+
+        Who works ahead hands over what is done, unless it is asked for by then.
+        """
+        ...
+
+    def measure(self, work: Work) -> Measurement:
+        """Do it now, or give what was done of it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the models."""
+        ...
+
+
+class Worker:
+    """Measures merges one after the other; opens the models with the first one."""
+
+    def __init__(self, merges: AbstractContextManager[Merges]):
+        self._unopened = merges
+        self._stack = ExitStack()
+        self._merges: Merges | None = None
+        self._coefficients: Mapping[str, float] | None = None
+        self._measures: Mapping[str, Measure] = {}
+
+    def open(self) -> Merges:
+        """Open the models, unless they are open.
+
+        Raises:
+            MapError: they cannot be merged, or not measured.
+        """
+        if self._merges is None:
+            self._merges = self._stack.enter_context(self._unopened)
+        return self._merges
+
+    def close(self) -> None:
+        """Let go of the models."""
+        self._stack.close()
+
+    def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
+        """Work on nothing before it is asked for."""
+
+    def measure(self, work: Work) -> Measurement:
+        """Merge, unless these coefficients are merged already, and measure a task."""
+        measure = self._measures_of(work, self.at(work.coefficients))
+        with self._made_again_after_a_failure():
+            return measure() if work.documents is None else measure(work.documents)
+
+    @contextmanager
+    def _made_again_after_a_failure(self) -> Iterator[None]:
+        """Forget the merge if its measurement fails: a function may have changed it."""
+        try:
+            yield
+        except BaseException:
+            self._coefficients = None
+            raise
+
+    def _measures_of(self, work: Work, measures: Mapping[str, Measure]) -> Measure:
+        measure = measures[work.task]
+        if work.held_out:
+            assert isinstance(measure, Divided)
+            return measure.held_out
+        return measure
+
+    def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
+        """Merge, unless these coefficients are merged already."""
+        merges = self.open()
+        if self._coefficients != coefficients:
+            # If the merge fails, it is of no coefficients; and what measured the last
+            # one may hold a model that the next one needs the memory of.
+            self._coefficients, self._measures = None, {}
+            self._measures = merges.at(coefficients)
+            self._coefficients = dict(coefficients)
+        return self._measures

@@ -1,0 +1,1 @@
+"""The checkpoint on the Hub: model card, licence, upload."""

@@ -1,0 +1,216 @@
+"""A merged model that stays in memory and takes new coefficients in place.
+
+The checkpoint of a recorded merge is loaded once: tokenizer, configuration, tied
+weights, tensors that do not depend on the weights are thereby what mergekit ships. From
+then on coefficients become weights without a pass of mergekit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+import transformers
+from mergekit.options import MergeOptions
+from torch import Tensor
+
+from mergekit_map.errors import MergeError
+from mergekit_map.merging.checkpoint import load_checkpoint
+from mergekit_map.merging.devices import to_device_in_words
+from mergekit_map.merging.memory import (
+    Place,
+    choose_storage,
+    on_device,
+    placed,
+)
+from mergekit_map.merging.recording import (
+    NoPlace,
+    Recorded,
+    open_recorded,
+    record,
+    recorded_in_memory,
+)
+from mergekit_map.merging.replay import MethodReplay, Replay
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.tensor_files import tensor_bytes
+from mergekit_map.merging.weights import WeightTable
+from mergekit_map.utils.progress import stage
+from mergekit_map.utils.text import bytes_in_words
+
+
+@dataclass(eq=False)
+class ResidentMerge:
+    """A model whose weights are those of the coefficients last written."""
+
+    model: transformers.PreTrainedModel
+    tokenizer: transformers.PreTrainedTokenizerBase | None  # of language models only
+    replays: Mapping[str, Replay]
+    weights: WeightTable
+    coefficients: Mapping[str, float]  # last written
+    place: Place = "device"  # where tensors of replays are
+    mapped: Recorded | None = None  # what is in use as long as this is
+
+    def __post_init__(self) -> None:
+        targets = self.model.state_dict()
+        self._layouts = {
+            name: _layout(targets[name]) for name in self.replays if name in targets
+        }
+
+    @torch.no_grad()
+    def write(self, coefficients: Mapping[str, float]) -> None:
+        """Make the model the merge with these coefficients, bit for bit.
+
+        Raises:
+            MergeError: tensors of the model are not in memory, or not those of the
+                merge.
+        """
+        # Read the tensors anew each time: whoever evaluates may tie or wrap them.
+        targets = self.model.state_dict(keep_vars=True)
+        _refuse_changed(targets, self._layouts)
+        _refuse_offloaded({name: targets[name] for name in self.replays})
+        side_by_side: list[Callable[[], None]] = []
+        for name, replay in self.replays.items():
+            weights = self.weights.of(name, replay.models, coefficients)
+            write = replay.write if self.place == "device" else partial(_write, replay)
+            if isinstance(replay, MethodReplay):
+                write(weights, targets[name])
+            else:
+                side_by_side.append(partial(write, weights, targets[name]))
+        _run_side_by_side(side_by_side)
+        self.coefficients = dict(coefficients)
+
+
+def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return tensor.dtype, tensor.shape
+
+
+def _refuse_changed(
+    targets: Mapping[str, Tensor], layouts: Mapping[str, tuple[torch.dtype, torch.Size]]
+) -> None:
+    """Refuse a model that is laid out otherwise than the checkpoint it was loaded from.
+
+    Writing would convert merges, and measure what no merge ships.
+    """
+    changed = [
+        name
+        for name, layout in layouts.items()
+        if name not in targets or _layout(targets[name]) != layout
+    ]
+    if changed:
+        raise MergeError(
+            f"{len(changed)} tensors of the model, {changed[0]} among them, were "
+            "removed or changed in dtype or shape since it was loaded, by a python "
+            "task for example: change a copy there (copy.deepcopy(model)), then start "
+            "again"
+        )
+
+
+def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors that are names of what lies on disk or in host memory.
+
+    Writing into one does nothing, and says nothing.
+    """
+    away = [name for name, target in targets.items() if target.is_meta]
+    if away:
+        raise MergeError(
+            f"{len(away)} tensors of the model, {away[0]} among them, are offloaded: "
+            "a merge cannot be written into them; take a device that holds the whole "
+            "model (--device cpu does not offload), or set 'merge: disk' in the map "
+            "block"
+        )
+
+
+def _write(replay: Replay, weights: Sequence[float], target: Tensor) -> None:
+    on_device(replay, target).write(weights, target)
+
+
+def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run jobs on as many threads as torch would use, each of one thread.
+
+    torch would split every operation over its threads and wait for all of them each
+    time, which on a busy machine takes many times longer than the work.
+    """
+    count = torch.get_num_threads()
+    if count == 1:
+        for job in jobs:
+            job()
+        return
+
+    def start() -> None:
+        torch.set_num_threads(1)  # of this thread, and of threads to come
+        torch.set_grad_enabled(mode=False)
+
+    with ThreadPoolExecutor(count, initializer=start) as pool:
+        list(pool.map(lambda job: job(), jobs))
+    torch.set_num_threads(count)
+
+
+@contextmanager
+def resident_merge(
+    space: MergeSpace,
+    options: MergeOptions,
+    task_vectors: Literal["auto"] | Place = "auto",
+) -> Iterator[ResidentMerge]:
+    """Load a merge, recording it if that was not done before.
+
+    ``task_vectors`` says where they lie meanwhile, and the base.
+
+    Raises:
+        MergeError: mergekit or transformers refuse the models, or the checkpoint names
+            its tensors otherwise than the model in memory does.
+    """
+    no_file = ""
+    with ExitStack() as stack:
+        try:
+            recorded = open_recorded(record(space, options))
+        except NoPlace as error:
+            no_file = str(error)
+            held = recorded_in_memory(space, options, no_file)
+            recorded = stack.enter_context(held)
+        files = recorded.checkpoint.glob("*.safetensors")
+        size = sum(file.stat().st_size for file in files)
+        to = to_device_in_words(str(options.device))
+        with stage(f"loading the merge ({bytes_in_words(size)}){to}"):
+            model, tokenizer = load_checkpoint(recorded.checkpoint, options)
+    missing = [name for name in recorded.replays if name not in model.state_dict()]
+    if missing:
+        raise MergeError(
+            f"{len(missing)} tensors of the checkpoint, {missing[0]} among them, have "
+            "another name or layout in the loaded model, so it cannot be merged in "
+            "memory; set 'merge: disk' in the map block"
+        )
+    device = torch.device(str(options.device))
+    size = sum(map(tensor_bytes, recorded.replays.values()))
+    storage = choose_storage(task_vectors, device, size, no_file=no_file)
+    is_there = storage.place == "mapped" or (no_file and device.type == "cpu")
+    merge = _resident(
+        recorded, model, tokenizer, storage.place, is_there=bool(is_there)
+    )
+    del recorded  # its tensors may lie elsewhere now
+    yield merge
+
+
+def _resident(
+    recorded: Recorded,
+    model: transformers.PreTrainedModel,
+    tokenizer: transformers.PreTrainedTokenizerBase | None,
+    place: Place,
+    *,
+    is_there: bool,
+) -> ResidentMerge:
+    """Put base and task vectors where they are to lie, unless they are there."""
+    weights, coefficients = recorded.weights, recorded.coefficients
+    if is_there:
+        in_use, replays = recorded, recorded.replays
+        return ResidentMerge(
+            model, tokenizer, replays, weights, coefficients, place, in_use
+        )
+    where = "onto the device" if place == "device" else "into memory"
+    with stage(f"reading base and task vectors {where}"):
+        replays = placed(recorded.replays, place, model.state_dict())
+    return ResidentMerge(model, tokenizer, replays, weights, coefficients, place)

@@ -1,0 +1,278 @@
+"""A merge recorded once, in a folder that any process can merge from.
+
+One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes
+an ordinary checkpoint and leaves behind how to merge each of its tensors again. Both
+are kept, under a name made of all that decides them, so that the next search of this
+merge needs no such pass. Tensors are mapped into memory: processes share their pages.
+
+What is trusted when a folder is opened: it has all its files, of their sizes, and what
+describes them (index, headers, configuration, tokenizer) has the digests that were
+taken when it was written. The tensors themselves are not read again; they were on the
+disk before the folder got its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transformers
+from filelock import FileLock
+from mergekit.common import dtype_from_name
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.merging.adapted_model import adapters_of
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.methods import (
+    builtin_method,
+    recordable_method,
+    recording,
+)
+from mergekit_map.merging.recording_key import recording_key
+from mergekit_map.merging.recordings_cache import (
+    CONTENTS,
+    lock_of,
+    make_room,
+    mark_in_use,
+    recordings_folder,
+)
+from mergekit_map.merging.replay import Replay
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.merging.tensor_files import (
+    MappedTensors,
+    ShardWriter,
+    described,
+    restored,
+    stored,
+    sync,
+)
+from mergekit_map.merging.weights import WeightTable, weight_table
+from mergekit_map.models.files import find_model
+from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.utils.files import (
+    digest,
+    read_json_or_nothing,
+    scratch_folder,
+    whole_folder,
+    write_json,
+)
+from mergekit_map.utils.progress import stage
+from mergekit_map.utils.text import bytes_in_words
+
+# Where in the box the recorded merge lies. At a corner, tensors that are tied could
+# happen to be equal and be loaded as one.
+_GENERIC = 0.6180339887498949
+_SHARD_BYTES = 1 << 26
+
+_MODEL = "model"  # the checkpoint
+_INDEX = "index.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A merge that was recorded: how to merge each of its tensors again."""
+
+    checkpoint: Path  # as mergekit wrote it, at ``coefficients``
+    coefficients: Mapping[str, float]
+    replays: Mapping[str, Replay]  # by tensor of the checkpoint
+    weights: WeightTable
+
+
+class NoPlace(MergeError):
+    """A recording cannot be kept on the disk; it can be held in memory."""
+
+
+def record(space: MergeSpace, options: MergeOptions) -> Path:
+    """Give the folder of a recorded merge, recording it if there is none.
+
+    Raises:
+        MergeError: mergekit refuses the models.
+        NoPlace: the disk is full, or a replay is nothing that a file holds.
+    """
+    key = recording_key(space, options)
+    folder = recordings_folder() / key
+    try:
+        if not is_whole(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(lock_of(folder)):
+                _record_anew(folder, space, options)
+    except OSError as error:
+        raise NoPlace(f"{folder} cannot be written: {error}") from None
+    with suppress(OSError):  # of another user, who lets us read
+        os.utime(folder)
+    return folder
+
+
+def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
+    if is_whole(folder):
+        return  # another process was faster
+    _remove_leftovers(folder)
+    if reason := make_room(recorded_bytes(space)):
+        raise NoPlace(reason)
+    with whole_folder(folder) as place:
+        _record_into(place, space, options)
+        if recording_key(space, options) != folder.name:
+            raise MergeError("models changed while they were merged; start again")
+
+
+def is_whole(folder: Path) -> bool:
+    """Tell whether a recording is there with all its files as they were written."""
+    contents = read_json_or_nothing(folder / CONTENTS)
+    files = contents.get("files")
+    if not files or contents.get("digest") != digest(files):
+        return False
+    try:
+        found = described(folder)
+    except OSError:
+        return False
+    found.pop(CONTENTS, None)
+    return bool(found == files)
+
+
+def open_recorded(folder: Path) -> Recorded:
+    """Open a recorded merge; no mergekit pass, and no model but what is mapped.
+
+    Raises:
+        MergeError: it is damaged, or not there.
+    """
+    release = mark_in_use(folder)
+    if not is_whole(folder):
+        release()
+        raise MergeError(
+            f"{folder} holds no recorded merge, or a damaged one; search again, which "
+            "records it anew"
+        )
+    index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+    tensors = MappedTensors(folder, index["files"])
+    replays = {
+        name: restored(content, tensors.__getitem__)
+        for name, content in index["replays"].items()
+    }
+    weights = WeightTable.parse(index["weights"])
+    found = Recorded(folder / _MODEL, index["coefficients"], replays, weights)
+    weakref.finalize(found, release)
+    return found
+
+
+@contextmanager
+def recorded_in_memory(
+    space: MergeSpace, options: MergeOptions, reason: str = ""
+) -> Iterator[Recorded]:
+    """Record a merge without keeping it; its checkpoint lies on the disk meanwhile."""
+    why = f", in memory: {reason}" if reason else ""
+    replays: dict[str, Replay] = {}
+    generic = generic_coefficients(space)
+    with scratch_folder() as scratch:
+        checkpoint = scratch / _MODEL
+        adapters = adapters_of(space.template, options)
+        with stage(f"recording a merge of {_named(space)}{adapters.in_words}{why}"):
+            with recording(replays.__setitem__), adapters.recorded(options):
+                _write_generic(space, generic, checkpoint, options)
+            with adapters.read_by_mergekit(options):
+                weights = _weights(space, checkpoint, options)
+        yield Recorded(checkpoint, generic, replays, weights)
+
+
+def generic_coefficients(space: MergeSpace) -> dict[str, float]:
+    """Give the coefficients at which a merge is recorded."""
+    return space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
+
+
+def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None:
+    writer = ShardWriter(folder)
+    replays: dict[str, Any] = {}
+
+    def keep(name: str, replay: Replay) -> None:
+        try:
+            replays[name] = stored(replay, writer.add, name)
+        except (OSError, MergeError, ArtifactError) as error:
+            # mergekit's own errors are others.
+            raise NoPlace(f"it is not kept: {error}") from None
+
+    generic = generic_coefficients(space)
+    adapters = adapters_of(space.template, options)
+    with stage(f"recording a merge of {_named(space)}{adapters.in_words}"):
+        with recording(keep), adapters.recorded(options):
+            _write_generic(space, generic, folder / _MODEL, options)
+        writer.flush()
+        with adapters.read_by_mergekit(options):
+            weights = _weights(space, folder / _MODEL, options)
+        index = {
+            "coefficients": generic,
+            "files": writer.files,
+            "weights": weights.content(),
+            "replays": replays,
+        }
+        text = json.dumps(index)
+        (folder / _INDEX).write_text(text, encoding="utf-8")
+        files = described(folder)
+        contents = {
+            "method": builtin_method(space.template["merge_method"]),
+            "models": list(referenced_models(space.template)),
+            "files": files,
+            "digest": digest(files),
+        }
+        write_json(folder / CONTENTS, contents)
+        sync(folder)
+
+
+def recorded_bytes(space: MergeSpace) -> int:
+    """Estimate what a recording takes on the disk: all models, and a merge of them.
+
+    Raises:
+        MergeError: a model is not there, or damaged.
+    """
+    dtype = dtype_from_name(space.template.get("dtype"))
+    sizes = []
+    for model in referenced_models(space.template):
+        whole = find_model(str(Reference.parse(model).model))
+        headers = [h for h in whole.headers().values() if h.is_float]
+        width = [dtype.itemsize if dtype else h.torch_dtype.itemsize for h in headers]
+        sizes.append(sum(h.n_elements * w for h, w in zip(headers, width, strict=True)))
+    return sum(sizes) + max(sizes)
+
+
+def _write_generic(
+    space: MergeSpace,
+    generic: Mapping[str, float],
+    folder: Path,
+    options: MergeOptions,
+) -> None:
+    config = space.config(generic)
+    twin = {"merge_method": recordable_method(config["merge_method"])}
+    # Threads of mergekit's multi-GPU executor would not see the recording.
+    # Small shards leave memory early.
+    changes = {"multi_gpu": False, "quiet": True, "out_shard_size": _SHARD_BYTES}
+    write_checkpoint({**config, **twin}, folder, options.model_copy(update=changes))
+
+
+def _weights(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> WeightTable:
+    config = transformers.AutoConfig.from_pretrained(
+        checkpoint, trust_remote_code=options.trust_remote_code
+    )
+    return weight_table(space, config, options)
+
+
+def _named(space: MergeSpace) -> str:
+    """Name the models that are merged, with the size of those that lie here."""
+    folders = [Path(name) for name in referenced_models(space.template)]
+    files = [file for folder in folders for file in folder.glob("*.safetensors")]
+    size = sum(file.stat().st_size for file in files)
+    names = ", ".join(folder.name for folder in folders)
+    return f"{names} ({bytes_in_words(size)})" if size else names
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what is damaged, and what a killed process left; the lock is ours."""
+    for path in [folder, *folder.parent.glob(f".{folder.name}.*.partial")]:
+        if path.exists():
+            shutil.rmtree(path)

@@ -1,0 +1,335 @@
+"""LoRA adapters: what they change, and whether they fit the model in front of them.
+
+Adapters that stand alone in a configuration get the model they were trained on.
+
+mergekit wants ``base+adapter``; an adapter's own adapter_config.json names that base.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from mergekit_map.config.template import last_part
+from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.errors import MergeError
+from mergekit_map.models.config_checks import Settings
+from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.files import ModelFiles, damaged, find_description
+from mergekit_map.models.references import ModelPart, Reference, referenced_models
+from mergekit_map.models.safetensors_headers import TensorHeader
+
+_PREFIX = "base_model.model."
+_MATRIX = re.compile(r"(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
+
+_OTHER = re.compile(r"\.(lora_|token_adapter)")  # what belongs to rarer settings
+
+# Kinds of adapters that are no change of the weights.
+_PROMPTS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "MULTITASK_PROMPT_TUNING")
+# Settings of which peft makes more than the product of two matrices.
+_MORE = (
+    "alora_invocation_tokens",
+    "layer_replication",
+    "lora_bias",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_qalora",
+)
+
+_ADVICE = "write the model it was trained on in front of the '+'"
+
+
+# A group with a repetition in it that is itself repeated.
+_ENDLESS = re.compile(r"\([^()]*[+*][^()]*\)[+*{]")
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(_module_pattern(pattern))
+    except re.error as error:
+        raise ValueError(f"is no regular expression ({error})") from None
+    if _ENDLESS.search(pattern):
+        raise ValueError("repeats a repetition, which may take for ever to match")
+    return pattern
+
+
+def _module_pattern(pattern: str) -> str:
+    """Match what peft does: modules whose name ends so."""
+    return rf"(.*\.)?({pattern})"
+
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+# peft compares each with all modules of the model; a model of experts has thousands.
+_Names = Annotated[list[str], Field(max_length=20_000)]
+_Pattern = Annotated[str, AfterValidator(_compiles)]
+
+
+class _LoraSettings(BaseModel):
+    """What is computed with; the defaults are those of peft."""
+
+    model_config = ConfigDict(strict=True)
+
+    peft_type: Literal["LORA"]
+    r: Annotated[int, Field(gt=0)] = 8
+    lora_alpha: _Finite = 8
+    rank_pattern: dict[_Pattern, int] | None = None
+    alpha_pattern: dict[_Pattern, _Finite] | None = None
+    target_modules: _Names | _Pattern | None = None
+    modules_to_save: _Names | None = None
+    layers_to_transform: list[int] | int | None = None
+    fan_in_fan_out: bool = False
+    use_dora: bool = False
+    use_rslora: bool = False
+    bias: str = "none"
+    base_model_name_or_path: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """The matrices of an adapter, by the tensor of the model that they change."""
+
+    settings: Settings  # adapter_config.json, defaults filled in
+    matrices: Mapping[str, Mapping[str, TensorHeader]]  # by tensor: lora_A, lora_B, ...
+    whole: Mapping[str, TensorHeader]  # tensors that it puts in the place of others
+
+    @cached_property
+    def obscure(self) -> str | None:
+        """Name the setting for which ``AdaptedWeights`` would be wrong."""
+        if self.settings.get("peft_type", "LORA") != "LORA":
+            return f"peft_type: {self.settings['peft_type']}"
+        other = [name for name in self.whole if _OTHER.search(name)]
+        more = [key for key in _MORE if self.settings.get(key)]
+        if self.settings.get("use_dora") and self.settings.get("fan_in_fan_out"):
+            more.append("use_dora with fan_in_fan_out")
+        return next(iter([*more, *other]), None)
+
+
+def read_adapter(files: ModelFiles) -> Adapter:
+    """Read the header of an adapter.
+
+    Raises:
+        MergeError: its weights are missing, damaged or pickled, or its settings wrong.
+    """
+    settings = _read_settings(files)
+    matrices: dict[str, dict[str, TensorHeader]] = {}
+    whole = {}
+    headers = files.headers()
+    if codes := [name for name, header in headers.items() if not header.is_float]:
+        raise MergeError(
+            f"{files.folder} holds integers where weights are to be ({some(codes)}), "
+            "which cannot be added up; take the adapter as it was trained"
+        )
+    for name, header in headers.items():
+        name = name.removeprefix(_PREFIX)
+        if match := _MATRIX.fullmatch(name):
+            matrices.setdefault(f"{match[1]}.weight", {})[match[2]] = header
+        else:
+            whole[name] = header
+    return Adapter(settings, matrices, whole)
+
+
+def _read_settings(files: ModelFiles) -> Settings:
+    kind = files.config.get("peft_type")
+    if isinstance(kind, str) and kind != "LORA":
+        return files.config
+    try:
+        checked = _LoraSettings.model_validate(files.config)
+    except ValidationError as error:
+        raise damaged(files.folder / "adapter_config.json", error) from None
+    return {**files.config, **checked.model_dump()}
+
+
+def check_adapter(
+    adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
+) -> Iterator[Finding]:
+    """List what stands against an adapter on the model ``front``, with its headers."""
+    kind = adapter.settings.get("peft_type")
+    if kind in _PROMPTS:
+        cause = f"its adapter ({kind}) changes no weights, so there is nothing to merge"
+        yield Finding("adapter-kind", "error", cause, "train a LoRA adapter")
+        return
+    trained_on = str(adapter.settings.get("base_model_name_or_path") or "")
+    if trained_on and not same_model(trained_on, front):
+        cause = f"its adapter was trained on {trained_on}, but stands behind {front}"
+        yield Finding("adapter-base", "warning", cause, _ADVICE)
+    if adapter.obscure:
+        cause = f"its adapter ({adapter.obscure}) is not looked into"
+        yield Finding("adapter-unknown", "note", cause, "mergekit leaves that to peft")
+        return
+    yield from _check_matrices(adapter, front, headers)
+
+
+def _check_matrices(
+    adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
+) -> Iterator[Finding]:
+    changed = [*adapter.matrices, *adapter.whole]
+    lost = sorted(name for name in changed if name not in headers)
+    if lost:
+        cause = f"its adapter changes {len(lost)} tensors that {front} does not have "
+        yield Finding("adapter-modules", "error", f"{cause}({some(lost)})", _ADVICE)
+        return
+    for name in sorted(changed):
+        shape = _shape(adapter, name)
+        if shape != headers[name].shape:
+            got = f"shape {list(shape)}" if shape else "matrices that do not fit"
+            cause = f"what its adapter adds to {name} has {got}, and {front} has "
+            cause += f"{list(headers[name].shape)} there"
+            yield Finding("adapter-shapes", "error", cause, _ADVICE)
+            return
+    ranks = {n: m["lora_A"].shape[0] for n, m in adapter.matrices.items()}
+    for name, rank in sorted(ranks.items()):
+        asked = _of_module(adapter.settings, "rank_pattern", name, "r")
+        if asked not in (None, rank):
+            cause = f"its adapter says rank {asked}, but its matrices for {name} have "
+            advice = "take adapter_config.json and weights of one training"
+            yield Finding("adapter-rank", "error", f"{cause}rank {rank}", advice)
+            return
+
+
+def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
+    """Give the shape of what an adapter adds; None where its matrices do not fit."""
+    if name in adapter.whole:
+        return adapter.whole[name].shape
+    matrices = adapter.matrices[name]
+    if not {"lora_A", "lora_B"} <= matrices.keys():
+        return None
+    a, b = matrices["lora_A"].shape, matrices["lora_B"].shape
+    if len(a) != 2 or len(b) != 2 or not a[0] == b[1] > 0:
+        return None
+    return (a[1], b[0]) if adapter.settings.get("fan_in_fan_out") else (b[0], a[1])
+
+
+def same_model(one: str, other: str) -> bool:
+    """Compare folders, or the last parts of two names."""
+    if Path(one).is_dir() and Path(other).is_dir():
+        return Path(one).resolve() == Path(other).resolve()
+    ours, theirs = (ModelPart.parse(text).names[-1] for text in (one, other))
+    return ours.lower() == theirs.lower()
+
+
+def _of_module(settings: Settings, patterns: str, tensor: str, default: str) -> Any:
+    """Look a setting up as peft does: the first pattern that ends the module's name."""
+    module = tensor.removesuffix(".weight")
+    for pattern, value in (settings.get(patterns) or {}).items():
+        if re.fullmatch(_module_pattern(pattern), module):
+            return value
+    return settings.get(default)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedWeights:
+    """Rows of a model with an adapter merged into it, as mergekit merges it."""
+
+    front: Mapping[str, TensorHeader]
+    adapter: Adapter
+
+    @cached_property
+    def headers(self) -> Mapping[str, TensorHeader]:
+        """Say what is known of every tensor."""
+        return {**self.front, **self.adapter.whole}
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Read rows of a tensor as float32, rounded as the merged model has them."""
+        rows = self.headers[name].read(start, stop)
+        matrices = self.adapter.matrices.get(name)
+        if matrices is None:
+            return rows
+        settings = self.adapter.settings
+        alpha: float = _of_module(settings, "alpha_pattern", name, "lora_alpha")
+        rank = matrices["lora_A"].shape[0]
+        scale: float = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+        change = scale * self._product(matrices, start, stop)
+        dtype = self.front[name].torch_dtype
+        if "lora_magnitude_vector" not in matrices:
+            return (rows + change.to(dtype).float()).to(dtype).float()
+        turned = rows + change  # DoRA: the sum, each row brought to a learned length
+        length: Tensor = turned.norm(dim=1, keepdim=True)
+        wanted = matrices["lora_magnitude_vector"].read(start, stop)
+        return (turned * wanted / length).to(dtype).float()
+
+    def _product(
+        self, matrices: Mapping[str, TensorHeader], start: int, stop: int
+    ) -> Tensor:
+        """Multiply as many rows of the two matrices as are wanted."""
+        a, b = matrices["lora_A"], matrices["lora_B"]
+        whole = a.read(0, a.n_rows)
+        if self.adapter.settings.get("fan_in_fan_out"):
+            return whole[:, start:stop].T @ b.read(0, b.n_rows).T
+        return b.read(start, stop) @ whole
+
+
+_REPOSITORY = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+
+
+def with_adapter_bases(
+    merge: MergeConfig, directory: Path
+) -> tuple[MergeConfig, dict[str, Finding]]:
+    """Write ``base+adapter`` for every adapter that is merged by itself.
+
+    The base is that of the merge where both are called the same, or else the one that
+    the adapter names, a folder from ``directory`` or a repository. An adapter whose
+    base is nowhere stays as it is, which is told when the models are checked.
+
+    Returns:
+        The configuration, and what is to be said of each model that was changed.
+    """
+    front = str(merge["base_model"]) if merge.get("base_model") else None
+    bases = {
+        reference: base
+        for reference in referenced_models(merge)
+        if reference != front and (base := _base_of(reference, front, directory))
+    }
+    whole = {reference: f"{base}+{reference}" for reference, base in bases.items()}
+    said = {whole[adapter]: _said(adapter, base) for adapter, base in bases.items()}
+    replaced: MergeConfig = _replaced(merge, whole) if whole else merge
+    return replaced, said
+
+
+def _said(adapter: str, base: str) -> Finding:
+    cause = (
+        f"{last_part(adapter)} is a LoRA adapter, so it is merged as BASE+ADAPTER, and "
+        f"BASE is what its adapter_config.json names: {base}"
+    )
+    return Finding("adapter-filled-in", "note", cause)
+
+
+def _base_of(reference: str, front: str | None, directory: Path) -> str | None:
+    if Reference.parse(reference).adapter is not None:
+        return None
+    try:
+        files = find_description(reference)
+    except MergeError:
+        return None
+    named = files.config.get("base_model_name_or_path")
+    if not files.is_adapter or not isinstance(named, str) or not named:
+        return None
+    if front is not None and same_model(named, front):
+        return front
+    if (directory / named).is_dir():
+        folder = str((directory / named).resolve())
+        return None if set("+@") & set(folder) else folder
+    if not _REPOSITORY.fullmatch(named):
+        return None
+    revision = files.config.get("revision")
+    return f"{named}@{revision}" if revision else named
+
+
+def _replaced(content: Any, whole: Mapping[str, str]) -> Any:
+    if isinstance(content, list):
+        return [_replaced(item, whole) for item in content]
+    if not isinstance(content, Mapping):
+        return content
+    return {
+        key: whole.get(value, value)
+        if key == "model" and isinstance(value, str)
+        else _replaced(value, whole)
+        for key, value in content.items()
+    }

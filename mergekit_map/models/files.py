@@ -1,0 +1,421 @@
+"""The models of a merge: where they are, what they hold, their identity.
+
+Reads headers and configuration files; whoever needs weights reads rows of them.
+
+Files of a model as they are found: what is none, and what holds no JSON object.
+
+Digests of large files, remembered between runs.
+
+A file is taken for what it was as long as the file system says that it is the same one
+and was not written since: its size, inode, and times of change, of which a program can
+set one but not the other. Reading is what takes the time: seconds for every model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    HFValidationError,
+    HTTPError,  # of httpx or httpx2, whichever it uses
+    NotASafetensorsRepoError,
+    SafetensorsParsingError,
+)
+from pydantic import ValidationError
+
+from mergekit_map.config.problems import in_words
+from mergekit_map.errors import ArtifactError, MergeError
+from mergekit_map.models.config_checks import Settings
+from mergekit_map.models.references import ModelPart, Reference
+from mergekit_map.models.safetensors_headers import (
+    TensorHeader,
+    parse_headers,
+    read_headers,
+)
+from mergekit_map.utils.files import (
+    cache_home,
+    read_json_or_nothing,
+    read_whole,
+    sha256,
+    sha256_of_file,
+    write_atomically,
+    written_state,
+)
+
+_LARGEST = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 25
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether there is a file.
+
+    Raises:
+        MergeError: there is something else, which whoever loads the model would read.
+    """
+    if path.is_file():
+        return True
+    if os.path.lexists(path):
+        raise MergeError(
+            f"{path} is no file, but a folder, a pipe, a device or a link to nothing; "
+            "remove it, or download the model again"
+        )
+    return False
+
+
+def read_json_file(path: Path) -> Settings:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        MergeError: it does not.
+    """
+    try:
+        content = json.loads(read_whole(path, _LARGEST).decode("utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise MergeError(f"{path} is not JSON: {error}; download it again") from None
+    if not isinstance(content, dict):
+        raise MergeError(f"{path} holds no JSON object; download it again")
+    return content
+
+
+def damaged(path: Path, error: ValidationError) -> MergeError:
+    """Say what is wrong first in a file of JSON that is not as it must be."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    return MergeError(
+        f"{path} is damaged at {place!r}: {in_words(first)}; download it again"
+    )
+
+
+def refuse_endless(folder: Path) -> None:
+    """Refuse pipes and devices, which nobody comes to the end of."""
+    for path in folder.iterdir():
+        with suppress(OSError):  # a link to nothing
+            if stat.S_IFMT(path.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                raise MergeError(
+                    f"{path} is no file, but a pipe or a device; remove it, or "
+                    "download the model again"
+                )
+
+
+_LARGE = 1 << 24  # bytes; smaller files are read in no time
+
+# A file may be written again within a tick of its clock: it is remembered later.
+_SETTLED = 2_000_000_000  # nanoseconds
+
+
+def digest_of_file(path: Path) -> str:
+    """Hash a file as ``sha256_of_file`` does, or give what it was hashed to before."""
+    before = _state(path)
+    if before["size"] < _LARGE:
+        return sha256_of_file(path)
+    place = str(path.resolve())
+    known = read_json_or_nothing(_table()).get(place)
+    if isinstance(known, dict) and known.get("state") == before:
+        return str(known["sha256"])
+    found = sha256_of_file(path)
+    settled = time.time_ns() - before["changed"] > _SETTLED
+    if settled and _state(path) == before:
+        _remember(place, {"state": before, "sha256": found})
+    return found
+
+
+def _state(path: Path) -> dict[str, int]:
+    status = os.stat(path)
+    return {
+        "size": status.st_size,
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "written": status.st_mtime_ns,
+        "changed": status.st_ctime_ns,
+    }
+
+
+def _remember(place: str, entry: dict[str, Any]) -> None:
+    """Add to the table; what is lost where two do so at once is hashed again."""
+    table = {
+        p: e for p, e in read_json_or_nothing(_table()).items() if Path(p).exists()
+    }
+    with suppress(ArtifactError):  # a cache folder that cannot be written
+        write_atomically(_table(), json.dumps({**table, place: entry}, indent=1))
+
+
+def _table() -> Path:
+    return cache_home() / "digests.json"
+
+
+NO_FOLDER = "there is no folder"  # how it is said that a model was not found
+
+# What a loader may read of a repository of the Hub beside weights.
+_DESCRIPTIONS = [
+    *("*.json", "*.model", "*.txt", "*.vocab", "*.tokenizer", "*.tiktoken"),
+    *("*.jinja", "*.py"),
+]
+# What no loader reads: words, pictures, weights for others, states of a training.
+_NOT_READ = {
+    *(".md", ".pdf", ".png", ".jpg", ".onnx", ".gguf", ".h5", ".msgpack"),
+    *(".pt", ".pth", ".ckpt", ".log"),
+}
+_NEVER_READ = {"__pycache__", "mergekit_config.yml"}
+_WEIGHTS = {".safetensors", ".bin"}
+_DEEPEST = 3  # folders in each other; a link may lead in a circle
+_MOST_FILES = 1000  # the largest models have some hundred files of weights
+_INDEX = "model.safetensors.index.json"
+_WEIGHT_FILE = re.compile(r"[\w+ .=,-]{1,200}\.safetensors")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model or an adapter: its folder, and its weights if they are there."""
+
+    folder: Path
+    config: Settings  # config.json, or adapter_config.json
+    is_adapter: bool
+    # Headers of a model of the Hub whose weights are not here.
+    fetched: Mapping[str, TensorHeader] | None = None
+
+    def headers(self) -> Mapping[str, TensorHeader]:
+        """Say what is known of every tensor, looking for weights where mergekit does.
+
+        Raises:
+            MergeError: there are no weights, or they are damaged, incomplete, pickled.
+        """
+        if self.fetched is not None:
+            return self.fetched
+        files = {path.name: read_headers(path) for path in self.weight_files()}
+        index = {} if self.is_adapter else _read_index(self.folder)
+        if not index:
+            return {name: h for held in files.values() for name, h in held.items()}
+        lost = sorted(name for name, file in index.items() if name not in files[file])
+        if lost:
+            raise MergeError(
+                f"{self.folder / _INDEX} names {len(lost)} tensors that its files do "
+                f"not hold, {lost[0]!r:.200} among them; download or save the model "
+                "again"
+            )
+        return {name: files[file][name] for name, file in index.items()}
+
+    def weight_files(self) -> list[Path]:
+        """List the files of the weights.
+
+        Raises:
+            MergeError: there are none, some are missing, or they are pickled.
+        """
+        index = {} if self.is_adapter else _read_index(self.folder)
+        names = sorted(set(index.values()))
+        if not names:
+            names = [f"{'adapter_' * self.is_adapter}model.safetensors"]
+        paths = [self.folder / name for name in names]
+        missing = [path.name for path in paths if not is_there(path)]
+        if not missing:
+            return paths
+        if index:
+            raise MergeError(
+                f"{self.folder / _INDEX} names files that are not there "
+                f"({len(missing)} of {len(names)}, {missing[0]} among them); download "
+                "the model again"
+            )
+        if any(self.folder.glob("*.bin")):
+            raise MergeError(
+                f"{self.folder} has pickled weights (*.bin), which can run code when "
+                "loaded; convert it with save_pretrained first"
+            )
+        raise MergeError(
+            f"{self.folder} holds no weights ({names[0]}); download or save the model "
+            "again"
+        )
+
+
+def _read_index(folder: Path) -> Mapping[str, str]:
+    """Map tensors to files, as the index of a model in several files does."""
+    path = folder / _INDEX
+    if not is_there(path):
+        return {}
+    weight_map = read_json_file(path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise MergeError(f"{path} has no weight_map; download the model again")
+    for name in weight_map.values():
+        if not isinstance(name, str) or not _WEIGHT_FILE.fullmatch(name):
+            raise MergeError(
+                f"the weight_map of {path} must map tensors to files of its folder "
+                f"(*.safetensors), got {name!r:.200}; download the model again"
+            )
+    return weight_map
+
+
+def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
+    """Find a model or adapter, downloading what mergekit would download.
+
+    Without ``weights``, those of a whole model stay on the Hub, and their headers are
+    fetched.
+
+    Raises:
+        MergeError: there is no such folder or Hub repository, or it holds no model.
+    """
+    part = ModelPart.parse(reference)
+    if part.is_folder:
+        return _open_folder(Path(part.path), reference)
+    patterns = [*_DESCRIPTIONS, *(["*.safetensors"] if weights else [])]
+    files = _open_folder(_download(part, patterns), reference)
+    if weights:
+        return files
+    if files.is_adapter:
+        return find_model(reference)
+    try:
+        files.weight_files()
+    except MergeError:
+        return replace(files, fetched=_fetch_headers(part))
+    return files
+
+
+def find_description(reference: str) -> ModelFiles:
+    """Find what a model or adapter says of itself; no weights are looked for.
+
+    Raises:
+        MergeError: there is no such folder or Hub repository, or it holds no model.
+    """
+    part = ModelPart.parse(reference)
+    if part.is_folder:
+        return _open_folder(Path(part.path), reference)
+    return _open_folder(_download(part, _DESCRIPTIONS), reference)
+
+
+def _open_folder(folder: Path, reference: str) -> ModelFiles:
+    refuse_endless(folder)
+    for name, is_adapter in (("config.json", False), ("adapter_config.json", True)):
+        if is_there(folder / name):
+            return ModelFiles(folder, read_json_file(folder / name), is_adapter)
+    raise MergeError(
+        f"{reference} holds no config.json, so it is not a Hugging Face model; give "
+        "the folder that save_pretrained wrote"
+    )
+
+
+def _download(part: ModelPart, patterns: list[str]) -> Path:
+    path = part.path
+    try:
+        folder = huggingface_hub.snapshot_download(
+            path, revision=part.revision or None, allow_patterns=patterns
+        )
+    except HFValidationError:
+        raise MergeError(
+            f"{NO_FOLDER} {path!r}, and it is not the id of a Hub repository; "
+            "check the path (relative paths start at the working directory)"
+        ) from None
+    except (HTTPError, OSError) as error:
+        raise MergeError(
+            f"{NO_FOLDER} {path!r}, and the Hub gives no repository of that "
+            f"name: {_reason(error)}; check the name, your network and "
+            "HF_HUB_OFFLINE"
+        ) from None
+    return Path(folder)
+
+
+def _fetch_headers(part: ModelPart) -> dict[str, TensorHeader]:
+    path = part.path
+    try:
+        api = huggingface_hub.HfApi()
+        metadata = api.get_safetensors_metadata(path, revision=part.revision or None)
+    except NotASafetensorsRepoError:
+        raise MergeError(
+            f"{path} holds no weights as safetensors; convert it with save_pretrained"
+        ) from None
+    except (HTTPError, SafetensorsParsingError, OSError) as error:
+        raise MergeError(
+            f"the weights of {path} are not here, and the Hub does not give their "
+            f"headers: {_reason(error)}; check your network and "
+            "HF_HUB_OFFLINE"
+        ) from None
+    headers: dict[str, TensorHeader] = {}
+    for name, file in metadata.files_metadata.items():
+        tensors = {key: vars(tensor) for key, tensor in file.tensors.items()}
+        headers.update(parse_headers(tensors, Path(path, name), 0, here=False))
+    return headers
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()  # none, for some that timed out
+    return lines[0] if lines else type(error).__name__
+
+
+def fingerprint(reference: str) -> str:
+    """Digest the content of a model: all that a loader may read of it.
+
+    The same model at another path has the same fingerprint.
+    """
+    folders = [find_model(str(p)).folder for p in Reference.parse(reference).parts]
+    return sha256("".join(map(_fingerprint_folder, folders)))[:16]
+
+
+def former_fingerprint(reference: str) -> str:
+    """Digest the files of a model that earlier versions of this program looked at."""
+    kinds = {*_WEIGHTS, ".json", ".model"}
+    found = []
+    for part in Reference.parse(reference).parts:
+        folder = find_model(str(part)).folder
+        files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in kinds)
+        lines = [f"{path.name} {_fingerprint_file(path)}\n" for path in files]
+        found.append(sha256("".join(lines))[:16])
+    return sha256("".join(found))[:16]
+
+
+def weights_fingerprint(files: ModelFiles) -> list[str]:
+    """Digest the files of the weights alone, whatever they are called.
+
+    Raises:
+        MergeError: there are none.
+    """
+    return sorted(_fingerprint_file(path) for path in files.weight_files())
+
+
+def fingerprinted(folder: Path) -> list[Path]:
+    """List the files that a fingerprint is of: those that a loader may read.
+
+    Of subfolders all but weights, which are those of another model.
+
+    Raises:
+        MergeError: there are too many, so that it is more than a folder of a model.
+    """
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        place = Path(parent)
+        depth = len(place.relative_to(folder).parts)
+        passed = _NOT_READ | (_WEIGHTS if depth else set())
+        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_passed(n)]
+        read = (place / n for n in files if not _is_passed(n))
+        found += [p for p in read if p.suffix not in passed and p.is_file()]
+        if len(found) > _MOST_FILES:
+            raise MergeError(
+                f"{folder} holds more than {_MOST_FILES} files beside its weights; "
+                "name a folder that holds the model alone"
+            )
+    return sorted(found)
+
+
+def _is_passed(name: str) -> bool:
+    return name.startswith(".") or name in _NEVER_READ
+
+
+def _fingerprint_folder(folder: Path) -> str:
+    files = [(p.relative_to(folder).as_posix(), p) for p in fingerprinted(folder)]
+    lines = [f"{name} {_fingerprint_file(path)}\n" for name, path in sorted(files)]
+    return sha256("".join(lines))[:16]
+
+
+def _fingerprint_file(path: Path) -> str:
+    return _hash(path, written_state(path))
+
+
+@lru_cache(maxsize=4096)
+def _hash(path: Path, _state: tuple[int, ...]) -> str:
+    """Hash a file once for each state of it; reading is what takes the time."""
+    return digest_of_file(path)

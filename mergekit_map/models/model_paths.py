@@ -1,0 +1,160 @@
+"""Models that lie elsewhere than a configuration says: ``--model-path NAME=FOLDER``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.yaml_file import MergeConfig
+from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.models.files import NO_FOLDER
+from mergekit_map.models.references import (
+    ModelPart,
+    Reference,
+    map_parts,
+    map_references,
+    referenced_models,
+)
+from mergekit_map.utils.files import StrPath
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w./-]+)?")
+_WORDS = {"base", "union"}  # a source of tokenizers that is no model
+
+
+def with_places(
+    written: MergeConfig, given: Mapping[str, StrPath]
+) -> tuple[MergeConfig, dict[str, str]]:
+    """Let models be where they are said to be, and not where it is written.
+
+    Args:
+        written: A merge configuration.
+        given: A folder, or an id of the Hub, by the name of a model: its path as it is
+            written, or the last folders of it. Of two for a model the last counts.
+
+    Returns the configuration, and the places by path as it is written.
+
+    Raises:
+        ConfigError: a name is that of no model, or of several; a folder is not there.
+    """
+    paths = paths_of(written)
+    places = {_named(name, paths): _place(name, f) for name, f in given.items()}
+    for path, place in places.items():
+        twice = [other for other in paths if places.get(other, other) == place]
+        if len(twice) > 1 and path in twice:
+            models = " and ".join(short_names(paths)[other] for other in twice)
+            raise ConfigError(f"--model-path: {place} is given for {models}")
+
+    def placed(part: ModelPart) -> ModelPart:
+        if part.path not in places:
+            return part
+        return ModelPart.parse(places[part.path])
+
+    return map_parts(written, placed), places
+
+
+def written_parts(merge: MergeConfig, written: MergeConfig) -> dict[str, str]:
+    """Map models and adapters of a configuration to those of it as it is written."""
+    found: tuple[list[str], list[str]] = ([], [])
+    for parts, config in zip(found, (merge, written), strict=True):
+
+        def note(part: ModelPart, into: list[str] = parts) -> ModelPart:
+            into.append(str(part))
+            return part
+
+        map_parts(config, note)
+    return {new: old for new, old in zip(*found, strict=True) if new != old}
+
+
+def written_names(merge: MergeConfig, moved: Mapping[str, str]) -> dict[str, str]:
+    """Say how references are written whose parts have moved."""
+    names: dict[str, str] = {}
+
+    def note(reference: str) -> str:
+        parts = Reference.parse(reference).parts
+        old = "+".join(moved.get(str(part), str(part)) for part in parts)
+        if old != reference:
+            names[reference] = old
+        return reference
+
+    map_references(merge, note)
+    return names
+
+
+def lost_models(
+    merge: MergeConfig, problems: Iterable[Problem], places: Mapping[str, str]
+) -> list[str]:
+    """Name the models that were not found, as ``with_places`` takes names."""
+    given = {place: path for path, place in places.items()}
+    short = short_names(given.get(path, path) for path in paths_of(merge))
+    keys = {p.key for p in problems if NO_FOLDER in p.message}
+    paths = (
+        given.get(part.path, part.path)
+        for reference, key in referenced_models(merge).items()
+        if key in keys
+        for part in Reference.parse(reference).parts
+        if not part.is_folder
+    )
+    # A folder that is called as words of mergekit are cannot be given by name.
+    return [short[path] for path in paths if path in short]
+
+
+def paths_of(merge: MergeConfig) -> list[str]:
+    """List the folders and repositories that a configuration names, each once."""
+    found: dict[str, None] = {}
+
+    def note(part: ModelPart) -> ModelPart:
+        found.setdefault(part.path)
+        return part
+
+    map_parts(merge, note)
+    return [path for path in found if path not in _WORDS]
+
+
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """Name paths by as few of their last folders as tell them apart."""
+    folders = {path: ModelPart(path).names for path in paths}
+    names = {}
+    for path, parts in folders.items():
+        others = [other for key, other in folders.items() if key != path]
+        depth = 1
+        while depth < len(parts) and any(o[-depth:] == parts[-depth:] for o in others):
+            depth += 1
+        names[path] = "/".join(parts[-depth:])
+    return names
+
+
+def _named(name: str, paths: list[str]) -> str:
+    wanted = ModelPart(name).names
+    exact = [path for path in paths if ModelPart(path).names == wanted]
+    ends = [path for path in paths if ModelPart(path).names[-len(wanted) :] == wanted]
+    found = exact or ends
+    if not found:
+        known = nearest(name, short_names(paths).values())
+        raise ConfigError(f"--model-path: no model is called {name!r}; {known}")
+    if len(found) > 1:
+        short = short_names(paths)
+        names = " or ".join(repr(short[path]) for path in found)
+        raise ConfigError(
+            f"--model-path: {name!r} may be {names}; name more of its path"
+        )
+    return found[0]
+
+
+def _place(name: str, folder: StrPath) -> str:
+    path = Path(folder).expanduser()
+    if path.is_dir():
+        full = str(path.resolve())
+        if "+" in full or "@" in full:
+            raise ConfigError(
+                f"--model-path {name}={folder}: mergekit takes '+' and '@' in a path "
+                "for an adapter and a revision; rename the folder"
+            )
+        return full
+    if _HUB_ID.fullmatch(str(folder)):
+        return str(folder)
+    raise ConfigError(
+        f"--model-path {name}={folder}: there is no such folder, and it is not the id "
+        "of a Hub repository; give the folder that holds its config.json"
+    )

@@ -1,0 +1,1 @@
+"""Designs and fronts: which coefficients to measure, and which no other dominates."""

@@ -1,0 +1,297 @@
+"""Which coefficient vectors to evaluate: the design of algorithm 1, step 2.
+
+Notation: ``n`` evaluations, ``d`` coefficients, ``bounds`` (d, 2) lower and upper ends
+of the box, ``anchors`` (a, d) points evaluated in any case. The paper draws uniformly;
+the other kinds are ours. A metric of one recipe is deterministic, so evaluating a point
+twice teaches nothing: no design repeats a point, and points nearer to each other than
+``SAME_POINT`` of the box's width count as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from scipy.stats import qmc
+
+from mergekit_map.errors import DesignError, nearest
+from mergekit_map.surrogates.arrays import (
+    FloatArray,
+    from_unit,
+    inside,
+    to_unit,
+)
+from mergekit_map.surrogates.quadratic import (
+    n_quadratic_terms,
+    quadratic_features,
+    quadratic_slopes,
+)
+
+# (count, bounds, anchors, rng) -> at most count new points of the box, (k, d).
+Sampler: TypeAlias = Callable[
+    [int, FloatArray, FloatArray, np.random.Generator], FloatArray
+]
+
+SAME_POINT = 1e-12
+# The D-optimal candidates beside the 3-level grid, and the largest d that has a grid.
+SOBOL_CANDIDATES = 1024
+GRID_CANDIDATES_MAX_D = 6
+TIE = 1e-9  # gains of log det(F'F) nearer than this are equal
+
+
+def make_design(
+    kind: str,
+    n: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Choose the points to evaluate: the distinct anchors, then new points of the box.
+
+    With an equal generator and equal anchors, "uniform", "sobol" and "d_optimal" of a
+    larger n start with the rows of a smaller n, so a search can be extended.
+    "latin_hypercube" and "grid" are laid out for their n and are not nested.
+
+    Args:
+        kind: One of ``DESIGNS``.
+        n: How many points in all, anchors included.
+        bounds: (d, 2) lower and upper ends, finite, the lower one smaller.
+        anchors: (a, d) points kept in their order, in the box or not; duplicates are
+            dropped. May be empty: (0, d).
+        rng: Drawn from by every kind but "grid".
+
+    Returns:
+        (n, d) distinct points; for "grid" possibly fewer, as a full grid has
+        ``levels ** d``.
+
+    Raises:
+        DesignError: unknown kind, empty box, or n below the number of anchors or of
+            points of a 3-level grid.
+        ValueError: arrays of the wrong shape or anchors that are not finite.
+    """
+    _check_shapes(bounds, anchors)
+    if kind not in DESIGNS:
+        raise DesignError(f"there is no design {kind!r}; {nearest(kind, DESIGNS)}")
+    kept = _new_points(anchors, anchors[:0], bounds)
+    _check_size(n, len(kept))
+    return np.vstack([kept, DESIGNS[kind](n - len(kept), bounds, kept, rng)])
+
+
+def _check_shapes(bounds: FloatArray, anchors: FloatArray) -> None:
+    if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
+        raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
+    if anchors.ndim != 2 or anchors.shape[1] != len(bounds):
+        raise ValueError(f"anchors must be (a, {len(bounds)}), got {anchors.shape}")
+    if not np.isfinite(anchors).all():
+        raise ValueError("anchors must be finite")
+    for index, (lower, upper) in enumerate(bounds):
+        if not -np.inf < lower < upper < np.inf:
+            raise DesignError(
+                f"coefficient {index + 1} must be searched between a finite lower end "
+                f"and a larger finite upper end, got [{lower:g}, {upper:g}]; correct "
+                "its bounds, or fix the coefficient instead of searching it"
+            )
+
+
+def _check_size(n: int, n_anchors: int) -> None:
+    if n < n_anchors:
+        raise DesignError(
+            f"{n_anchors} anchors are always evaluated, but only {n} evaluations were "
+            f"asked for; allow at least {n_anchors - n} more"
+        )
+
+
+def _uniform(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    return _first_new(lambda k: rng.random((k, len(bounds))), count, bounds, anchors)
+
+
+def _sobol(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    engine = qmc.Sobol(len(bounds), seed=rng)
+
+    def draw(k: int) -> FloatArray:
+        # Whole powers of two keep SciPy from warning; the surplus is cut off later,
+        # which leaves the beginning of the one sequence whatever the count.
+        return np.asarray(engine.random(1 << (k - 1).bit_length()), dtype=np.float64)
+
+    return _first_new(draw, count, bounds, anchors)
+
+
+def _latin_hypercube(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    draw = qmc.LatinHypercube(len(bounds), seed=rng).random
+    return _first_new(draw, count, bounds, anchors)
+
+
+def _d_optimal(
+    count: int, bounds: FloatArray, anchors: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Choose from the 3-level grid, where there is one, and Sobol points.
+
+    At the points of the grid optimal quadratic designs lie. The number of candidates
+    grows with the points chosen so far, never with n: that keeps designs nested.
+    """
+    d = len(bounds)
+    engine = qmc.Sobol(d, seed=rng)
+    grid = _box_grid(3 if d <= GRID_CANDIDATES_MAX_D else 0, bounds)
+    candidates = np.vstack([grid, from_unit(engine.random(SOBOL_CANDIDATES), bounds)])
+    candidates = _new_points(candidates, anchors, bounds)
+    chosen = anchors[:0]
+    while len(chosen) < count:
+        known = np.vstack([anchors, chosen])
+        room = max(1, len(candidates) - SOBOL_CANDIDATES // 2)
+        more = most_informative(
+            min(room, count - len(chosen)), bounds, known, candidates
+        )
+        chosen = np.vstack([chosen, more])
+        fresh = from_unit(engine.random(SOBOL_CANDIDATES), bounds)
+        known = np.vstack([anchors, chosen])
+        candidates = _new_points(np.vstack([candidates, fresh]), known, bounds)
+    return chosen
+
+
+def most_informative(
+    count: int,
+    bounds: FloatArray,
+    known: FloatArray,
+    candidates: FloatArray,
+    *,
+    derivatives: bool = False,
+) -> FloatArray:
+    """Choose, one at a time, the candidate that most increases det(F'F).
+
+    The rows of F are what one evaluation tells of the quadratic: its value and, with
+    ``derivatives``, its slope along every coefficient. For a value alone the
+    determinant grows by the factor 1 + f'(F'F)^-1 f, so the best candidate is the one
+    the points so far predict worst. Choices are nested: more begin with the fewer.
+
+    Args:
+        count: How many to choose, at most as many as there are candidates.
+        bounds: (d, 2) the box; known points outside of it tell nothing, as they are
+            not fitted.
+        known: (k, d) points that are evaluated in any case.
+        candidates: (c, d) distinct points to choose from.
+        derivatives: Whether an evaluation gives all derivatives, too.
+
+    Returns:
+        (count, d) candidates in the order chosen.
+    """
+    seen = _observations(known[inside(known, bounds)], bounds, derivatives=derivatives)
+    rows = _observations(candidates, bounds, derivatives=derivatives)
+    seen = seen.reshape(-1, seen.shape[-1])
+    # Until there are as many rows as parameters F'F is singular. A ridge this small
+    # ranks directions not seen yet before all others, then plays no part any more.
+    inverse = np.linalg.inv(seen.T @ seen + 1e-6 * np.eye(seen.shape[1]))
+    left = np.full(len(candidates), fill_value=True)
+    chosen = []
+    for _ in range(count):
+        spread = rows @ inverse @ rows.transpose(0, 2, 1)  # (c, r, r)
+        gain = np.linalg.slogdet(np.eye(rows.shape[1]) + spread)[1]
+        # Symmetric candidates tie up to rounding: the first of them wins.
+        gain = np.where(left, gain, -np.inf)
+        best = int(np.argmax(gain >= gain.max() - TIE))
+        chosen.append(best)
+        left[best] = False
+        update = rows[best] @ inverse  # (r, t)
+        factor = np.linalg.solve(np.eye(len(update)) + spread[best], update)
+        inverse = inverse - update.T @ factor
+    return candidates[chosen]
+
+
+def _observations(
+    X: FloatArray, bounds: FloatArray, *, derivatives: bool
+) -> FloatArray:
+    """Return what an evaluation of each row tells: (n, 1 or 1 + d, t)."""
+    # D-optimality does not depend on the scale; the rounding does.
+    scaled = 2 * to_unit(X, bounds) - 1
+    values = quadratic_features(scaled)[:, None, :]
+    if not derivatives:
+        return values
+    return np.concatenate([values, quadratic_slopes(scaled)], axis=1)
+
+
+def _grid(
+    count: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+    rng: np.random.Generator,  # noqa: ARG001  # a sampler like the others
+) -> FloatArray:
+    d, n = len(bounds), count + len(anchors)
+    levels = 3
+    if levels**d > 2 * n + levels:  # it is not laid out only to be counted
+        raise DesignError(
+            f"a grid of 3 levels in {d} coefficients has {levels**d} merges, but only "
+            f"{n} evaluations were asked for; use another design (d_optimal needs "
+            f"{n_quadratic_terms(d)})"
+        )
+    points = _new_points(_box_grid(levels, bounds), anchors, bounds)
+    if len(points) > count:
+        raise DesignError(
+            f"a grid identifies a quadratic only with 3 levels or more per "
+            f"coefficient, which needs {len(points) + len(anchors)} evaluations with "
+            f"the anchors in {d} coefficients, but only {n} were asked for; allow "
+            f"{len(points) - count} more, or use another design (d_optimal needs "
+            f"{n_quadratic_terms(d)})"
+        )
+    # A finer grid may share more points with the anchors and fit where a coarser one
+    # does not; no grid of more than n points can fit.
+    while (levels + 1) ** d <= n:
+        levels += 1
+        finer = _new_points(_box_grid(levels, bounds), anchors, bounds)
+        if len(finer) <= count:
+            points = finer
+    return points
+
+
+def _box_grid(levels: int, bounds: FloatArray) -> FloatArray:
+    axes = [np.linspace(lower, upper, levels) for lower, upper in bounds]
+    mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1, dtype=np.float64)
+    return mesh.reshape(-1, len(bounds))
+
+
+def _first_new(
+    draw: Callable[[int], FloatArray],
+    count: int,
+    bounds: FloatArray,
+    anchors: FloatArray,
+) -> FloatArray:
+    """Draw points of the unit cube until ``count`` are new; keep their order."""
+    found = anchors[:0]
+    while len(found) < count:
+        points = from_unit(draw(count - len(found)), bounds)
+        fresh = _new_points(points, np.vstack([anchors, found]), bounds)
+        found = np.vstack([found, fresh])
+    return found[:count]
+
+
+def _new_points(
+    points: FloatArray, known: FloatArray, bounds: FloatArray
+) -> FloatArray:
+    """Return the rows of ``points`` that are not in ``known`` nor earlier in itself."""
+    digits = -round(np.log10(SAME_POINT))
+
+    def keys(rows: FloatArray) -> list[tuple[float, ...]]:
+        rounded = np.round(to_unit(rows, bounds), digits)
+        return [tuple(row) for row in rounded.tolist()]
+
+    seen = set(keys(known))
+    fresh = []
+    for index, key in enumerate(keys(points)):
+        if key not in seen:
+            seen.add(key)
+            fresh.append(index)
+    return points[fresh]
+
+
+DESIGNS: dict[str, Sampler] = {
+    "uniform": _uniform,
+    "sobol": _sobol,
+    "latin_hypercube": _latin_hypercube,
+    "d_optimal": _d_optimal,
+    "grid": _grid,
+}

@@ -1,0 +1,273 @@
+"""The amortized Pareto front: NSGA-III on the surrogates (algorithm 1, steps 5 and 6).
+
+Notation: ``n`` points, ``d`` coefficients, ``m`` tasks, ``Y`` (n, m) predicted metrics,
+larger is better. The search never leaves the sampled box: outside it a quadratic is an
+extrapolation.
+
+Beyond the paper: the best point of every task is computed exactly and joins the front,
+so its ends do not depend on luck. Few generations find where the front is; it is then
+filled and pushed into place, which takes a hundred calls of many points.
+
+A quick look at a front: where it runs, not its every point.
+
+To plan the next measurement a front is wanted after every merge, and exactness is of no
+use while it is uncertain. Notation: ``d`` coefficients, ``m`` tasks, larger is better.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from pymoo.algorithms.moo.nsga3 import NSGA3, comp_by_cv_then_random
+from pymoo.core.problem import Problem
+from pymoo.operators.crossover.sbx import SBX
+from pymoo.operators.mutation.pm import PM
+from pymoo.operators.selection.tournament import TournamentSelection
+from pymoo.problems.static import StaticProblem
+from pymoo.util.ref_dirs import get_reference_directions
+from scipy.stats import qmc
+
+from mergekit_map.optimize.front_refinement import (
+    SAME_METRIC,
+    densify,
+    maximise,
+    non_dominated,
+    rounded,
+)
+from mergekit_map.optimize.selection import spread
+from mergekit_map.surrogates.arrays import FloatArray, from_unit
+from mergekit_map.utils.shutdown import check_interrupt
+
+Predict: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
+
+N_GENERATIONS = 20
+N_DIRECTIONS = 120  # at most; what lies between them is filled in afterwards
+# How many points to look for: enough for 99 % of the hypervolume of two to four tasks.
+N_POINTS_LINE, N_POINTS_SURFACE = 100, 450
+N_SAMPLES = 4096  # Sobol points that set the scale of every task and the starts
+N_BEST_SAMPLES = 200  # of those that no other sample dominates
+N_STARTS = 4  # local searches per task
+# Points that differ by less than this fraction of the box are the same.
+SAME_POINT = 1e-6
+# The best point of a task counts the other tasks this much, which decides where the
+# task is flat and costs the task itself about the square of it.
+SECOND_THOUGHT = 1e-4
+
+
+def compute_front(
+    predict: Predict,
+    bounds: FloatArray,
+    n_tasks: int,
+    *,
+    seed: int,
+    n_points: int | None = None,
+) -> FloatArray:
+    """Search the box for the coefficients that no other ones dominate.
+
+    Args:
+        predict: Vectorised, (k, d) -> (k, m), larger is better; only called with points
+            of the box.
+        bounds: (d, 2) lower and upper ends of the box.
+        n_tasks: m, the width of what ``predict`` returns.
+        seed: Of NSGA-III; the same seed gives the same bytes.
+        n_points: About how many points to look for, by default 100 for two tasks, whose
+            front is a line, and 450 for more. A front that shrinks to fewer returns
+            fewer, and more tasks than points return one end per task.
+
+    Returns:
+        (k, d) mutually non-dominated coefficients, k >= 1, of which no two predict the
+        same metrics, in increasing order of the first task, then of the others. For
+        one task the best point alone.
+
+    Raises:
+        ValueError: wrong shapes, an empty box, or predictions that are not finite.
+    """
+    if n_points is None:
+        n_points = N_POINTS_LINE if n_tasks <= 2 else N_POINTS_SURFACE
+    _check(bounds, n_tasks, n_points)
+    predict_unit = _on_unit_box(predict, bounds, n_tasks)
+    samples = _sobol(len(bounds))
+    scores = _in_units_of_range(predict_unit, samples)
+    found = _best_per_task(scores, samples, n_tasks)
+    if n_tasks > 1:
+        best = samples[non_dominated(scores(samples))]
+        best = best[spread(scores(best), N_BEST_SAMPLES)]
+        directions = _reference_directions(n_tasks, min(n_points, N_DIRECTIONS))
+        population = _nsga3(scores, np.vstack([found, best]), directions, seed)
+        rng = np.random.default_rng(seed)
+        near = np.vstack([found, population, best])
+        found = np.vstack([found, densify(scores, near, n_points, rng)])
+    found = _on_sides(found)
+    found = _distinct(found, scores(found))
+    # The samples are compared with, so that no local optimum worse than one stays; at
+    # the best point of a task none of them is better, so there is always a front.
+    rivals = scores(np.vstack([found, samples]))
+    found = found[non_dominated(rounded(rivals))[: len(found)]]
+    # The last key of lexsort decides first; coefficients only break ties.
+    keys = np.hstack([predict_unit(found), found])[:, ::-1]
+    return from_unit(found[np.lexsort(keys.T)], bounds)
+
+
+def _check(bounds: FloatArray, n_tasks: int, n_points: int) -> None:
+    if bounds.ndim != 2 or bounds.shape[1] != 2 or len(bounds) == 0:
+        raise ValueError(f"bounds must be (d, 2) with d > 0, got {bounds.shape}")
+    if not (np.isfinite(bounds).all() and (bounds[:, 0] < bounds[:, 1]).all()):
+        raise ValueError(f"bounds must be finite and increasing, got {bounds.tolist()}")
+    if n_tasks < 1 or n_points < 1:
+        raise ValueError(f"need a task and a point, got {n_tasks} and {n_points}")
+
+
+def _on_unit_box(predict: Predict, bounds: FloatArray, n_tasks: int) -> Predict:
+    def predict_unit(U: FloatArray) -> FloatArray:
+        check_interrupt()
+        Y = predict(from_unit(U, bounds))
+        if Y.shape != (len(U), n_tasks):
+            raise ValueError(f"predict must return {(len(U), n_tasks)}, got {Y.shape}")
+        if not np.isfinite(Y).all():
+            raise ValueError("predict must return finite values everywhere in the box")
+        return Y
+
+    return predict_unit
+
+
+def _sobol(d: int) -> FloatArray:
+    samples = qmc.Sobol(d, scramble=False).random(N_SAMPLES)
+    return np.asarray(samples, dtype=np.float64)
+
+
+def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
+    """Measure every task from its worst to its best sample; a constant task is 0."""
+    Y = predict(samples)
+    worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
+    # A constant metric is fitted with errors of rounding, which must decide nothing.
+    constant = width <= 1e-12 * np.abs(Y).max(axis=0)
+    width = np.where(constant, 1.0, width)
+
+    def scores(U: FloatArray) -> FloatArray:
+        return np.where(constant, 0.0, (predict(U) - worst) / width)
+
+    return scores
+
+
+def _best_per_task(scores: Predict, samples: FloatArray, n_tasks: int) -> FloatArray:
+    """Maximise one task after the other from its best samples; returns (m, d)."""
+    others = SECOND_THOUGHT / max(n_tasks - 1, 1)
+    preferences = np.full((n_tasks, n_tasks), others)
+    np.fill_diagonal(preferences, 1.0)
+    values = scores(samples) @ preferences  # symmetric: column = task
+    order = np.argsort(-values, axis=0, kind="stable")[:N_STARTS]
+    wanted = np.tile(preferences, (len(order), 1))
+    tops = maximise(scores, wanted, samples[order.ravel()])
+    heights = (scores(tops) * wanted).sum(axis=1)
+    best = heights.reshape(order.shape).argmax(axis=0)
+    highest: FloatArray = tops.reshape(*order.shape, -1)[best, np.arange(n_tasks)]
+    return highest
+
+
+def _reference_directions(n_tasks: int, n_points: int) -> FloatArray:
+    """Spread at most n_points directions (at least one per task) over the simplex."""
+    outer = _partitions(n_tasks, n_points)
+    directions = get_reference_directions("das-dennis", n_tasks, n_partitions=outer)
+    inner = _partitions(n_tasks, n_points - len(directions))
+    if outer < n_tasks and inner > 0:
+        # All of them lie on the border of the simplex: a second layer goes inside.
+        layer = get_reference_directions(
+            "das-dennis", n_tasks, n_partitions=inner, scaling=0.5
+        )
+        directions = np.vstack([directions, layer])
+    return np.asarray(directions, dtype=np.float64)
+
+
+def _partitions(n_tasks: int, n_points: int) -> int:
+    partitions = 0
+    while math.comb(partitions + n_tasks, n_tasks - 1) <= n_points:
+        partitions += 1
+    return partitions
+
+
+def _nsga3(
+    scores: Predict, starts: FloatArray, directions: FloatArray, seed: int
+) -> FloatArray:
+    d, m = starts.shape[1], directions.shape[1]
+    algorithm = NSGA3(
+        directions,
+        # Passed explicitly: pymoo's defaults are instances shared by all runs.
+        sampling=starts,
+        selection=TournamentSelection(func_comp=comp_by_cv_then_random),
+        crossover=SBX(eta=30, prob=1.0),
+        mutation=PM(eta=20),
+        output=None,
+        seed=seed,
+        termination=("n_gen", N_GENERATIONS),
+    )
+    # NSGA-III switches all warnings off for the whole process.
+    with warnings.catch_warnings():
+        problem = Problem(n_var=d, n_obj=m, xl=np.zeros(d), xu=np.ones(d))
+        algorithm.setup(problem)
+        while algorithm.has_next():
+            population = algorithm.ask()
+            F = -rounded(scores(population.get("X")))  # pymoo minimises
+            algorithm.evaluator.eval(StaticProblem(problem, F=F), population)
+            algorithm.tell(infills=population)
+    return np.asarray(algorithm.pop.get("X"), dtype=np.float64)
+
+
+def _on_sides(points: FloatArray) -> FloatArray:
+    """Put points that all but touch a side of the unit box onto it."""
+    points = np.where(points < SAME_POINT, 0.0, points)
+    return np.where(points > 1 - SAME_POINT, 1.0, points)
+
+
+def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
+    """Drop every point of the unit box that repeats an earlier one, or its scores."""
+    kept: list[int] = []
+    for index in range(len(points)):
+        moved = np.abs(points[kept] - points[index]).max(axis=1) > SAME_POINT
+        changed = np.abs(scores[kept] - scores[index]).max(axis=1) > SAME_METRIC
+        if (moved & changed).all():
+            kept.append(index)
+    return points[kept]
+
+
+# (k, d) -> (k, m)
+
+_N_SAMPLES = 1024
+_STEPS = (0.1, 0.03, 0.01)  # of the box: how far points are moved, round after round
+_N_MOVED = 512
+_MOST = 256  # points
+
+
+def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
+    """Find about where the front runs, and the best point of each task.
+
+    Samples the box, then moves what nothing dominates by smaller and smaller steps. The
+    same predictions give the same points.
+
+    Returns:
+        (k, d) of the box, none of which another dominates.
+    """
+    d = len(bounds)
+    rng = np.random.default_rng(0)
+    U = np.asarray(qmc.Sobol(d, scramble=False).random(_N_SAMPLES))
+    Y = predict(from_unit(U, bounds))
+    for step in _STEPS:
+        U, Y = _kept(U, Y)
+        moved = U[np.arange(_N_MOVED) % len(U)]
+        moved = np.clip(moved + step * rng.normal(size=moved.shape), 0, 1)
+        U = np.vstack([U, moved])
+        Y = np.vstack([Y, predict(from_unit(moved, bounds))])
+    return from_unit(_kept(U, Y)[0], bounds)
+
+
+def _kept(U: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Keep what nothing dominates; of too many points all ends, and a share evenly."""
+    front = np.flatnonzero(non_dominated(Y))
+    if len(front) > _MOST:
+        ends = front[Y[front].argmax(axis=0)]
+        every = front[:: -(-len(front) // _MOST)]
+        front = np.unique(np.concatenate([ends, every]))
+    return U[front], Y[front]

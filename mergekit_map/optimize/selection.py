@@ -1,0 +1,174 @@
+"""Pick points of a front once it is known; costs no evaluation.
+
+Notation: ``Y`` (n, m) the metrics of n front points, larger is better. Tasks have
+different units, so each is first scaled to [0, 1] between its worst (nadir) and best
+(ideal) value over Y. The paper's preference-weighted sum takes the metrics as they are,
+and has no other way to choose; the rest goes past it.
+
+``allowed`` (n,) says which points may be chosen, by default all. The others still take
+part in the scaling, so that a limit which the choice meets anyway changes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mergekit_map.errors import DesignError
+from mergekit_map.surrogates.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
+
+# Scores and distances nearer than this are ties: they differ by rounding.
+TIE = 1e-12
+# Share of the sum in the achievement function: enough to leave points that are only
+# weakly better, too little to move the choice along a front.
+_AUGMENTATION = 1e-4
+
+
+def select_by_preference(
+    Y: FloatArray, weights: FloatArray, allowed: BoolArray | None = None
+) -> int:
+    """Return the row with the largest preference-weighted sum of the scaled metrics.
+
+    A task that is constant over Y contributes nothing. Ties go to the point nearest to
+    the ideal point, then to the lowest index. Points in a hollow of the front are never
+    chosen, whatever the weights: see ``select_by_achievement``.
+
+    Args:
+        Y: (n, m) finite metrics of at least one point.
+        weights: (m,) the preference, any scale: only the ratios count.
+        allowed: (n,) which rows may be chosen, at least one.
+
+    Raises:
+        DesignError: a weight is negative or not finite, or all are 0.
+        ValueError: Y is empty, not finite, or of another width than the weights; or no
+            row is allowed.
+    """
+    scaled = _scale(Y)
+    return _best(scaled @ _shares(weights, Y.shape[1]), scaled, allowed)
+
+
+def select_by_achievement(
+    Y: FloatArray, weights: FloatArray, allowed: BoolArray | None = None
+) -> int:
+    """Return the row that on its worst task is nearest to the ideal, weighted.
+
+    Wierzbicki's achievement function with the ideal point as its reference, also known
+    as the augmented weighted Chebyshev distance: the largest ``weight * (1 - scaled)``
+    over the tasks, plus a small share of their sum. For some weights any point of a
+    front is the choice, in its hollows too. Arguments, ties and errors as for
+    ``select_by_preference``.
+    """
+    scaled = _scale(Y)
+    missing = _shares(weights, Y.shape[1]) * (1 - scaled)
+    worst = missing.max(axis=1) + _AUGMENTATION * missing.sum(axis=1)
+    return _best(-worst, scaled, allowed)
+
+
+def select_knee(Y: FloatArray, allowed: BoolArray | None = None) -> int:
+    """Return the row from which every other one loses at least what it gains.
+
+    Losses and gains are totals over the scaled metrics. This is the point of the
+    largest trade-off of Rachmawati and Srinivasan (2009; pymoo's ``HighTradeoffPoints``
+    looks at neighbours only), and of two tasks that farthest beyond the chord between
+    the ends of the front. It is also, exactly, the largest sum: the knee is what an
+    equal preference chooses. The plane through the best points of more tasks is not
+    used: where tasks rise and fall together it leaves some without a say.
+
+    A front without a bulge has no knee: of a flat one this is the point nearest to the
+    ideal, of a hollow one, as of two points, the best of some task. Arguments, ties and
+    errors as for ``select_by_preference``.
+    """
+    return select_by_preference(Y, np.ones(Y.shape[1:]), allowed)
+
+
+def nearest_to_limits(Y: FloatArray, lower: FloatArray) -> int:
+    """Return the row that falls short of its limits by the smallest sum of shares.
+
+    The shortfall of a task counts as a share of its range over Y.
+
+    Args:
+        Y: (n, m) finite metrics of at least one point.
+        lower: (m,) the limits, -inf where a task has none.
+    """
+    width = np.ptp(Y, axis=0)
+    constant = width <= TIE * np.abs(Y).max(axis=0)  # misses alike at every point
+    short = np.maximum(lower - Y, 0) / np.where(constant, np.inf, width)
+    return _best(-short.sum(axis=1), _scale(Y), None)
+
+
+def spread(Y: FloatArray, k: int) -> IntArray:
+    """Choose up to k rows that show the whole front, in the order chosen.
+
+    First the best point of each task (of equal ones that with the largest sum of
+    scaled metrics), then again and again the point farthest from all chosen so far.
+    Fewer than k if Y has fewer rows that differ; fewer extremes if k is below m.
+
+    Args:
+        Y: (n, m) finite metrics of at least one point.
+        k: How many rows at most, at least 0.
+
+    Raises:
+        ValueError: Y is empty or not finite, or k is negative.
+    """
+    if k < 0:
+        raise ValueError(f"cannot choose {k} points")
+    scaled = _scale(Y)
+    total = scaled.sum(axis=1)
+    chosen: list[int] = []
+    nearest = np.full(len(Y), np.inf)  # distance to the nearest chosen point
+
+    def choose(index: int) -> None:
+        chosen.append(index)
+        np.minimum(nearest, np.linalg.norm(scaled - scaled[index], axis=1), out=nearest)
+
+    for task in scaled.T:
+        best = np.where(task >= task.max() - TIE, total, -np.inf)
+        if len(chosen) < k and nearest[best.argmax()] > TIE:
+            choose(int(best.argmax()))
+    while len(chosen) < k and nearest.max() > TIE:
+        choose(int(nearest.argmax()))
+    return np.array(chosen, dtype=np.int_)
+
+
+def _best(score: FloatArray, scaled: FloatArray, allowed: BoolArray | None) -> int:
+    """Find the allowed row of the largest score; of ties the nearest to the ideal."""
+    if allowed is not None:
+        if not allowed.any():
+            raise ValueError("no point may be chosen")
+        score = np.where(allowed, score, -np.inf)
+    tied = np.flatnonzero(score >= score.max() - TIE)
+    distance = np.linalg.norm(1 - scaled[tied], axis=1)
+    return int(tied[np.argmax(distance <= distance.min() + TIE)])
+
+
+def _shares(weights: FloatArray, m: int) -> FloatArray:
+    """Check a preference and divide it by its sum."""
+    if weights.shape != (m,):
+        raise ValueError(f"{m} tasks need as many weights, got {weights}")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise DesignError(
+            "a preference needs weights that are finite and not negative, with at "
+            f"least one above 0, got {weights.tolist()}; give a task you do not care "
+            "for the weight 0 and the others a positive one"
+        )
+    # Divided by the largest first, as the sum of huge weights may overflow.
+    relative: FloatArray = weights / weights.max()
+    shares: FloatArray = relative / relative.sum()
+    return shares
+
+
+def _scale(Y: FloatArray) -> FloatArray:
+    """Map each task's nadir to 0 and its ideal to 1; a constant task to 1."""
+    if Y.ndim != 2 or 0 in Y.shape:
+        raise ValueError(f"metrics must be (n, m) of at least one point, got {Y.shape}")
+    if not np.isfinite(Y).all():
+        raise ValueError("metrics must be finite")
+    nadir, ideal = Y.min(axis=0), Y.max(axis=0)
+    width = ideal - nadir
+    constant = width <= TIE * np.abs(Y).max(axis=0)
+    scaled: FloatArray = (Y - nadir) / np.where(constant, 1.0, width)
+    scaled[:, constant] = 1.0  # at its ideal everywhere: no say in any comparison
+    return scaled

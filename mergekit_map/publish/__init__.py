@@ -1,1 +1,0 @@
-"""The publishing room: pictures and cards made from results."""

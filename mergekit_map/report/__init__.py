@@ -1,0 +1,1 @@
+"""The report of a finished search: one HTML page and pictures."""

@@ -1,0 +1,154 @@
+"""A front as a notebook shows it: what the choice gains, and points to choose from.
+
+Small tables whose style is inline and leaves colours to the page, so that they read on
+dark and on light; all text of the user is escaped, and there is no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from mergekit_map.optimize.selection import spread
+from mergekit_map.results.front import (
+    Front,
+    Merge,
+    Reading,
+)
+from mergekit_map.results.gain_sentences import gains_in_words
+from mergekit_map.results.gains import (
+    Gained,
+    Gains,
+    gains,
+)
+
+_N_POINTS = 8  # about, of those that were not measured
+_TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
+_CELL = "padding:.15em .7em;text-align:{};vertical-align:top;white-space:nowrap"
+_SMALL = "font-size:85%;opacity:.75;font-weight:normal"
+
+
+def front_html(front: Front, heading: str, *, points: bool = True) -> str:
+    """Show what the chosen point gains and, if asked for, points of the front."""
+    parts = [f"<b>{escape(heading)}</b>", _small(front.reason), _gain_table(front)]
+    parts += [escape(sentence) for sentence in gains_in_words(front)]
+    if points:
+        parts.append(_point_table(front))
+    return "".join(f"<div>{part}</div>" for part in parts)
+
+
+def folded(title: str, text: str) -> str:
+    """Show a text that opens on a click."""
+    return (
+        f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre>"
+        "</details>"
+    )
+
+
+def _gain_table(front: Front) -> str:
+    found = gains(front)
+    rows = [_chosen_row(front, found)]
+    for rival in found.rivals:
+        cells = (_gained(rival.tasks.get(task), rival.label) for task in front.tasks)
+        label = _two_lines(rival.label, "the chosen one is")
+        rows.append([label, *cells])
+    shares = list(map(_share, found.kept.values()))
+    if any(shares):
+        rows.append([_small("of the best parent's gain"), *shares])
+    return _table(["", *_task_headings(front)], rows)
+
+
+def _chosen_row(front: Front, found: Gains) -> list[str]:
+    cells = [
+        _known(found.readings[task], "" if source == "measured" else source)
+        for task, source in found.sources.items()
+    ]
+    return [f"<b>chosen, point {front.selected}</b>", *(f"<b>{c}</b>" for c in cells)]
+
+
+def _gained(gained: Gained | None, label: str) -> str:
+    """Write what a rival has, and by how much the chosen merge is better."""
+    if gained is None:
+        return ""
+    stderr = "" if gained.stderr is None else f" ± {gained.stderr:.1g}"
+    side = "better" if gained.amount >= 0 else "worse"
+    noise = ", within noise" if gained.verdict == "noise" else ""
+    name = "" if gained.other == label else gained.other
+    by = f"{abs(gained.amount):.2g}{stderr} {side}{noise}"
+    return f"{_known(gained.reading, name)}<br>{_small(by)}"
+
+
+def _share(kept: float | None) -> str:
+    if kept is None:
+        return ""
+    return f"{100 * kept:.0f} %" if kept >= 0 else _small("below the base")
+
+
+def _point_table(front: Front) -> str:
+    shown = _shown_points(front)
+    rows = [_point_row(front, index) for index in shown]
+    weights = [_two_lines(name, "weight") for name in front.coefficients]
+    headings = ["point", *weights, *_task_headings(front)]
+    count = f"{len(shown)} of {len(front.points)} points of the front"
+    star = "; * recommended: no measured merge is better on every task"
+    title = count + (star if front.recommended else "")
+    return _small(title) + _table(headings, rows)
+
+
+def _shown_points(front: Front) -> list[int]:
+    """List those that show the whole front, and all that were measured or chosen."""
+    values = front.utilities(front.points, "predicted")
+    shown = {front.selected, *front.recommended, *map(int, spread(values, _N_POINTS))}
+    return sorted(shown)
+
+
+def _point_row(front: Front, index: int) -> list[str]:
+    point = front.points[index]
+    label = f"{index} *" if index in front.recommended else f"{index}"
+    weights = [f"{point.coefficients[name]:.3f}" for name in front.coefficients]
+    cells = [label, *weights, *(_reading_at(point, task) for task in front.tasks)]
+    return [f"<b>{c}</b>" for c in cells] if index == front.selected else cells
+
+
+def _reading_at(point: Merge, task: str) -> str:
+    if point.is_measured(task):
+        return _known(point.measured[task])
+    return _known(point.readings("predicted")[task], "predicted")
+
+
+def _known(reading: Reading, how: str = "") -> str:
+    return escape(str(reading)) + (f" {_small(how)}" if how else "")
+
+
+def _task_headings(front: Front) -> list[str]:
+    return [
+        _two_lines(name, ", ".join(task.facts)) for name, task in front.tasks.items()
+    ]
+
+
+def _two_lines(text: str, below: str) -> str:
+    return f"{escape(text)}<br>{_small(below)}"
+
+
+def _small(text: str) -> str:
+    return f'<span style="{_SMALL}">{escape(text)}</span>'
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Put cells that are markup already into a table."""
+    head = _row("th", headings)
+    body = "".join(_row("td", row) for row in rows)
+    table = f'<table style="{_TABLE}">{head}{body}</table>'
+    return f'<div style="overflow-x:auto">{table}</div>'
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    aligned = ["left", *["right"] * (len(cells) - 1)]
+    return (
+        "<tr>"
+        + "".join(
+            f'<{tag} style="{_CELL.format(side)}">{cell}</{tag}>'
+            for side, cell in zip(aligned, cells, strict=True)
+        )
+        + "</tr>"
+    )

@@ -1,0 +1,161 @@
+"""A page of HTML that needs nothing else, from its parts in ``pages/`` and its data.
+
+The page holds its data, its own script and plotly.js. A content security policy lets
+only these two scripts run, known by their hashes, and nothing be fetched. No text of
+the user stands in the markup: all of it is data, which the script shows as text.
+
+The report of a finished search: one page that needs nothing else, and pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.report.data import report_content
+from mergekit_map.report.merges import measured_merges, predict_surfaces
+from mergekit_map.report.plots import plot_front
+from mergekit_map.report.task_panels import plot_surrogates
+from mergekit_map.results.finished import FinishedSearch, read_finished
+from mergekit_map.utils.files import StrPath, json_line, unwritable, write_atomically
+
+# Where plotly.js would take a chart that is shared: see guard.js.
+_SHARING = "https://cloud.plotly.com/newchart"
+_TITLE = b"<title>mergekit-map"  # that all pages have, near their beginning
+_BEGINNING = 4096  # bytes
+
+
+def build_page(
+    template: str, scripts: Iterable[str], content: Mapping[str, object]
+) -> str:
+    """Put data into a page; its scripts are in the order in which they build."""
+    plotly = _as_parsed(get_plotlyjs()).replace(_SHARING, "")
+    script = _as_parsed("\n".join(map(_page_file, scripts)))
+    drawn = {**content, "plotlyjs": get_plotlyjs_version()}
+    return Template(_page_file(template)).substitute(
+        policy=_policy(plotly, script),
+        style=_page_file("report.css"),
+        plotly=plotly,
+        script=script,
+        # JSON that ends no element and opens no comment, whatever is in it.
+        content=json_line(drawn).replace("<", "\\u003c"),
+    )
+
+
+def refuse_foreign(place: Path) -> None:
+    """Raise ArtifactError if a page would take the place of what is no page of ours."""
+    if not place.exists():
+        return
+    if place.is_file():
+        try:
+            with place.open("rb") as file:
+                beginning = file.read(_BEGINNING)
+        except OSError as error:
+            raise unwritable(place, error) from None
+        if not beginning or _TITLE in beginning:
+            return
+    raise ArtifactError(
+        f"{place} exists already, is no page of mergekit-map, and is left as it is; "
+        "name another file, or remove this one"
+    )
+
+
+def _page_file(name: str) -> str:
+    folder = importlib.resources.files(__package__) / "pages"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _as_parsed(script: str) -> str:
+    """Write line ends as browsers read them, before they hash a script."""
+    return script.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _policy(*scripts: str) -> str:
+    """Allow these scripts, styles that plotly sets, and pictures made on the page."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; connect-src 'none'; frame-src 'none'; object-src 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+# The page's own script, in the order in which its parts build on one another.
+_SCRIPTS = (
+    "guard.js",
+    "choosing.js",
+    "drawing.js",
+    "in_view.js",
+    "marks.js",
+    "space_chart.js",
+    "front_charts.js",
+    "parallel_chart.js",
+    "surrogate_charts.js",
+    "history_chart.js",
+    "tables.js",
+    "address.js",
+    "copying.js",
+    "printing.js",
+    "views.js",
+    "panels.js",
+    "gain_panel.js",
+    "items_panel.js",
+    "evaluations.js",
+    "report.js",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the parts of a report were written."""
+
+    page: Path
+    pictures: tuple[Path, ...]  # of the front and of the surrogates
+
+
+def write_report(run: StrPath, page: StrPath | None = None) -> Report:
+    """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
+
+    They go into the folder of the search; only the page may go elsewhere.
+
+    Raises:
+        ArtifactError: the search is not finished, a file cannot be read or written, or
+            where the page should go is something else.
+    """
+    if page is not None:
+        refuse_foreign(Path(page))
+    run, page = Path(run), Path(page or Path(run) / "report.html")
+    finished = read_finished(run)
+    surfaces, merges = predict_surfaces(finished), measured_merges(finished)
+    content = report_content(finished, surfaces, merges)
+    pictures = [finished.folder.picture, run / "surrogates.png"]
+    if not _is_drawn(finished):
+        plot_front(finished.front, pictures[0])
+    if finished.surrogates:
+        plot_surrogates(finished.front, surfaces, merges, pictures[1])
+    else:
+        pictures = pictures[:1]
+    write_atomically(page, report_page(content))
+    return Report(page, tuple(pictures))
+
+
+def _is_drawn(finished: FinishedSearch) -> bool:
+    """Tell whether the picture was drawn after the front, and of all that is known."""
+    folder = finished.folder
+    if not folder.picture.exists() or finished.front != folder.read_front():
+        return False
+    return folder.picture.stat().st_mtime_ns > folder.front.stat().st_mtime_ns
+
+
+def report_page(content: Mapping[str, object]) -> str:
+    """Put what ``report_content`` gives into the page."""
+    return build_page("report.html", _SCRIPTS, content)

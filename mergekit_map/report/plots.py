@@ -1,0 +1,159 @@
+"""The front as a picture: predicted and measured points, anchors, the chosen one.
+
+The picture is of the same moment as ``front.json`` and ``front.csv``: all three are
+written together, here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mergekit_map.report.pictures import (
+    ANCHOR,
+    CHOSEN,
+    MEASURED,
+    PREDICTED,
+    ShownFigure,
+    axis_label,
+    name_mark,
+    write_png,
+)
+from mergekit_map.report.task_panels import draw_others, drawn_tasks
+from mergekit_map.results.front import (
+    KINDS,
+    Front,
+    Kind,
+    Merge,
+)
+from mergekit_map.results.front_table import front_table
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.utils.files import write_atomically
+
+_Pair: TypeAlias = tuple[list[float], list[float]]  # values of two tasks, by merge
+
+
+def save_front(front: Front, folder: RunFolder) -> None:
+    """Write a front into its folder: as JSON, as CSV and as a picture."""
+    write_record(folder.front, front)
+    write_atomically(folder.table, front_table(front))
+    plot_front(front, folder.picture)
+
+
+def plot_front(front: Front, path: Path) -> None:
+    """Draw a front to a PNG."""
+    write_png(front_figure(front), path)
+
+
+def front_figure(front: Front) -> Figure:
+    """Draw a front: one panel for two tasks, a pair each for more.
+
+    Where tasks are many, some of them; the others are in a table.
+    """
+    tasks = drawn_tasks(front)
+    size = max(1, len(tasks) - 1)
+    shape = (1.5 + 4.2 * size, 1.2 + 3.8 * size)
+    figure = ShownFigure(figsize=shape, layout="constrained")
+    axes = figure.subplots(size, size, squeeze=False)
+    if len(tasks) < len(front.tasks):
+        corner = axes[0, 0].get_gridspec()[: size // 2, size // 2 :]
+        draw_others(figure.add_subplot(corner), front, tasks)
+    if len(tasks) == 1:
+        _draw_one(axes[0, 0], front, tasks[0])
+    for column, row in itertools.product(range(size), repeat=2):
+        if len(tasks) > 1 and column > row:
+            axes[row, column].set_axis_off()
+        elif len(tasks) > 1:
+            _draw_pair(axes[row, column], front, (tasks[column], tasks[row + 1]))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    columns = 2 if size == 1 else 4
+    figure.legend(
+        handles, labels, loc="outside upper left", ncols=columns, frameon=False
+    )
+    return figure
+
+
+def _draw_pair(axes: Axes, front: Front, pair: tuple[str, str]) -> None:
+    axes.scatter(
+        *_values(front.points, pair, "predicted"),
+        s=12,
+        color=PREDICTED,
+        label="front, predicted",
+        zorder=2,
+    )
+    measured = [point for point in front.points if point.is_measured(*pair)]
+    # Errors of the measured points alone: those of a whole front hide it.
+    for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
+        xerr, yerr = (
+            [point.readings(kind)[task].stderr or 0.0 for point in measured]
+            for task in pair
+        )
+        axes.errorbar(
+            *_values(measured, pair, kind),
+            xerr=xerr,
+            yerr=yerr,
+            fmt="none",
+            ecolor=color,
+            elinewidth=0.8,
+            alpha=0.5,
+            zorder=1,
+        )
+    for point in measured:  # a line from each prediction to its measurement
+        ends = [[v for (v,) in _values([point], pair, kind)] for kind in KINDS]
+        axes.plot(*zip(*ends, strict=True), color=MEASURED, linewidth=0.7, zorder=1)
+    anchors = [anchor for anchor in front.anchors if anchor.is_measured(*pair)]
+    _mark(axes, _values(measured, pair), "o", MEASURED, "front, measured")
+    _mark(axes, _values(anchors, pair), "^", ANCHOR, "anchors, measured")
+    known: Kind = "measured" if front.chosen.is_measured(*pair) else "predicted"
+    _mark(axes, _values([front.chosen], pair, known), "*", CHOSEN, f"chosen, {known}")
+    axes.set_xlabel(axis_label(front, pair[0]), parse_math=False)
+    axes.set_ylabel(axis_label(front, pair[1]), parse_math=False)
+    axes.grid(alpha=0.25)
+    for anchor, x, y in zip(anchors, *_values(anchors, pair), strict=True):
+        name_mark(axes, anchor.label or "", (x, y))
+
+
+def _draw_one(axes: Axes, front: Front, task: str) -> None:
+    rows = (*front.anchors, *front.points)
+    labels = [anchor.label or "" for anchor in front.anchors]
+    labels += [f"point {index}" for index in range(len(front.points))]
+    for kind, color in zip(KINDS, (PREDICTED, MEASURED), strict=True):
+        readings = [merge.readings(kind)[task] for merge in rows]
+        shown = [(i, r) for i, r in enumerate(readings) if r.value is not None]
+        axes.errorbar(
+            [i for i, _ in shown],
+            [r.value or 0.0 for _, r in shown],
+            yerr=[r.stderr or 0.0 for _, r in shown],
+            fmt="o",
+            color=color,
+            label=kind,
+        )
+    axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
+    axes.set_ylabel(axis_label(front, task), parse_math=False)
+
+
+def _values(
+    merges: Sequence[Merge], pair: tuple[str, str], kind: Kind = "measured"
+) -> _Pair:
+    x, y = ([m.readings(kind)[task].value or 0.0 for m in merges] for task in pair)
+    return x, y
+
+
+def _mark(axes: Axes, values: _Pair, marker: str, color: str, label: str) -> None:
+    chosen, hollow = marker == "*", label.endswith("predicted")
+    axes.scatter(
+        *values,
+        marker=marker,
+        s=160 if chosen else 36,
+        facecolor="white" if hollow else color,
+        edgecolor=color if hollow else "white",
+        linewidth=1.2 if hollow else 0.6,
+        label=label,
+        zorder=4 if chosen else 3,
+    )

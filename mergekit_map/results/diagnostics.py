@@ -1,0 +1,347 @@
+"""What the numbers of a front mean, as findings; ``verdict_words`` says them.
+
+Five questions: is there a trade-off, why did the search end, can predictions be
+believed, do better merges lie outside the box, and is any merge better than what one
+had before.
+
+What was predicted of merges before they were measured, held against what was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from mergekit_map.optimize.degenerate_front import (
+    NOISE_FACTOR,
+    TradeOff,
+    detect_tradeoff,
+)
+from mergekit_map.optimize.selection import select_by_preference
+from mergekit_map.results.dominance import Ahead, Family
+from mergekit_map.results.front import (
+    Border,
+    Ending,
+    Front,
+    Merge,
+    Reading,
+    Readings,
+    Unfinished,
+    n_safe,
+)
+from mergekit_map.surrogates.arrays import FloatArray
+
+NOMINAL, STDERRS = 0.95, 1.96  # such a share lies within so many standard errors
+SAME_DIGITS = 1e-4  # relative difference that four digits do not show
+
+
+@dataclass(frozen=True, eq=False)
+class Foretelling:
+    """A prediction that was made before the merge was measured."""
+
+    merge: Merge
+    task: str
+    foretold: Reading
+    measured: Reading
+    errors: float | None  # standard errors apart; None where none is known
+
+    @property
+    def held(self) -> bool:
+        """Whether it came true, as 95 % should."""
+        value = self.measured.value or 0.0
+        same = math.isclose(self.foretold.value or 0.0, value, rel_tol=SAME_DIGITS)
+        return same or (self.errors is not None and self.errors <= STDERRS)
+
+
+def foretold(merge: Merge) -> Readings:
+    """Give what was predicted of a merge before it was measured, if that is known."""
+    return merge.foretold or merge.readings("predicted")
+
+
+def foretellings(front: Front) -> Iterator[Foretelling]:
+    """List what was predicted before it was measured, merge by merge."""
+    noise = {task: own_noise(front, task) for task in front.tasks}
+    for place, merge in enumerate(front.known):
+        for task, before in (merge.foretold or {}).items():
+            after = merge.measured[task]
+            if before.value is None or after.value is None:
+                continue
+            apart = abs(before.value - after.value)
+            stderr = stderr_of_miss(before, after, float(noise[task][place]))
+            yield Foretelling(
+                merge, task, before, after, apart / stderr if stderr else None
+            )
+
+
+def stderr_of_miss(before: Reading, after: Reading, own: float) -> float:
+    """Combine that of a prediction with what a measurement errs by itself.
+
+    Without records per item (``own`` is NaN) that is at most what it errs in all.
+    """
+    alone = (after.stderr or 0.0) if math.isnan(own) else own
+    return math.hypot(before.stderr or 0.0, alone)
+
+
+def own_noise(front: Front, task: str) -> FloatArray:
+    """Bound the noise that each merge (k,) does not share with the others.
+
+    The semivariance at the shortest distance: between merges that err nearly alike, the
+    shape of the metric has no part in their difference, or makes it larger (the limit
+    is what geostatistics calls the nugget). NaN where nothing was compared by items.
+    """
+    found = np.full(len(front.known), np.nan)
+    if (known := front.differences.get(task)) is None:
+        return found
+    apart = known.square
+    # One without any difference is the same model under another name.
+    least = np.where(apart > 0, apart, np.inf).min(axis=1) / math.sqrt(2)
+    least[np.isinf(least)] = 0
+    found[list(known.merges)] = least
+    return found
+
+
+# Predictions are good if R² over the box is 0.9. What is known of it are two estimates,
+# by their own standard errors and from merges left out one by one: both are below this
+# where it is not, in 9 of 10 cases, and in few others (benchmarks/contest_fits.py).
+_GOOD_R2 = 0.93
+# Share of a task's range that a prediction may miss by and still be one.
+_GOOD_SHARE = 0.1
+# The scatter of a few degrees of freedom is up to half as large again by chance.
+_CHANCE_SCATTER = 1.5
+
+
+@dataclass(frozen=True)
+class PoorFit:
+    """A surrogate that cannot be believed, or not be checked."""
+
+    task: str
+    box: bool  # whether it is poor on the whole box, where R² is
+    expected_r2: float | None  # by its own standard errors
+    loo_r2: float | None  # None where no merge can be spared to check it
+    error: float | None  # left out one by one, as a share of the range
+    front_error: float | None  # share of the range near the front; None if good there
+    noisy: bool | None  # whether noise alone explains it; None if that cannot be told
+
+
+@dataclass(frozen=True, eq=False)
+class AnchorCompared:
+    """An anchor held against all that was measured."""
+
+    anchor: Merge
+    missing: Sequence[str]  # tasks that it was not measured on; nothing else then
+    dominated: Ahead | None = None
+    nearly: Ahead | None = None  # what would dominate it, if nothing does
+    dominates_chosen: Ahead | None = None
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How far apart a prediction and a measurement are."""
+
+    apart: float
+    noise: float  # standard error of that
+    share: float | None  # of the range of what was measured
+
+
+@dataclass(frozen=True)
+class Held:
+    """What was predicted of the chosen point, held against what was measured."""
+
+    misses: Mapping[str, Miss]
+    agreeing: Sequence[str]
+    missing: Sequence[str]
+
+
+@dataclass(frozen=True)
+class AtBorder:
+    """Points of the front lie at an end of the box, and better ones may beyond it."""
+
+    border: Border
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Why the search ended, and how well the front is known."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True)
+class FewMerges:
+    """Too few merges were fitted for a front."""
+
+    fitted: int
+    coefficients: int
+
+
+@dataclass(frozen=True)
+class Foretellings:
+    """How many predictions came true, of those made before measuring."""
+
+    held: int
+    count: int
+
+
+Verdict: TypeAlias = (
+    Unfinished
+    | TradeOff
+    | Ended
+    | FewMerges
+    | PoorFit
+    | Foretellings
+    | AtBorder
+    | AnchorCompared
+    | Held
+    | Ahead
+)
+
+
+def judge(front: Front) -> list[Verdict]:
+    """List the findings on trade-off, end, fits, border, anchors, the chosen point."""
+    # In the order in which they are named where several will do.
+    merges = [p for p in front.points if p is not front.chosen] + [*front.merges]
+    known = [front.chosen, *merges, *front.anchors]
+    pairs = [(one, other) for other in front.anchors for one in known]
+    pairs += [(one, front.chosen) for one in (*merges, *front.anchors)]
+    whole = {id(merge) for merge in known if not _not_measured(front, merge)}
+    family = Family.of(
+        front,
+        [(a, b) for a, b in pairs if a is not b and {id(a), id(b)} <= whole],
+    )
+    begun = [] if front.unfinished is None else [front.unfinished]
+    compared = [_on_anchor(family, anchor, known) for anchor in front.anchors]
+    better = list(_on_better(family, merges))
+    if begun and not begun[0].fitted:  # nothing was predicted
+        return [*begun, *_on_number(front), *compared, *better]
+    return [
+        *begun,
+        detect_tradeoff(
+            front.utilities(front.points, "predicted"),
+            front.stderrs(front.points, "predicted"),
+        ),
+        *([] if front.ending is None else [Ended(front.ending)]),
+        *_on_number(front),
+        *(found for task in front.tasks for found in _on_fit(front, task)),
+        *_on_foretellings(front),
+        *map(AtBorder, front.border),
+        *compared,
+        _on_prediction(front),
+        *better,
+    ]
+
+
+def judge_each_point(front: Front) -> Iterator[tuple[Front, list[Verdict]]]:
+    """Judge a front as if each of its points were the chosen one, in their order.
+
+    A point that was not measured on every task is compared with no merge, so that all
+    such points share what is found of the others.
+    """
+    shared: list[Verdict] = []
+    for index, point in enumerate(front.points):
+        chosen = front.model_copy(update={"selected": index})
+        if not _not_measured(front, point):
+            yield chosen, judge(chosen)
+            continue
+        shared = shared or judge(chosen)
+        held = _on_prediction(chosen)
+        yield chosen, [held if isinstance(found, Held) else found for found in shared]
+
+
+def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
+    fit = front.tasks[task].fit
+    known = [r2 for r2 in (fit.expected_r2, fit.loo_r2) if r2 is not None]
+    box = max(known, default=-math.inf) < _GOOD_R2
+    near = fit.front_error
+    if near is not None and near <= _GOOD_SHARE:
+        near = None
+    if box or near is not None:
+        noisy = _explained_by_noise(front, task)
+        yield PoorFit(task, box, fit.expected_r2, fit.loo_r2, fit.error, near, noisy)
+
+
+def _on_number(front: Front) -> Iterator[FewMerges]:
+    d = len(front.groups or front.coefficients)
+    fitted = min(task.fit.n for task in front.tasks.values())
+    if fitted < n_safe(d):
+        yield FewMerges(fitted, d)
+
+
+def _on_foretellings(front: Front) -> Iterator[Foretellings]:
+    if held := [test.held for test in foretellings(front)]:
+        yield Foretellings(sum(held), len(held))
+
+
+def _explained_by_noise(front: Front, task: str) -> bool | None:
+    """Tell whether what a fit leaves is the noise of the single merge.
+
+    The standard errors of values say nothing of that: they are of the documents, which
+    are the same for all merges. Where they are all that is known, nobody can tell.
+    """
+    scatter = front.tasks[task].fit.residual_stderr
+    if scatter is None:
+        return False
+    between = own_noise(front, task)
+    if np.isfinite(between).any():
+        return scatter <= _CHANCE_SCATTER * float(np.nanmedian(between))
+    known = [stderr for m in front.known if (stderr := m.measured[task].stderr)]
+    return None if known and scatter <= float(np.median(known)) else False
+
+
+def _on_anchor(family: Family, anchor: Merge, known: Sequence[Merge]) -> AnchorCompared:
+    front = family.front
+    if missing := _not_measured(front, anchor):
+        return AnchorCompared(anchor, missing)
+    better = next(family.dominating(known, anchor), None)
+    nearly = family.nearest(known, anchor) if better is None else None
+    worse = next(family.dominating([anchor], front.chosen), None)
+    return AnchorCompared(anchor, (), better, nearly, worse)
+
+
+def _on_prediction(front: Front) -> Held:
+    missing = _not_measured(front, front.chosen)
+    misses, agreeing = {}, []
+    for task in [task for task in front.tasks if task not in missing]:
+        miss = _miss(front, task)
+        if miss is None:
+            agreeing.append(task)
+        else:
+            misses[task] = miss
+    return Held(misses, agreeing, missing)
+
+
+def _miss(front: Front, task: str) -> Miss | None:
+    """Tell how far the chosen point is from what was predicted, if it is."""
+    predicted, measured = foretold(front.chosen)[task], front.chosen.measured[task]
+    values = predicted.value or 0.0, measured.value or 0.0
+    own = float(own_noise(front, task)[front.selected])
+    noise, apart = stderr_of_miss(predicted, measured, own), abs(values[0] - values[1])
+    share = _share_of_range(front, task, apart)
+    # An error bar so wide that nothing contradicts it is no agreement.
+    excused = share is None or share < _GOOD_SHARE or apart <= NOISE_FACTOR * own
+    if (apart <= NOISE_FACTOR * noise and excused) or math.isclose(
+        *values, rel_tol=SAME_DIGITS
+    ):
+        return None
+    return Miss(apart, noise, share)
+
+
+def _share_of_range(front: Front, task: str, apart: float) -> float | None:
+    values = [v for m in front.known if (v := m.measured[task].value) is not None]
+    width = max(values) - min(values)
+    return apart / width if len(values) > 2 and width > 0 else None
+
+
+def _on_better(family: Family, merges: Sequence[Merge]) -> Iterator[Ahead]:
+    front = family.front
+    if better := [*family.dominating(merges, front.chosen)]:
+        Y = front.utilities([found.merge for found in better], "measured")
+        best = better[select_by_preference(Y, np.ones(Y.shape[1]))]
+        yield replace(best, others=len(better) - 1)
+
+
+def _not_measured(front: Front, merge: Merge) -> list[str]:
+    return [task for task in front.tasks if not merge.is_measured(task)]

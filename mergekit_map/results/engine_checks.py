@@ -1,0 +1,47 @@
+"""Whether merges may be written into an engine in place: seen once, and remembered."""
+
+from __future__ import annotations
+
+from pydantic import Field, ValidationError
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.records import Record, read_record
+from mergekit_map.utils.files import cache_home, write_atomically
+
+
+class EngineVerdict(Record):
+    """What was seen of one kind of engine."""
+
+    equal: bool
+    """Whether a merge that was written into it answers as its checkpoint does."""
+    why: str
+    """What stands against it."""
+    gap: float | None = None
+    """The largest difference of log-probabilities."""
+
+
+class _Verdicts(Record):
+    kinds: dict[str, EngineVerdict] = Field(default_factory=dict)
+
+
+def known_verdict(kind: str) -> EngineVerdict | None:
+    """Give what is remembered of a kind of engine; None where it was not tried."""
+    return _read().kinds.get(kind)
+
+
+def remember(kind: str, verdict: EngineVerdict) -> None:
+    """Keep a verdict for later searches of this user."""
+    found = _Verdicts(kinds={**_read().kinds, kind: verdict})
+    path = cache_home() / "engines.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, found.model_dump_json(indent=1) + "\n")
+
+
+def _read() -> _Verdicts:
+    path = cache_home() / "engines.json"
+    if not path.exists():
+        return _Verdicts()
+    try:
+        return read_record(path, _Verdicts, "list of engines")
+    except (ArtifactError, ValidationError):
+        return _Verdicts()  # they are seen again

@@ -1,0 +1,123 @@
+"""Many merges compared on many tasks: which differences are there, all in all?
+
+Notation: ``r`` comparisons of one merge with another, ``m`` tasks, larger is better.
+
+Among many comparisons the best is far ahead by chance. So the chances of all of them
+are adjusted together by Holm's step-down (Scandinavian Journal of Statistics 6, 1979):
+with none of the merges better in truth, the chance that any one is said to be is at
+most ``ALPHA``, however many there are and however they err together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mergekit_map.optimize.degenerate_front import NOISE_FACTOR
+from mergekit_map.optimize.selection import TIE
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """How far merges are ahead of others, and what of that is no noise."""
+
+    scores: FloatArray  # (r, m) standard errors ahead; infinite without known noise
+    chances: FloatArray  # (r, m) of one as far ahead among all of them, at most
+    count: int  # of those whose noise is known
+
+    @cached_property
+    def better(self) -> BoolArray:
+        """Tell where one is ahead by more than noise; (r, m)."""
+        found: BoolArray = (self.chances <= ALPHA) & self.promising
+        return found
+
+    @cached_property
+    def promising(self) -> BoolArray:
+        """Tell where one would be, were it the only comparison; (r, m)."""
+        found: BoolArray = self.scores >= NOISE_FACTOR
+        return found
+
+    @cached_property
+    def kept(self) -> BoolArray:
+        """Tell which are behind on no task by more than noise; (r,)."""
+        found: BoolArray = np.all(self.scores > -NOISE_FACTOR, axis=1)
+        return found
+
+
+def compare(
+    Y: FloatArray,
+    other: FloatArray,
+    stderr: FloatArray,
+    items: FloatArray,
+    answers: BoolArray,
+) -> Comparisons:
+    """Compare merges, a row each, with others.
+
+    Args:
+        Y: (r, m) what was measured of the merges.
+        other: (r, m) what was measured of those they are held against.
+        stderr: (r, m) standard errors of the differences; NaN where unknown: then
+            nothing explains a difference.
+        items: (r, m) how many items a standard error was estimated from; infinite
+            where it is taken as known.
+        answers: (m,) whether items are answers, right or wrong, and not amounts.
+
+    Returns:
+        With scores and chances of NaN where a value is.
+    """
+    # Amounts may be as large as numbers go: then one is ahead by infinitely much.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ahead = Y - other
+        tied = np.abs(ahead) <= TIE * np.abs(other)
+        scores = np.where(
+            answers,
+            _of_answers(ahead, stderr, items),
+            _of_amounts(ahead, stderr, items),
+        )
+    scores[tied] = 0
+    scores = np.where(np.isnan(ahead), np.nan, scores)
+    known = ~np.isnan(stderr) & ~np.isnan(ahead)
+    chances = np.where(np.isnan(scores), np.nan, np.where(scores > 0, 0.0, 1.0))
+    chances[known] = _adjusted(_upper_tail(scores[known]))
+    return Comparisons(scores, chances, int(known.sum()))
+
+
+def _of_amounts(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:
+    """Turn Student's t into the normal score with the same tail (Wallace, 1959)."""
+    t = ahead / np.nan_to_num(stderr)
+    n = np.where(np.isinf(items), 1.0, items - 1)
+    short = (8 * n + 1) / (8 * n + 3) * np.sqrt(n * np.log1p(t**2 / n))
+    return np.where(np.isinf(items), t, np.sign(t) * short)
+
+
+def _of_answers(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:
+    """Divide by what the items would give if neither merge were better.
+
+    That is their second moment, not their variance: a few answers that all went one way
+    have little variance and say little, which Student's t does not see. If each might
+    as well have gone the other way, the tails of this score are about as light as a
+    normal one's (Efron, JASA 64, 1969).
+    """
+    squared = stderr**2 * (1 - 1 / items) + ahead**2 / items
+    return ahead / np.sqrt(np.nan_to_num(squared))
+
+
+def _upper_tail(scores: FloatArray) -> FloatArray:
+    tails = [math.erfc(score / math.sqrt(2)) / 2 for score in scores.tolist()]
+    return np.array(tails, np.float64)
+
+
+def _adjusted(chances: FloatArray) -> FloatArray:
+    """Adjust chances (n,) by Holm's step-down; (n,)."""
+    n = len(chances)
+    order = np.argsort(chances, kind="stable")
+    stepped = np.maximum.accumulate(chances[order] * (n - np.arange(n)))
+    found = np.empty(n)
+    found[order] = np.minimum(stepped, 1.0)
+    return found

@@ -1,0 +1,145 @@
+"""How well differences between merges are known that were measured on the same items.
+
+Notation: ``k`` merges of a front: points, anchors, and those measured besides.
+
+How well a difference is known between merges that were measured on the same items.
+
+Notation: ``k`` merges, ``n`` items, ``U`` (k, n) influences: how much each item moves
+the value of each merge, to first order. The value of a mean moves by (x - mean) / n, a
+ratio of sums by (y - ratio * w) / sum(w) (Cochran, Sampling Techniques, 1977, sections
+5.9 and 6.4), a function of one of them by that times its slope.
+
+A difference between merges has the differences of their influences: items are drawn
+once for both, so that what is common to them, such as how hard an item is, drops out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from mergekit_map.results.records import Frozen
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
+
+_DIGITS = 5  # of a standard error: more than anybody judges by
+
+
+@dataclass(frozen=True, eq=False)
+class _Square:
+    """What is made once; values that hold one are compared by their fields."""
+
+    stderr: FloatArray
+
+
+class Differences(Frozen):
+    """Standard errors of the differences between merges on one task."""
+
+    items: int = Field(ge=2)
+    """Documents, blocks or questions that all of them were measured on."""
+    answers: bool = False
+    """Whether they are answers, right or wrong, and not amounts such as losses."""
+    merges: tuple[int, ...] = Field(min_length=2)
+    """Which: counted through points, anchors and merges."""
+    stderr: tuple[tuple[float, ...], ...]
+    """Of the second of them to the first, of the third to first and second, ..."""
+
+    @model_validator(mode="after")
+    def _triangular(self) -> Self:
+        if sorted({*self.merges}) != [*self.merges] or self.merges[0] < 0:
+            raise ValueError("merges: they are counted from 0, each once, in order")
+        if [*map(len, self.stderr)] != [*range(1, len(self.merges))]:
+            raise ValueError(f"stderr: no triangle for {len(self.merges)} merges")
+        if any(value < 0 for row in self.stderr for value in row):
+            raise ValueError("stderr: a standard error is not negative")
+        return self
+
+    @classmethod
+    def of(
+        cls, merges: Sequence[int], stderr: FloatArray, items: int, *, answers: bool
+    ) -> Differences:
+        """Take the lower triangle of a symmetric array, with a few digits."""
+        rows = (stderr[row, :row].tolist() for row in range(1, len(merges)))
+        short = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
+        return cls(items=items, answers=answers, merges=tuple(merges), stderr=short)
+
+    def with_room(self, place: int) -> Differences:
+        """Count the merges as they are when another one is put in at this place."""
+        moved = (merge + (merge >= place) for merge in self.merges)
+        return self.model_copy(update={"merges": tuple(moved)})
+
+    def between(self, ones: IntArray, others: IntArray) -> FloatArray:
+        """Give those of pairs of merges (r,); NaN where they are not compared here."""
+        merges = np.array(self.merges)
+        rows, columns = (
+            np.searchsorted(merges, some).clip(max=len(merges) - 1)
+            for some in (ones, others)
+        )
+        known = (merges[rows] == ones) & (merges[columns] == others)
+        return np.where(known, self.square[rows, columns], np.nan)
+
+    @property
+    def square(self) -> FloatArray:
+        """Give those of the merges that are compared, in their order; (r, r)."""
+        return self._once.stderr
+
+    @cached_property
+    def _once(self) -> _Square:
+        found = np.zeros((len(self.merges),) * 2)
+        for row, values in enumerate(self.stderr, start=1):
+            found[row, :row] = found[:row, row] = values
+        return _Square(found)
+
+    def array(self, k: int) -> FloatArray:
+        """Give all of them, (k, k); NaN between merges that are not compared here."""
+        found = np.full((k, k), np.nan)
+        for row, values in enumerate(self.stderr, start=1):
+            one, others = self.merges[row], list(self.merges[:row])
+            found[one, others] = found[others, one] = values
+        found[self.merges, self.merges] = 0
+        return found
+
+
+_ROUNDING = 1e-9
+
+
+def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
+    """Find the standard error of the difference between any two merges; (k, k).
+
+    Args:
+        U: (k, n) finite influences, which add up to 0 in each part.
+        strata: (n,) which part of a group an item was drawn for; each has two or more.
+            Parts are drawn by themselves, so that their variances add up.
+    """
+    variances = np.zeros((len(U), len(U)))
+    for part in np.unique(strata):
+        V = U[:, strata == part]
+        n = V.shape[1]
+        # Row by row: a Gram matrix would lose half the digits of a small difference.
+        squares = np.array([np.square(V - row).sum(axis=1) for row in V])
+        answer = _answer(V)
+        if answer is None:
+            variances += squares.reshape(variances.shape) * n / (n - 1)
+        else:
+            extra = answer**2 * (1 - np.eye(len(V)))
+            variances += (squares + extra) * (n / (n + 2)) ** 2
+    return np.asarray(np.sqrt(variances))
+
+
+def _answer(V: FloatArray) -> float | None:
+    """Tell how much one answer counts where all items are right or wrong, else None.
+
+    Of a few dozen answers hardly any differ between two merges, and their variance says
+    too little. Agresti and Min (Statistics in Medicine 24, 2005) add half an answer to
+    each of the four ways in which two merges can answer.
+    """
+    low, high = V.min(axis=1, keepdims=True), V.max(axis=1, keepdims=True)
+    steps = (high - low)[high > low]
+    if not len(steps) or np.ptp(steps) > _ROUNDING * steps.max():
+        return None
+    near = np.minimum(V - low, high - V)
+    return float(steps.max()) if near.max() <= _ROUNDING * steps.max() else None

@@ -1,0 +1,121 @@
+"""``search.json``: what a search set out to do, until it is finished.
+
+With the log it is all that is needed to look at a search that was stopped, or killed,
+or is still running.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_serializer, field_validator, model_validator
+from typing_extensions import Self
+
+from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.results.front import Front
+from mergekit_map.results.records import (
+    Coefficients,
+    Frozen,
+    Line,
+    Number,
+    Record,
+    one_line,
+    read_record,
+)
+from mergekit_map.results.run_folder import Manifest, RunFolder
+from mergekit_map.types import Metric
+
+
+class Asked(Frozen):
+    """A task of an unfinished search."""
+
+    higher_is_better: bool
+    """Which values are better."""
+    range: tuple[Number | None, Number | None]
+    """Smallest and largest possible value, null where there is none."""
+    unit: Line
+    """Of its values."""
+    differentiable: bool
+    """Whether it has derivatives."""
+    documents: int | Literal["all"]
+    """How many of its documents are measured."""
+
+    @property
+    def metric(self) -> Metric:
+        """Give what is known of it as a metric."""
+        return Metric(
+            self.higher_is_better, *self.range, self.unit, self.differentiable
+        )
+
+
+class Underway(Record):
+    """A search that is not finished; its file goes when it is."""
+
+    manifest: Manifest
+    """What will be its manifest."""
+    source: Line
+    """The configuration, as it was named."""
+    most: int = Field(ge=0)
+    """Merges that it measures at most."""
+    bounds: dict[Line, tuple[float, float]]
+    """Of each coefficient."""
+    anchors: dict[Line, Coefficients]
+    """The base model, every model by itself, and their uniform soup."""
+    tasks: dict[Line, Asked]
+    """What is measured."""
+    search: SearchSpec
+    """How it searches."""
+    select: SelectSpec
+    """What the point is chosen by."""
+    recipe: str | None
+    """A mergekit YAML of one merge; null where pairs are merged one after the other."""
+
+    def going_on(self, run: Path) -> str:
+        """Give the command that goes on with the search into a folder."""
+        return shlex.join(["mergekit-map", "search", self.source, str(run)])
+
+    @model_validator(mode="after")
+    def _anchors_of_bounds(self) -> Self:
+        for label, anchor in self.anchors.items():
+            if anchor.keys() != self.bounds.keys():
+                raise ValueError(f"anchors.{label}: the names are {[*self.bounds]}")
+        for name, (lower, upper) in self.bounds.items():
+            if not lower < upper:
+                raise ValueError(f"bounds.{name}: the ends do not rise")
+        if self.tasks.keys() != self.manifest.definitions.keys():
+            raise ValueError("manifest.definitions: they are of other tasks")
+        return self
+
+    @field_validator("recipe")
+    @classmethod
+    def _of_lines(cls, text: str | None) -> str | None:
+        for line in (text or "").split("\n"):
+            one_line(line)
+        return text
+
+    @field_serializer("search", "select")
+    def _as_given(self, spec: SearchSpec | SelectSpec) -> dict[str, Any]:
+        return spec.model_dump(mode="json", exclude_unset=True)
+
+
+def read_underway(folder: RunFolder) -> Underway:
+    """Read what an unfinished search set out to do.
+
+    Raises:
+        ArtifactError: there is no such search, or the file is damaged.
+    """
+    return read_record(folder.plan, Underway, "search under way")
+
+
+def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
+    """Say how far an unfinished search is, and how it goes on; nothing if finished."""
+    if front.unfinished is None:
+        return []
+    search = RunFolder(folder.named)
+    words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
+    if not search.plan.exists():  # the search has been finished since
+        return [f"{words} were measured when this was found; the search has gone on."]
+    command = read_underway(search).going_on(search.path)
+    return [f"{words} measured; the search goes on with: {command}"]

@@ -1,0 +1,410 @@
+"""``surrogates.json``: what predicted a front.
+
+Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic.
+
+Gaussian processes in ``surrogates.json``: of the mean, and of its errors.
+
+Notation: ``n`` merges, ``d`` coefficients, ``r`` rows of values and slopes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from typing_extensions import Self
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import (
+    Fit,
+    Front,
+    Reading,
+    Readings,
+)
+from mergekit_map.results.records import (
+    Coefficients,
+    Frozen,
+    Line,
+    Number,
+    Record,
+    read_record,
+)
+from mergekit_map.surrogates.arrays import (
+    FloatArray,
+    finite,
+    inside,
+)
+from mergekit_map.surrogates.calibration import Residual, residual_of_version_1
+from mergekit_map.surrogates.gaussian_process import Process
+from mergekit_map.surrogates.kernel import LENGTHS, Rows
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import Quadratic, n_quadratic_terms
+from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
+
+# Of files from elsewhere: with more, a prediction takes minutes.
+_MOST_DRAWS, _MOST_POINTS = 64, 2048
+
+Row: TypeAlias = tuple[float, ...]
+_Logarithm: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
+_Theta: TypeAlias = tuple[Annotated[float, Field(ge=-20, le=20)], ...]
+# Wide enough for whatever is fitted, and such that no covariance overflows.
+_Point: TypeAlias = tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
+_Size: TypeAlias = Annotated[float, Field(ge=-1e100, le=1e100)]
+_Variance: TypeAlias = Annotated[float, Field(ge=0, le=1e100)]
+_Length: TypeAlias = Annotated[float, Field(ge=1e-9, le=1e9)]
+
+
+class ResidualRecord(Frozen):
+    """The mean of the process: a bump around every merge."""
+
+    points: tuple[_Point, ...] = Field(min_length=1)
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    weights: tuple[_Size, ...]
+    """Height of each bump, in units of the quadratic."""
+    lengths: tuple[_Length, ...]
+    """How far a bump reaches along each coefficient, in widths of the box."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if len(self.points) != len(self.weights):
+            counts = f"{len(self.weights)} weights at {len(self.points)} points"
+            raise ValueError(counts)
+        if {len(self.lengths)} != {len(row) for row in self.points}:
+            raise ValueError(f"{len(self.lengths)} lengths, of other coefficients")
+        return self
+
+    @classmethod
+    def of(cls, residual: Residual) -> ResidualRecord:
+        """Write down a residual; ``value`` of it predicts the same, bit for bit."""
+        return cls(
+            points=rows_of(residual.points),
+            weights=tuple(residual.weights.tolist()),
+            lengths=tuple(residual.lengths.tolist()),
+        )
+
+    def value(self) -> Residual:
+        """Rebuild the residual."""
+        points, weights = np.array(self.points), np.array(self.weights)
+        return Residual(points, weights, np.array(self.lengths))
+
+
+class IsotropicRecord(Frozen):
+    """The process as runs of mergekit-map 0.1.0 have it."""
+
+    points: tuple[_Point, ...] = Field(min_length=1)
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    left: tuple[_Size, ...]
+    """What the quadratic left there, in its units."""
+    scale: float = Field(gt=0, le=1e100)
+    """Standard deviation of that."""
+    theta: tuple[_Logarithm, ...] = Field(min_length=3)
+    """Logarithms of height, wave length and noise."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if len(self.points) != len(self.left):
+            raise ValueError(f"{len(self.left)} left at {len(self.points)} points")
+        return self
+
+    def value(self) -> Residual:
+        """Rebuild its mean."""
+        points, left, theta = map(np.array, (self.points, self.left, self.theta))
+        return residual_of_version_1(points, left, self.scale, theta)
+
+
+class ProcessRecord(Frozen):
+    """What tells the standard errors of predictions with a process."""
+
+    points: tuple[_Point, ...] = Field(min_length=1, max_length=_MOST_POINTS)
+    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    sloped: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """The points whose slopes were measured."""
+    seen: tuple[_Size, ...]
+    """Values, then slopes, behind the link, in units of ``scale``."""
+    noise: tuple[_Variance, ...]
+    """Variances of these, in units of those in theta."""
+    sampling: tuple[_Variance, ...] = ()
+    """Variances of a choice of documents; left out where all were measured."""
+    offset: _Size
+    """What the values are counted from."""
+    scale: float = Field(gt=0, le=1e100)
+    """Standard deviation of the values."""
+    theta: _Theta
+    """The most probable logarithms of how large each part is."""
+    draws: tuple[_Theta, ...] = Field(min_length=1, max_length=_MOST_DRAWS)
+    """Probable ones."""
+    weights: tuple[_Variance, ...]
+    """How probable each draw is."""
+    widening: float = Field(gt=0, le=1e9)
+    """Of all standard deviations."""
+    rough: tuple[_Variance, ...]
+    """For each draw, how far the metric is off what is smooth."""
+
+    @model_validator(mode="after")
+    def _shapes(self) -> Self:
+        n, d = len(self.points), len(self.points[0])
+        rows, size = n + d * len(self.sloped), LENGTHS + d
+        widths = {len(row) for row in (self.theta, *self.draws)}
+        sizes = {len(self.seen), len(self.noise), len(self.sampling) or rows}
+        if sizes != {rows} or widths != {size}:
+            raise ValueError(f"{n} points need {rows} values, and {size} in theta")
+        if max(self.sloped, default=0) >= n or (
+            {len(self.weights), len(self.rough)} != {len(self.draws)}
+        ):
+            raise ValueError("slopes and weights are of points and draws")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        keys = set() if self.sampling else {"sampling"}
+        return {key: v for key, v in handler(self).items() if key not in keys}
+
+    @classmethod
+    def of(cls, process: Process) -> ProcessRecord:
+        """Write down a process; ``value`` of it predicts the same, bit for bit."""
+        sampling = process.rows.sampling
+        return cls(
+            points=rows_of(process.rows.U),
+            sloped=tuple(process.rows.sloped.tolist()),
+            seen=tuple(process.z.tolist()),
+            noise=tuple(process.rows.noise.tolist()),
+            sampling=tuple(sampling.tolist()) if sampling.any() else (),
+            offset=process.offset,
+            scale=process.scale,
+            theta=tuple(process.theta.tolist()),
+            draws=rows_of(process.draws),
+            weights=tuple(process.weights.tolist()),
+            widening=process.widening,
+            rough=tuple(process.rough.tolist()),
+        )
+
+    def value(self) -> Process:
+        """Rebuild the process."""
+        sloped = np.array(self.sloped, dtype=np.int_)
+        sampling = np.array(self.sampling or [0.0])
+        rows = Rows(np.array(self.points), sloped, np.array(self.noise), sampling)
+        return Process(
+            rows,
+            np.array(self.seen),
+            self.offset,
+            self.scale,
+            np.array(self.theta),
+            np.array(self.draws),
+            np.array(self.weights),
+            self.widening,
+            np.array(self.rough),
+        )
+
+
+def rows_of(array: FloatArray) -> tuple[Row, ...]:
+    """Write down a matrix."""
+    return tuple(map(tuple, array.tolist()))
+
+
+# A merge whose weights are this near to those of a merge of groups is that merge.
+_ROUNDING = 1e-9
+
+
+class LinkRecord(Frozen):
+    """The range of a metric; null where there is no bound."""
+
+    lower: Number | None
+    upper: Number | None
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Self:
+        self.value()  # whose words they are that refuse an empty range
+        return self
+
+    def value(self) -> Link:
+        """Rebuild the link."""
+        lower = -math.inf if self.lower is None else self.lower
+        return Link(lower, math.inf if self.upper is None else self.upper)
+
+
+class SurrogateRecord(Frozen):
+    """The surrogate of a task: ``link(intercept + linear x + x hessian x / 2)``."""
+
+    intercept: float
+    linear: Row
+    hessian: tuple[Row, ...]
+    link: LinkRecord
+    bounds: tuple[tuple[float, float], ...] = Field(min_length=1)
+    """Of the coefficients."""
+    covariance: tuple[tuple[float | None, ...], ...]
+    """Of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
+    quality: Fit
+    residual: ResidualRecord | IsotropicRecord | None
+    """Added behind the link."""
+    misfit: Annotated[float, Field(ge=0)] | None = 0.0
+    """Of the quadratic: a standard deviation behind the link; null if unknown."""
+    process: ProcessRecord | None = None
+    """What tells the standard errors, where there is one."""
+
+    @model_validator(mode="after")
+    def _shapes(self) -> Self:
+        d = len(self.bounds)
+        if not all(lower < upper for lower, upper in self.bounds):
+            raise ValueError("bounds: the ends do not rise")
+        t = n_quadratic_terms(d)
+        wanted = {"linear": (d,), "hessian": (d, d), "covariance": (t, t)}
+        for name, shape in wanted.items():
+            rows = getattr(self, name)
+            widths = {len(row) for row in rows} if len(shape) == 2 else {shape[-1]}
+            if len(rows) != shape[0] or widths != {shape[-1]}:
+                raise ValueError(f"{name}: numbers are {shape} for {d} bounds")
+        for name, process in (("residual", self.residual), ("process", self.process)):
+            if process and {len(row) for row in process.points} != {d}:
+                text = f"rows are of {d} numbers for {d} bounds"
+                raise ValueError(f"{name}.points: {text}")
+        return self
+
+    @classmethod
+    def of(cls, surrogate: Surrogate) -> SurrogateRecord:
+        """Write down a surrogate; ``value`` of it predicts the same, bit for bit."""
+        link, left, process = surrogate.link, surrogate.residual, surrogate.process
+        return cls(
+            intercept=surrogate.quadratic.intercept,
+            linear=tuple(surrogate.quadratic.linear.tolist()),
+            hessian=rows_of(surrogate.quadratic.hessian),
+            link=LinkRecord(lower=finite(link.lower), upper=finite(link.upper)),
+            bounds=tuple((lower, upper) for lower, upper in surrogate.bounds.tolist()),
+            covariance=tuple(
+                tuple(map(finite, row)) for row in surrogate.covariance.tolist()
+            ),
+            quality=Fit.of(asdict(surrogate.quality)),
+            residual=ResidualRecord.of(left) if left is not None else None,
+            misfit=finite(surrogate.misfit),
+            process=ProcessRecord.of(process) if process is not None else None,
+        )
+
+    def value(self) -> Surrogate:
+        """Rebuild the surrogate."""
+        known: dict[str, Any] = {
+            field.name: math.nan if value is None else value
+            for field in fields(FitQuality)
+            for value in [getattr(self.quality, field.name)]
+        }
+        return Surrogate(
+            quadratic=Quadratic(
+                self.intercept, np.array(self.linear), np.array(self.hessian)
+            ),
+            link=self.link.value(),
+            bounds=np.array(self.bounds),
+            covariance=np.array(self.covariance, dtype=np.float64),  # None is NaN
+            quality=FitQuality(**known),
+            residual=self.residual.value() if self.residual else None,
+            misfit=math.nan if self.misfit is None else self.misfit,
+            process=self.process.value() if self.process else None,
+        )
+
+
+class Surrogates(Record):
+    """What predicted a front."""
+
+    coefficients: tuple[Line, ...]
+    """What the surrogates are functions of: the front's coefficients, or its groups."""
+    groups: dict[Line, Coefficients] = Field(default_factory=dict)
+    """Of nested MAP: the merges whose weights these are."""
+    tasks: dict[Line, SurrogateRecord] = Field(min_length=1)
+    """A surrogate for each task."""
+
+    @model_validator(mode="after")
+    def _as_wide(self) -> Self:
+        for task, surrogate in self.tasks.items():
+            if len(surrogate.bounds) != len(self.coefficients):
+                raise ValueError(
+                    f"tasks.{task}: {len(surrogate.bounds)} bounds for "
+                    f"{len(self.coefficients)} coefficients"
+                )
+        return self
+
+    def values(self) -> Mapping[str, Surrogate]:
+        """Rebuild the surrogates, by task."""
+        return {task: surrogate.value() for task, surrogate in self.tasks.items()}
+
+    def named(self, place: FloatArray) -> dict[str, float]:
+        """Say a place on the axes (d,) by the front's coefficients."""
+        axes = dict(zip(self.coefficients, place.tolist(), strict=True))
+        if not self.groups:
+            return axes
+        names = next(iter(self.groups.values()))
+        return {
+            name: sum(axes[label] * group[name] for label, group in self.groups.items())
+            for name in names
+        }
+
+
+def read_surrogates(path: Path, front: Front) -> Surrogates:
+    """Read what predicted a front.
+
+    Raises:
+        ArtifactError: the file is damaged, or of another front.
+    """
+    found = read_record(path, Surrogates, "surrogates")
+    if found.tasks.keys() != front.tasks.keys():
+        raise ArtifactError(f"{path} has other tasks than its front; search again")
+    axes = tuple(front.groups or front.coefficients)
+    if (found.coefficients, found.groups) != (axes, front.groups):
+        raise ArtifactError(
+            f"{path} has other coefficients than its front; search again"
+        )
+    return found
+
+
+def locate(
+    merges: Iterable[Mapping[str, float]],
+    names: Iterable[str],
+    groups: Mapping[str, Mapping[str, float]],
+    bounds: FloatArray,
+) -> FloatArray:
+    """Say merges on the axes of the surrogates.
+
+    Args:
+        merges: By coefficient.
+        names: Of the coefficients, in the order of the axes where there are no groups.
+        groups: Of nested MAP: the merges whose weights the axes are.
+        bounds: (d, 2) where surrogates were fitted.
+
+    Returns:
+        (k, d), with a row of NaN for each merge where no surrogate was fitted.
+    """
+    order = list(names)
+    X = np.array([[merge[name] for name in order] for merge in merges], np.float64)
+    X = X.reshape(-1, len(order))
+    if not groups:
+        return np.where(inside(X, bounds)[:, None], X, np.nan)
+    vectors = np.array([[group[name] for name in order] for group in groups.values()])
+    rows: FloatArray = np.clip(X @ np.linalg.pinv(vectors), *bounds.T)
+    on_plane = np.all(np.abs(rows @ vectors - X) <= _ROUNDING, axis=1)
+    return np.where(on_plane[:, None], rows, np.nan)
+
+
+def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
+    """Predict every task at located merges (k, d); unknown where a row is NaN.
+
+    Outside the sampled box a quadratic is a guess, and none is shown.
+    """
+    known = np.all(np.isfinite(X), axis=1)[:, None]
+    columns = []
+    for surrogate in surrogates.values():
+        # Somewhere in the box: each row is predicted as if all were known.
+        rows = np.where(known, X, surrogate.bounds[:, 0])
+        pairs = np.stack([surrogate.predict(rows), surrogate.stderr(rows)], axis=1)
+        pairs = np.where(known, pairs, np.nan)
+        columns.append([Reading.of(*pair) for pair in pairs.tolist()])
+    return [
+        dict(zip(surrogates, row, strict=True)) for row in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,243 @@
+"""The hours that a search has spent, and whether another merge can be paid for.
+
+They are read from the log, so that a search that goes on decides as one that was never
+stopped.
+
+How much a search will measure, before it starts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.nested_order import (
+    Order,
+    members,
+    pairs,
+)
+from mergekit_map.search.bayesian import N_ROUND
+from mergekit_map.search.nested import EVALUATIONS
+from mergekit_map.search.nested_groups import first_candidates
+from mergekit_map.search.planning import next_round, wanted_evaluations
+from mergekit_map.search.study import Study
+from mergekit_map.types import (
+    BASE,
+    NO_SINGLE_MODEL,
+    SOUP,
+)
+
+_SECONDS = 3600
+
+
+def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
+    """Whether a further merge can be measured, and the end of the search after it.
+
+    Args:
+        study: The study.
+        evaluations: All that was measured so far, in the order of the log.
+    """
+    return _can_pay(study, evaluations, merges=1, ends=study.search.remeasure + 1)
+
+
+def can_remeasure(study: Study, evaluations: Sequence[Evaluation]) -> bool:
+    """Whether a point of the front can be measured, and what is chosen after it."""
+    return _can_pay(study, evaluations, merges=0, ends=2)
+
+
+def more_choices(study: Study) -> int:
+    """Return how many measurements of the front are kept for limits.
+
+    These are met closely.
+    """
+    return min(2, study.search.remeasure) if study.select.limited else 0
+
+
+def _can_pay(
+    study: Study, evaluations: Sequence[Evaluation], *, merges: int, ends: int
+) -> bool:
+    """Whether the hours allow more merges, and ``ends`` on all documents after them."""
+    if study.search.hours is None:
+        return True
+    needed = sum(e.seconds for e in evaluations if e.taken is None)
+    for task in study.tasks:
+        lines = [e for e in evaluations if e.task == task and not e.failed]
+        whole = _mean_seconds([e for e in lines if e.whole])
+        subset = _mean_seconds([e for e in lines if not e.whole])
+        needed += ends * whole + merges * (subset or whole)
+    return needed <= _SECONDS * study.search.hours
+
+
+def _mean_seconds(lines: Sequence[Evaluation]) -> float:
+    return sum(e.seconds for e in lines) / max(len(lines), 1)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Merges and measurements of a search, as many as there can be."""
+
+    searched: int  # merges, anchors included
+    front: int  # predicted points that are measured afterwards
+    measurements: int  # of a task at a merge
+    expected: int  # of these, where what is measured depends on what was
+    whole: int  # merges measured on all documents
+    confirming: int = 0  # of the measurements: on documents that the search never sees
+
+
+@dataclass(frozen=True)
+class Price:
+    """About how many seconds a search takes."""
+
+    merges: int  # that are searched, anchors included: as many as the budget allows
+    total: float
+    # Of anchors, first design and end, which are measured whatever they take.
+    least: float
+
+    def exceeds(self, study: Study) -> bool:
+        """Whether the budget cannot pay for what is always measured."""
+        return not _pays(study, self.least)
+
+
+def forecast(study: Study, *, checkpoints: bool) -> Forecast:
+    """Count what a study without problems measures.
+
+    Args:
+        study: The study.
+        checkpoints: Whether nested search merges checkpoints, each pair in a search of
+            its own, as it does with methods that are not linear.
+
+    Raises:
+        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+    """
+    front = study.search.remeasure + 1  # the chosen one, if it is not among the others
+    if study.search.strategy == "nested":
+        return _forecast_pairs(study, front, checkpoints=checkpoints)
+    searched = len(next_round(study, [], []))
+    if study.search.strategy == "bayesian":
+        searched = study.search.evaluations or searched + 2 * N_ROUND
+    elif study.search.refines:
+        searched = wanted_evaluations(study)
+    whole = front + (len(first_candidates(study)) if study.in_part else searched)
+    held_out = n_confirming(study) * len(study.tasks)
+    total = (searched + front) * len(study.tasks) + held_out
+    return Forecast(searched, front, total, total, whole, held_out)
+
+
+def n_confirming(study: Study) -> int:
+    """Count what a task is measured on apart: choice, base, soup, best single model."""
+    if study.search.holdout is None:
+        return 0
+    labels = study.anchors.keys()
+    return 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
+
+
+def price(
+    study: Study, sizes: Mapping[str, int], seconds: Mapping[str, float]
+) -> Price:
+    """Estimate what a study of one search takes.
+
+    Args:
+        study: The study.
+        sizes: Documents of each task.
+        seconds: To measure each on all of them; merging counts as a part of that.
+
+    Raises:
+        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+    """
+    whole = sum(seconds.values())
+    subset = sum(share_asked(study, t, sizes[t]) * s for t, s in seconds.items())
+    first = len(next_round(study, [], []))
+    anchors = min(len(first_candidates(study)), first)
+
+    def total(merges: int) -> float:
+        ends = study.search.remeasure + 1
+        return whole * (anchors + ends) + subset * (merges - anchors)
+
+    most = max(first, wanted_evaluations(study)) if study.search.refines else first
+    merges = first
+    while merges < most and _pays(study, total(merges + 1)):
+        merges += 1
+    # Points of the front are measured as far as the budget pays for them.
+    least = whole * (anchors + 1) + subset * (first - anchors)
+    return Price(merges, total(merges), least)
+
+
+def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | None:
+    """Return that the budget does not pay for what is measured whatever it is.
+
+    Args:
+        study: The study.
+        evaluations: What was measured of it, with all documents of each task once.
+    """
+    whole = {e.task: e for e in evaluations if e.whole and not e.failed}
+    if study.search.hours is None or whole.keys() < study.tasks.keys():
+        return None
+    found = price(
+        study,
+        {task: whole[task].n for task in study.tasks},
+        {task: whole[task].seconds for task in study.tasks},
+    )
+    if not found.exceeds(study):
+        return None
+    return (
+        "the budget is less than what the anchors, the first design and the end of the "
+        f"search take, about {found.least / 3600:.2g} hours: these are measured all "
+        "the same, and hardly anything else; allow more hours"
+    )
+
+
+def _pays(study: Study, seconds: float) -> bool:
+    hours = study.search.hours
+    return hours is None or seconds <= 3600 * hours
+
+
+def share_asked(study: Study, task: str, size: int) -> float:
+    """Return the share of the documents that a merge of the search is measured on."""
+    count = study.documents.get(task, "all")
+    return 1.0 if count == "all" else min(1.0, count / max(size, 1))
+
+
+def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
+    """Count those of nested MAP, whose pairs are measured on the tasks that they own.
+
+    Who owns a task is known when the single models are measured. Until then, each is
+    expected to be owned by any model; by default the pairs are a balanced tree.
+    """
+    n, n_tasks = len(study.bounds), len(study.tasks)
+    anchors = len(first_candidates(study))
+    pair = study.search.evaluations or EVALUATIONS
+    if not checkpoints:
+        pair -= _known_corners(study)
+    order = _balanced(n) if study.search.order is None else study.search.order
+    *inner, last = [len(members(pair)) for pair in pairs(order)]
+    # What is chosen of an inner pair is measured, too.
+    parts = [(size, pair + 1) for size in inner] + [(last, pair)]
+    searched = anchors + sum(merges for _, merges in parts)
+    always = (anchors + front) * n_tasks
+    part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
+    most = (searched + front) * n_tasks
+    expected, whole = min(most, always + math.ceil(part)), searched + front
+    held_out = n_confirming(study) * n_tasks
+    return Forecast(
+        searched, front, most + held_out, expected + held_out, whole, held_out
+    )
+
+
+def _known_corners(study: Study) -> int:
+    """Count what is known of a pair: its two groups, the base, the soup of two."""
+    known = [set(merge.values()) for merge in study.anchors.values()]
+    return 2 + ({0.0} in known) + ({0.5} in known)
+
+
+def _expected_tasks(share: float, n_tasks: int) -> float:
+    """Expect so many tasks for a pair of a share of the models.
+
+    A pair is measured on the tasks that its models own, or on all if they own none.
+    """
+    return n_tasks * (share + (1 - share) ** n_tasks)
+
+
+def _balanced(n: int) -> Order:
+    return (_balanced(n // 2), _balanced(n - n // 2)) if n > 1 else ""

@@ -1,0 +1,160 @@
+"""What stands against a search, found before anything is measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Mapping
+
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import (
+    MapBlock,
+    SearchSpec,
+    share_of,
+)
+from mergekit_map.config.tasks import LmEvalTask, TaskSpec
+from mergekit_map.errors import DesignError, nearest
+from mergekit_map.search.bayesian import bayesian_problems
+from mergekit_map.search.nested import pair_study
+from mergekit_map.search.nested_groups import Group, order_problems
+from mergekit_map.search.planning import next_round
+from mergekit_map.search.study import Study
+from mergekit_map.types import BASE, Metric
+
+# A merge more is chosen in a time that grows with the fourth power of coefficients.
+_D_OPTIMAL_COEFFICIENTS = 20
+_D_OPTIMAL_MERGES = 2000
+
+
+def search_problems(study: Study) -> list[Problem]:
+    """List the problems of a study's strategy, order and number of evaluations."""
+    strategy = study.search.strategy
+    problems = bayesian_problems(study) if strategy == "bayesian" else []
+    problems += _nested_problems(study) if strategy == "nested" else []
+    problems += _design_problems(study)
+    if problems:
+        return problems
+    try:
+        for part in _first_pairs(study) if strategy == "nested" else [study]:
+            next_round(part, [], [])
+    except DesignError as error:
+        return [Problem(("map", "search", "evaluations"), str(error))]
+    return []
+
+
+def _design_problems(study: Study) -> list[Problem]:
+    """List what stands against a design that would take hours to lay out."""
+    search, d = study.search, len(study.bounds)
+    if search.design != "d_optimal":
+        return []
+    if d > _D_OPTIMAL_COEFFICIENTS:
+        text = (
+            f"d_optimal is for up to {_D_OPTIMAL_COEFFICIENTS} coefficients, here are "
+            f"{d}; use sobol"
+        )
+        return [Problem(("map", "search", "design"), text)]
+    if not search.refines and (search.evaluations or 0) > _D_OPTIMAL_MERGES:
+        text = (
+            "d_optimal chooses each merge by all before it, at most "
+            f"{_D_OPTIMAL_MERGES}; ask for fewer, or use 'design: sobol'"
+        )
+        return [Problem(("map", "search", "evaluations"), text)]
+    return []
+
+
+def select_problems(study: Study) -> list[Problem]:
+    """List what of a choice no measurement of this study can answer."""
+    select, known = study.select, study.anchors
+    key = ("map", "select", "not_worse_than")
+    problems = [
+        Problem(key, f"there is no {rival!r} to compare with; {nearest(rival, known)}")
+        for rival in select.rivals
+        if rival not in known
+    ]
+    for task, limit in (select.require or {}).items():
+        if share_of(limit) is not None and BASE not in known:
+            text = (
+                "a share is of a gain over the base, but this merge has no base model; "
+                "give the limit as a number, or not_worse_than"
+            )
+            problems.append(Problem(("map", "select", "require", task), text))
+    return problems
+
+
+def part_problems(
+    spec: MapBlock, metrics: Mapping[str, Metric], unable: Container[str]
+) -> list[Problem]:
+    """List what stands against measuring on some documents, and against a budget.
+
+    Args:
+        spec: The block, with its tasks.
+        metrics: Of the tasks that could be loaded.
+        unable: Tasks of which some documents do not say what all would.
+    """
+    problems = []
+    for name, task in spec.tasks.items():
+        if task.documents == "all" or name not in metrics:
+            continue
+        why = _why_not_in_part(
+            spec.search, task, metrics[name], able=name not in unable
+        )
+        if why is not None:
+            text = f"{why}, or measure all with 'documents: all'"
+            problems.append(Problem(("map", "tasks", name, "documents"), text))
+    if spec.search.hours is not None and not spec.search.refines:
+        text = (
+            "'hours' end a search that chooses one merge after the other, but this one "
+            "settles beforehand how many it measures; remove them and set "
+            "'evaluations', or use 'strategy: map' without a grid and without "
+            "'refine: false'"
+        )
+        problems.append(Problem(("map", "search", "hours"), text))
+    return problems
+
+
+def _why_not_in_part(
+    search: SearchSpec, task: TaskSpec, metric: Metric, *, able: bool
+) -> str | None:
+    """Return why a task cannot be measured on some documents, and what else to do."""
+    if not able and isinstance(task, LmEvalTask):
+        return (
+            f"some documents do not say what {task.metric!r} is on all of them, as it "
+            "is no mean of what single documents score; take a metric that is, such as "
+            "acc"
+        )
+    if not able:
+        return (
+            "the function is not told which documents to measure; give it a third "
+            "parameter 'documents', and let it return a number for each of them"
+        )
+    if search.gradients and metric.differentiable:
+        return (
+            "'gradients' are derivatives of the value on all documents, which some do "
+            "not say; leave 'gradients' out"
+        )
+    if search.strategy == "nested":
+        return "nested measures every merge on all documents; use 'strategy: map'"
+    return None
+
+
+def _nested_problems(study: Study) -> list[Problem]:
+    names = list(study.bounds)
+    if len(names) < 2:
+        text = (
+            f"nested merges two at a time, but only {names[0]!r} is searched; use map"
+        )
+        return [Problem(("map", "search", "strategy"), text)]
+    order = study.search.order
+    return [] if order is None else order_problems(order, names)
+
+
+def _first_pairs(study: Study) -> list[Study]:
+    tasks = tuple(study.tasks)
+    pairs = {
+        (study.bounds[one], study.bounds[other]): (
+            Group(one, one, tasks, 0.0),
+            Group(other, other, tasks, 0.0),
+        )
+        for one, other in itertools.permutations(study.bounds, 2)
+    }
+    select = study.select
+    return [pair_study(study, pair, select, last=False) for pair in pairs.values()]

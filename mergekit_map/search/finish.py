@@ -1,0 +1,397 @@
+"""How a search ends: its front is measured where it matters, fitted again, chosen from.
+
+Every prediction of a point that is measured here stays on record.
+
+From the result of a study to the values that its run folder keeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Protocol
+
+import numpy as np
+from scipy.stats import qmc
+
+from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.pareto import gains
+from mergekit_map.results.front import (
+    UNKNOWN,
+    Border,
+    Fit,
+    Front,
+    Merge,
+    Readings,
+    Task,
+    recipe_name,
+)
+from mergekit_map.results.gains import measured_anchors
+from mergekit_map.results.log import (
+    Evaluation,
+    Key,
+    MergeKey,
+    by_merge,
+    merge_key,
+)
+from mergekit_map.results.selection import chosen_as, wished
+from mergekit_map.results.surrogate_file import (
+    SurrogateRecord,
+    Surrogates,
+    locate,
+    predict,
+)
+from mergekit_map.search.boundary_check import find_border
+from mergekit_map.search.budget import more_choices
+from mergekit_map.search.fitting import (
+    chosen_of,
+    fit_surrogates,
+    predict_utilities,
+    predicted_front,
+)
+from mergekit_map.search.measure import matching
+from mergekit_map.search.planning import wanted_evaluations
+from mergekit_map.search.refinement import (
+    ending_of,
+    n_quiet_rounds,
+    n_spent,
+)
+from mergekit_map.search.study import (
+    Candidate,
+    Study,
+    StudyResult,
+)
+from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
+from mergekit_map.surrogates.surrogate import Surrogate
+
+# Predictions that differ by less than this share of a task's range are the same.
+_SAME = 1e-6
+
+
+class MeasureAll(Protocol):
+    """Measure, with what predicts them, and give what may be fitted of it."""
+
+    def __call__(
+        self,
+        planned: Sequence[Candidate],
+        surrogates: Mapping[str, Surrogate],
+        *,
+        always: bool = False,
+    ) -> list[Evaluation]:
+        """Measure what the budget pays for, or ``always``."""
+        ...
+
+
+def end_search(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+    measure_all: MeasureAll,
+    surrogates: Mapping[str, Surrogate] | None = None,
+) -> StudyResult:
+    """Measure points that show the front, then the one that is chosen; fit them all.
+
+    A function of what is known and measured here, so that a search that is run again
+    ends alike. Surrogates that were fitted to what is known may be given.
+
+    Raises:
+        DesignError: a surrogate cannot be fitted.
+    """
+    end = _End(study, known, measure_all, surrogates)
+    rows, selected = end.choose(end.shown_front())
+    merges = [study.named(row) for row in rows]
+    ending = None
+    if study.search.refines:
+        quiet = n_quiet_rounds(rounds, end.known)
+        spent, allowed = n_spent(study, rounds, end.known), wanted_evaluations(study)
+        ending = ending_of(study, end.surrogates, spent, allowed, quiet)
+    return StudyResult(end.surrogates, merges, selected, ending=ending)
+
+
+class _End:
+    """What is known while a search ends, and what it predicts by."""
+
+    def __init__(
+        self,
+        study: Study,
+        known: Sequence[Evaluation],
+        measure_all: MeasureAll,
+        surrogates: Mapping[str, Surrogate] | None,
+    ):
+        self._study, self._measure_all = study, measure_all
+        self._anchors = measured_anchors(study.anchors, known)
+        self.known = list(known)
+        self.surrogates = surrogates or fit_surrogates(study, known)
+
+    def shown_front(self) -> FloatArray:
+        """Find the front, knowing what was measured of it; (k, d)."""
+        front = left = predicted_front(self._study, self.surrogates)
+        for _ in range(self._study.search.remeasure - more_choices(self._study)):
+            if len(left):
+                most = self._most_telling(left)
+                self._measure(left[[most]])
+                left = np.delete(left, most, axis=0)
+        if len(left) < len(front):
+            front = predicted_front(self._study, self.surrogates)
+        return _with_measured(self._study, self.surrogates, front, self.known)
+
+    def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
+        """Choose of a front (k, d), and measure the choice; gives its final rows."""
+        study = self._study
+        lower = wished(study.select, study.tasks, self._anchors).lower
+        for _ in range(1 + more_choices(study)):
+            rows, selected = self._chosen_of(front)
+            self._measure(rows[[selected]], always=True)
+            # A merge just within its limits may be outside them once it is fitted.
+            utilities = predict_utilities(study, self.surrogates, rows[[selected]])
+            if (utilities >= lower).all():
+                break
+        if len(study.tasks) == 1:
+            rows, selected = _best_measured(study, self.known), 0
+            self._measure(rows, always=True)
+        return rows, selected
+
+    def _most_telling(self, front: FloatArray) -> int:
+        """Find the point of a front (k, d) that adds most to what is measured here."""
+        own = (e for e in self.known if e.whole and e.role != "imported")
+        here = {e.key[0]: e.coefficients for e in own}
+        X = self._study.vectors(here.values())
+        Y, there = (
+            predict_utilities(self._study, self.surrogates, rows)
+            for rows in (front, X[self._study.contains(X)])
+        )
+        worst, width = Y.min(axis=0), ranges(Y)
+        return int(gains((Y - worst) / width, (there - worst) / width).argmax())
+
+    def _chosen_of(self, front: FloatArray) -> tuple[FloatArray, int]:
+        return chosen_of(self._study, self.surrogates, front, self._anchors)
+
+    def _measure(self, points: FloatArray, *, always: bool = False) -> None:
+        """Measure, and fit again if anything is new."""
+        named = map(self._study.named, points)
+        planned: list[Candidate] = [("front", merge) for merge in named]
+        before = {e.key: e for e in self.known}
+        measured = self._measure_all(planned, self.surrogates, always=always)
+        after = before | _usable(before, measured)
+        if any(before.get(key) is not e for key, e in after.items()):
+            self.known = list(after.values())
+            self.surrogates = fit_surrogates(self._study, self.known)
+
+
+def _usable(
+    before: Mapping[Key, Evaluation], measured: Iterable[Evaluation]
+) -> dict[Key, Evaluation]:
+    """Take the latest of each, but no failure in the place of a value."""
+    return {e.key: e for e in measured if not (e.failed and e.key in before)}
+
+
+def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
+    """Take the merge that measured best: of one task, there is nothing else; (1, d)."""
+    X, Y = _measured(study, known)
+    return np.asarray(X[[np.nanargmax(Y[:, 0])]])
+
+
+def _with_measured(
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    front: FloatArray,
+    known: Sequence[Evaluation],
+) -> FloatArray:
+    """Add merges that survived measurement, in the order of a front; (k, d).
+
+    They take the place of points that predict the same. With one task, one is best.
+    """
+    X, Y = _measured(study, known)
+    first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
+    survived = X[non_dominated(Y) & first]
+    there, added, seen = (
+        predict_utilities(study, surrogates, rows) for rows in (front, survived, X)
+    )
+    width = np.ptp(np.vstack([there, seen]), axis=0)
+    apart = np.abs(there[:, None] - added) > _SAME * width
+    both = np.vstack([front[apart.any(axis=2).all(axis=1)], survived])
+    keys = np.hstack([predict_utilities(study, surrogates, both), both])[:, ::-1]
+    ordered = both[np.lexsort(keys.T)]
+    return np.asarray(ordered[-1:] if len(study.tasks) == 1 else ordered)
+
+
+def _measured(
+    study: Study, known: Sequence[Evaluation]
+) -> tuple[FloatArray, FloatArray]:
+    """List the merges of the box, and what all documents said of them.
+
+    Returns:
+        (n, d) coefficients, (n, m) larger is better, NaN where there is none.
+    """
+    found = by_merge(e for e in known if e.whole and not e.failed)
+    X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
+    rows = [study.utilities(of) for of in found.values()]
+    inside = study.contains(X)
+    return X[inside], np.array(rows, np.float64).reshape(len(X), -1)[inside]
+
+
+_N_SAMPLES = 256  # of the box
+_ROUNDING = 1e-9  # share of its values by which a constant task varies
+
+
+def found_front(
+    study: Study, result: StudyResult, log: Iterable[Evaluation], *, part: bool = False
+) -> Front:
+    """Assemble a front with its anchors, and the point that was chosen.
+
+    The points of a ``part`` of a search have no recipes.
+    """
+    seen = _seen(study, log)
+    whole = {key: _whole(found) for key, found in seen.items()}
+    points = _merges(study, result, result.front, seen)
+    anchors = _merges(study, result, list(study.anchors.values()), seen)
+    shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
+    front = Front(
+        coefficients=dict(study.bounds),
+        groups={label: dict(group) for label, group in result.groups.items()},
+        order=result.order,
+        tasks={task: _task(study, result, task) for task in study.tasks},
+        surrogate=study.search.surrogate,
+        selected=result.selected,
+        recommended=_recommended(study, points, whole),
+        ending=result.ending,
+        points=tuple(
+            point if part else point.model_copy(update={"recipe": recipe_name(index)})
+            for index, point in enumerate(points)
+        ),
+        anchors=tuple(
+            anchor.model_copy(update={"label": label})
+            for anchor, label in zip(anchors, study.anchors, strict=True)
+        ),
+        merges=tuple(
+            Merge(
+                coefficients=dict(next(iter(found.values())).coefficients),
+                measured=_readings(study, found),
+                foretold=_foretold(study, found),
+            )
+            for key, found in seen.items()
+            if key not in shown
+        ),
+        border=_border(study, result),
+        select=study.select,
+        reason="",
+        verdicts=(),
+    )
+    return chosen_as(front, result.selected, study.select)
+
+
+def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
+    bounds = next(iter(result.surrogates.values())).bounds
+    X, anchors = (
+        locate(merges, study.bounds, result.groups, bounds)
+        for merges in (result.front, study.anchors.values())
+    )
+    names = tuple(result.groups or study.bounds)
+    return tuple(find_border(result.surrogates, study.tasks, names, X, anchors))
+
+
+def measured_at(
+    study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
+) -> Readings:
+    """Read what the log has measured of a merge."""
+    found = _seen(study, log).get(merge_key(coefficients), {})
+    return _readings(study, _whole(found))
+
+
+def _seen(
+    study: Study, log: Iterable[Evaluation]
+) -> dict[MergeKey, dict[str, Evaluation]]:
+    """Gather the latest of each task: no subset after all, no failure after a value."""
+    found = matching(study, log)
+    evaluations = sorted(found, key=lambda e: (not e.failed, e.whole))
+    return by_merge(evaluations)
+
+
+def _whole(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
+    """Leave out tasks of which only some documents were measured."""
+    return {task: e for task, e in found.items() if e.whole}
+
+
+def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
+    return {t: measured[t].reading if t in measured else UNKNOWN for t in study.tasks}
+
+
+def _foretold(study: Study, measured: Mapping[str, Evaluation]) -> Readings | None:
+    known = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
+    return {t: known.get(t, UNKNOWN) for t in study.tasks} if known else None
+
+
+def _task(study: Study, result: StudyResult, task: str) -> Task:
+    metric, quality = study.tasks[task], result.surrogates[task].quality
+    return Task(
+        direction="maximize" if metric.higher_is_better else "minimize",
+        range=(metric.lower, metric.upper),
+        unit=metric.unit,
+        fit=Fit.of({**asdict(quality), **_expected(study, result, task)}),
+        engine=study.engines.get(task),
+    )
+
+
+def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
+    """Say how good predictions are by their own standard errors."""
+    surrogate = result.surrogates[task]
+    box = surrogate.bounds
+    sobol = qmc.Sobol(len(box), scramble=False).random(_N_SAMPLES)
+    places = from_unit(np.asarray(sobol), box)
+    front = locate(result.front, study.bounds, result.groups, box)
+    front = front[np.isfinite(front).all(axis=1)]
+    error, seen = surrogate.stderr(places), surrogate.predict(places)
+    unknown, level = (error**2).mean(), _ROUNDING * np.abs(seen).max()
+    near, width = surrogate.stderr(front), np.ptp(surrogate.predict(front))
+    share = unknown / (seen.var() + unknown) if np.ptp(seen) > level else 0.0
+    return {
+        "expected_r2": 1 - share,
+        "front_error": (
+            np.sqrt((near**2).mean()) / width if width > level else math.nan
+        ),
+    }
+
+
+def _recommended(
+    study: Study,
+    points: Sequence[Merge],
+    seen: Mapping[MergeKey, Mapping[str, Evaluation]],
+) -> tuple[int, ...]:
+    """List the measured points that no measured merge dominates."""
+    keys = list(seen)
+    values = [study.utilities(measured) for measured in seen.values()]
+    Y = np.array(values, np.float64).reshape(len(keys), len(study.tasks))
+    best = {key for key, yes in zip(keys, non_dominated(Y), strict=True) if yes}
+    return tuple(i for i, p in enumerate(points) if merge_key(p.coefficients) in best)
+
+
+def _merges(
+    study: Study,
+    result: StudyResult,
+    coefficients: Sequence[Mapping[str, float]],
+    seen: Mapping[MergeKey, Mapping[str, Evaluation]],
+) -> list[Merge]:
+    bounds = next(iter(result.surrogates.values())).bounds
+    X = locate(coefficients, study.bounds, result.groups, bounds)
+    return [
+        Merge(
+            coefficients=dict(merge),
+            predicted=predicted,
+            measured=_readings(study, _whole(found)),
+            foretold=_foretold(study, found),
+        )
+        for merge, predicted in zip(
+            coefficients, predict(result.surrogates, X), strict=True
+        )
+        for found in [seen.get(merge_key(merge), {})]
+    ]
+
+
+def fitted_surrogates(study: Study, result: StudyResult) -> Surrogates:
+    """Write down the surrogates of a result."""
+    return Surrogates(
+        coefficients=tuple(result.groups or study.bounds),
+        groups={label: dict(group) for label, group in result.groups.items()},
+        tasks={t: SurrogateRecord.of(s) for t, s in result.surrogates.items()},
+    )

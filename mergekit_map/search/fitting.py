@@ -1,0 +1,124 @@
+"""A surrogate per task, fitted to what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from mergekit_map.errors import DesignError
+from mergekit_map.optimize.nsga3 import compute_front
+from mergekit_map.results.gains import Anchors
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.selection import choose_merge
+from mergekit_map.search.study import Study
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.fit import fit_surrogate
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.surrogate import Surrogate
+
+
+def fit_surrogates(
+    study: Study, evaluations: Iterable[Evaluation]
+) -> dict[str, Surrogate]:
+    """Fit a surrogate per task to all that was measured inside the box.
+
+    Raises:
+        DesignError: a task has too few measurements, or of merges too alike.
+    """
+    usable = [e for e in evaluations if not e.failed]
+    inside = study.contains(study.vectors(e.coefficients for e in usable))
+    fitted = [e for e, yes in zip(usable, inside, strict=True) if yes]
+    surrogates = {}
+    for task, metric in study.tasks.items():
+        usable = [e for e in fitted if e.task == task]
+        if not usable:
+            raise DesignError(
+                f"task {task!r} has no measurement to fit a surrogate to; see the "
+                "errors in evaluations.jsonl"
+            )
+        try:
+            surrogates[task] = fit_surrogate(
+                study.vectors(e.coefficients for e in usable),
+                np.array([e.value for e in usable]),
+                stderr=_standard_errors(usable),
+                link=Link(*metric.ends),
+                bounds=study.box,
+                slopes=_slopes(study, usable),
+                kind=study.search.surrogate,
+                sampling=_sampling_errors(usable),
+            )
+        except DesignError as error:
+            raise DesignError(f"task {task!r}: {error}") from None
+    return surrogates
+
+
+def predict_utilities(
+    study: Study, surrogates: Mapping[str, Surrogate], X: FloatArray
+) -> FloatArray:
+    """Predict all tasks at the rows of ``X`` (k, d), larger is better; (k, m)."""
+    signs = [study.tasks[task].sign for task in surrogates]
+    return np.column_stack([s.predict(X) for s in surrogates.values()]) * signs
+
+
+def standard_errors(surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
+    """Give those of the predictions at X (k, d), 0 where none is known; (k, m)."""
+    return np.nan_to_num(np.column_stack([s.stderr(X) for s in surrogates.values()]))
+
+
+def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:
+    """Find the front of the surrogates inside the box; returns (k, d)."""
+    return compute_front(
+        lambda X: predict_utilities(study, surrogates, X),
+        study.box,
+        len(surrogates),
+        seed=study.search.seed,
+    )
+
+
+def chosen_of(
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    front: FloatArray,
+    anchors: Anchors,
+) -> tuple[FloatArray, int]:
+    """Choose of a front (k, d) as the study says, with a further row if one is better.
+
+    Where no merge keeps its limits, the nearest is chosen, and the reason will say so.
+    """
+    return choose_merge(
+        study.select,
+        study.tasks,
+        lambda X: predict_utilities(study, surrogates, X),
+        study.box,
+        front,
+        anchors,
+    )
+
+
+def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | None:
+    if not study.search.gradients:
+        return None
+    unknown = dict.fromkeys(study.bounds, math.nan)
+    return study.vectors(e.gradient or unknown for e in evaluations)
+
+
+def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
+    """List those that values have without the errors of a choice of documents."""
+    known = [
+        None
+        if e.stderr is None
+        else math.sqrt(max(e.stderr**2 - (e.sampling or 0.0) ** 2, 0.0))
+        for e in evaluations
+    ]
+    if all(stderr is None for stderr in known):
+        return None
+    return np.array(known, dtype=np.float64)  # None is NaN
+
+
+def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
+    """List those that a choice of documents adds; None where there was none."""
+    if all(e.whole for e in evaluations):
+        return None
+    return np.array([e.sampling or 0.0 for e in evaluations])

@@ -1,0 +1,192 @@
+"""Run a study: measure round after round, fit, find the front, measure some of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mergekit_map.errors import DesignError
+from mergekit_map.results.front import Readings
+from mergekit_map.results.gains import measured_anchors
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    EvaluationLog,
+    MergeKey,
+    merge_key,
+)
+from mergekit_map.results.selection import wished
+from mergekit_map.results.surrogate_file import predict
+from mergekit_map.search.budget import can_go_on, can_remeasure
+from mergekit_map.search.finish import end_search
+from mergekit_map.search.fitting import fit_surrogates
+from mergekit_map.search.measure import (
+    Plan,
+    matching,
+    measure,
+    missing_of,
+)
+from mergekit_map.search.nested import run_nested
+from mergekit_map.search.planning import next_round, wanted_evaluations
+from mergekit_map.search.study import (
+    Candidate,
+    Evaluator,
+    Progress,
+    Study,
+    StudyResult,
+)
+from mergekit_map.surrogates.surrogate import Surrogate
+
+
+def run_study(
+    study: Study,
+    evaluate: Evaluator,
+    log: EvaluationLog,
+    report: Callable[[Progress], None],
+) -> StudyResult:
+    """Measure what the log does not have yet, fit, find the front, measure of it.
+
+    Raises:
+        ConfigError: a limit cannot be told from what was measured.
+        DesignError: too few merges can be, or could be, measured for a quadratic.
+        EvaluationError: the first merge cannot be measured.
+    """
+    if study.search.strategy == "nested":
+        return run_nested(study, evaluate, log, report)
+    rounds: list[list[Candidate]] = []
+    measure_all = _Measuring(study, evaluate, log, report, rounds)
+    spent = False
+    surrogates: Mapping[str, Surrogate] = {}
+    while True:
+        seen = _seen_by(study, log, rounds)
+        known = list({e.key: e for e in seen}.values())
+        spent = bool(rounds) and not can_go_on(study, seen)
+        if spent:
+            surrogates = {}
+            break
+        refined = bool(rounds) and study.search.refines
+        surrogates = _fitted(study, known) if refined else {}
+        planned = next_round(study, rounds, known, surrogates)
+        if not planned:
+            break
+        measure_all(planned, surrogates)
+        rounds.append(planned)
+        if len(rounds) == 1:
+            # Limits that cannot be told from the anchors are no surprise for the end.
+            anchors = measured_anchors(study.anchors, matching(study, log))
+            wished(study.select, study.tasks, anchors)
+    result = end_search(study, rounds, known, measure_all, surrogates)
+    if spent and result.ending is not None:
+        ending = result.ending.model_copy(update={"spent": True, "trusted": False})
+        result = replace(result, ending=ending)
+    return result
+
+
+class _Measuring:
+    """Measures what is planned, round after round and in the end."""
+
+    def __init__(
+        self,
+        study: Study,
+        evaluate: Evaluator,
+        log: EvaluationLog,
+        report: Callable[[Progress], None],
+        rounds: Sequence[Sequence[Candidate]],
+    ):
+        self._study, self._evaluate, self._log = study, evaluate, log
+        self._report, self._rounds = report, rounds  # which whoever plans adds to
+        self._before, self._front = 0, study.search.remeasure + 1
+        # How many merges a budget allows is known when it is used.
+        counts = study.search.refines and study.search.hours is None
+        self._most = wanted_evaluations(study) if counts else 0
+
+    def __call__(
+        self,
+        planned: Sequence[Candidate],
+        surrogates: Mapping[str, Surrogate],
+        *,
+        always: bool = False,
+    ) -> list[Evaluation]:
+        """Measure, and return what may be fitted of it.
+
+        Nothing of the front that the budget does not pay for, unless ``always``.
+        """
+        study, log = self._study, self._log
+        keys = {merge_key(c) for _, c in planned}
+        ending = any(role == "front" for role, _ in planned)
+        if not ending:
+            self._most = max(self._most, self._before + len(planned))
+        plan = Plan(
+            self._before,
+            self._most + self._front,
+            _foretell(study, surrogates, planned),
+        )
+        if ending and not always and missing_of(study, planned, log):
+            others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
+            if not can_remeasure(study, others):
+                return []
+        measure(study, planned, self._evaluate, log, self._report, plan)
+        self._before += len(planned)
+        return [e for e in _ours(study, log) if e.key[0] in keys]
+
+
+def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:
+    """Whether it was measured of these merges in the end, when a search was stopped."""
+    return e.role == "front" and e.key[0] in keys
+
+
+def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate]:
+    """Fit what is known; nothing where too much of it failed."""
+    try:
+        return fit_surrogates(study, known)
+    except DesignError:
+        return {}
+
+
+def _foretell(
+    study: Study, surrogates: Mapping[str, Surrogate], planned: Iterable[Candidate]
+) -> dict[MergeKey, Readings]:
+    """Predict what is about to be measured, for the record."""
+    merges = [coefficients for _, coefficients in planned]
+    if not surrogates:
+        return {}
+    readings = predict(surrogates, study.vectors(merges))
+    return dict(zip(map(merge_key, merges), readings, strict=True))
+
+
+def _ours(study: Study, log: EvaluationLog) -> list[Evaluation]:
+    """List what a search measures itself, in the order of the log."""
+    return [
+        e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
+    ]
+
+
+def _seen_by(
+    study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
+) -> list[Evaluation]:
+    """List what may be fitted right after these rounds, in the order of the log.
+
+    What the log gained later is hidden, so that a search that goes on where it was
+    stopped plans each round on what it was planned on before. Opponents and baselines
+    stay out, unless a round asks for them: they are what a search is compared with.
+    """
+    asked = {merge_key(c) for candidates in rounds for _, c in candidates}
+    own = {id(e) for e in _ours(study, log)}
+    usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
+    if not rounds:
+        return [e for e in usable if e.role != "front"]
+    return usable[: _last_asked(usable, asked) + 1]
+
+
+def _last_asked(usable: Sequence[Evaluation], asked: Container[MergeKey]) -> int:
+    """Find where the last of the merges that rounds asked for was measured.
+
+    One of them that is also on the front was measured for the round before that, unless
+    it is what a later round was to ask.
+    """
+    places: dict[MergeKey, int] = {}
+    for index, e in enumerate(usable):
+        key = e.key[0]
+        if key in asked and not (e.role == "front" and key in places):
+            places[key] = index
+    return max(places.values(), default=-1)

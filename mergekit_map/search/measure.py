@@ -1,0 +1,257 @@
+"""Measuring merges: each one once, and every result in the log at once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.results.front import Readings
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    EvaluationLog,
+    MergeKey,
+    Role,
+    evaluation_key,
+    measured_of,
+    merge_key,
+)
+from mergekit_map.search.study import (
+    Candidate,
+    Evaluator,
+    Progress,
+    Study,
+    WorksAhead,
+)
+from mergekit_map.search.subsampling import Subset, draw_subset
+from mergekit_map.surrogates.arrays import finite
+from mergekit_map.surrogates.fit import all_threads
+from mergekit_map.types import Measurement, Wanted
+from mergekit_map.utils.files import digest
+from mergekit_map.utils.shutdown import check_interrupt
+from mergekit_map.utils.text import masked, printable
+
+LOG = logging.getLogger(__name__)
+
+_Missing: TypeAlias = tuple[Role, Mapping[str, float], str]  # with the task
+
+_LONGEST = 300  # letters of what went wrong, as the log keeps it
+_HOPELESS = 3  # merges without a finite value of a task, and not one with it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What candidates are part of."""
+
+    before: int = 0  # merges that came before them
+    most: int = 0  # merges of it all
+    foretold: Mapping[MergeKey, Readings] = field(default_factory=dict)
+
+
+def measure(
+    study: Study,
+    candidates: Sequence[Candidate],
+    evaluate: Evaluator,
+    log: EvaluationLog,
+    report: Callable[[Progress], None],
+    plan: Plan = Plan(),
+) -> None:
+    """Measure every task at every candidate, unless the log has it already.
+
+    What is shown as a point of the front was measured here: an import will not do. A
+    checkpoint is measured whatever is known of its merge.
+
+    Raises:
+        EvaluationError: a task failed on the first merge, or gave no number on the
+            first few, so that it will hardly do better on the others.
+    """
+    measured = [e for e in matching(study, log) if e.error is None]
+    values = {t: [e.value for e in measured if e.task == t] for t in study.tasks}
+    missing = missing_of(study, candidates, log)
+    planned = plan.before + len(candidates)
+    total = max(planned, plan.most) * len(study.tasks)
+    merge: Mapping[str, float] | None = None
+    subsets: Mapping[str, Subset] = {}
+    for index, (role, coefficients, task) in enumerate(missing):
+        check_interrupt()
+        position = planned * len(study.tasks) - len(missing) + index
+        report(Progress(position, total, coefficients, task, role))
+        if coefficients != merge:
+            merge, subsets = coefficients, _subsets(study, evaluate)
+            if isinstance(evaluate, WorksAhead):
+                evaluate.expect(_ahead(study, missing[index:], subsets))
+        subset = None if _asks_all(study, role, task) else subsets.get(task)
+        evaluation = _evaluate(study, evaluate, coefficients, task, subset)
+        if role == "anchor" and not evaluation.failed:
+            _check_scores(study, evaluate, evaluation)
+        foretold = plan.foretold.get(merge_key(coefficients), {}).get(task)
+        log.append(replace(evaluation, role=role, foretold=foretold))
+        values[task].append(evaluation.value)
+        if not any(map(math.isfinite, values[task])):
+            _refuse_hopeless(task, evaluation, len(values[task]))
+
+
+def _ahead(
+    study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset]
+) -> list[Wanted]:
+    """List what will be asked, as far as it does not depend on what is answered."""
+    wanted = []
+    for role, coefficients, task in missing:
+        if _asks_all(study, role, task):
+            wanted.append(Wanted(coefficients, task))
+        elif task in subsets:
+            wanted.append(Wanted(coefficients, task, subsets[task].ids))
+    return wanted
+
+
+def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
+    """Draw the documents that merges are measured on, by task.
+
+    The same for every merge. None of a task without the scores of any anchor on record,
+    or with no more documents than a subset would have.
+    """
+    found = {}
+    for task, count in study.documents.items():
+        if count == "all" or task not in study.tasks:
+            continue
+        answers = [evaluate.answers(anchor, task) for anchor in study.anchors.values()]
+        if references := [one for one in answers if one is not None and one.whole]:
+            identity = [study.search.seed, study.definitions[task]]
+            rng = np.random.default_rng(int(digest(identity), 16))
+            if (subset := draw_subset(count, references, rng)) is not None:
+                found[task] = subset
+    return found
+
+
+def _check_scores(study: Study, evaluate: Evaluator, evaluation: Evaluation) -> None:
+    """Refuse a task that gave a value of an anchor and no scores.
+
+    Raises:
+        EvaluationError: its value cannot be estimated from some documents.
+    """
+    task = evaluation.task
+    if study.is_whole(task) or evaluate.answers(evaluation.coefficients, task):
+        return
+    raise EvaluationError(
+        f"task {task!r} gave no score of each document, from which "
+        f"'documents: {study.documents[task]}' could estimate its value; let it give "
+        "one, or measure all with 'documents: all'"
+    )
+
+
+def missing_of(
+    study: Study, candidates: Sequence[Candidate], log: EvaluationLog
+) -> list[_Missing]:
+    """List what of candidates the log does not have, task by task."""
+    known = [e for e in matching(study, log) if e.error is None]
+    enough = {
+        role: {e.key for e in known if _is_enough(study, role, e)}
+        for role in {role for role, _ in candidates}
+    }
+    return [
+        (role, coefficients, task)
+        for role, coefficients in candidates
+        for task in study.tasks
+        if evaluation_key(coefficients, task) not in enough[role]
+    ]
+
+
+def _asks_all(study: Study, role: Role, task: str) -> bool:
+    """Whether a merge of this role is measured on all documents of a task."""
+    return role == "anchor" or role in ASSESSING or study.is_whole(task)
+
+
+def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
+    """Whether a measurement will do for a candidate of a role."""
+    if role == "checkpoint":
+        return False
+    if not e.whole and (_asks_all(study, role, e.task) or not _is_as_asked(study, e)):
+        return False
+    if role == "front":
+        return e.role != "imported"
+    # Only what is fitted has a use for derivatives.
+    return role in ASSESSING or not _lacks_gradient(study, e)
+
+
+def _is_as_asked(study: Study, evaluation: Evaluation) -> bool:
+    return evaluation.n == study.documents.get(evaluation.task)
+
+
+def _lacks_gradient(study: Study, evaluation: Evaluation) -> bool:
+    wanted = study.search.gradients and study.tasks[evaluation.task].differentiable
+    return wanted and evaluation.gradient is None
+
+
+def _refuse_hopeless(task: str, evaluation: Evaluation, attempts: int) -> None:
+    if evaluation.error is not None and attempts == 1:
+        raise EvaluationError(
+            f"task {task!r} cannot be measured on the first merge, so the search stops "
+            f"here: {evaluation.error}"
+        )
+    if attempts >= _HOPELESS:
+        raise EvaluationError(
+            f"task {task!r} gave no finite number on {attempts} merges, so the search "
+            f"stops here; the last one was {evaluation.error or 'NaN or infinity'}"
+        )
+
+
+def _evaluate(
+    study: Study,
+    evaluate: Evaluator,
+    coefficients: Mapping[str, float],
+    task: str,
+    subset: Subset | None,
+) -> Evaluation:
+    """Measure once; what goes wrong with one merge is recorded and does not stop."""
+    started = time.perf_counter()
+    error = None
+    try:
+        with all_threads():
+            if subset is None:
+                measured = evaluate(coefficients, task)
+            else:
+                measured = evaluate(coefficients, task, subset.ids)
+                measured = subset.estimate(measured, study.tasks[task].ends)
+    except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
+        trace = masked(traceback.format_exc())
+        LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
+        measured = Measurement(math.nan, None, 0)
+        error = _in_a_line(failure)
+    elapsed = time.perf_counter() - started
+    return Evaluation(
+        coefficients=coefficients,
+        task=task,
+        role="design",
+        value=measured.value,
+        stderr=finite(measured.stderr),
+        n=measured.n,
+        # As the log says it: who goes on decides by that.
+        seconds=round(elapsed if measured.seconds is None else measured.seconds, 4),
+        merge=study.merge,
+        recipe=None if study.recipe is None else study.recipe(coefficients),
+        definition=study.definitions[task],
+        details={k: v for k, v in measured.details.items() if math.isfinite(v)},
+        error=error,
+        gradient=measured.gradient,
+        sampling=finite(measured.sampling),
+        engine=study.engines.get(task),
+    )
+
+
+def _in_a_line(failure: Exception) -> str:
+    """Say what went wrong as the log keeps it: one line that any terminal may show."""
+    text = str(failure).strip() or type(failure).__name__
+    return printable(text.splitlines()[0])[:_LONGEST]
+
+
+def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
+    """Drop what was measured on other models, settings or task definitions."""
+    return measured_of(log, study.merge, study.definitions, study.bounds)

@@ -1,0 +1,225 @@
+"""Nested MAP for merges that are linear in the weights (appendix, algorithm 3).
+
+Two groups of models are merged at a time, each pair by plain MAP in two coefficients.
+The paper prints the merge with the sign of the task vectors reversed; meant is
+``base + c_i (model_i - base) + c_j (model_j - base)``. The task vector of a merge is
+then itself a weighted sum, so a merge of merges is one vector of ordinary coefficients:
+the products along the way. Merges are measured, logged and shipped as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.optimize.selection import spread
+from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    Key,
+    MergeKey,
+    Role,
+    merge_key,
+)
+from mergekit_map.results.selection import wished
+from mergekit_map.search.fitting import (
+    chosen_of,
+    fit_surrogates,
+    predict_utilities,
+    predicted_front,
+)
+from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.nested_groups import (
+    Pair,
+    first_candidates,
+    first_groups,
+    merge_groups,
+    next_pair,
+    pair_choices,
+    pair_tasks,
+    read_singles,
+    single_models,
+)
+from mergekit_map.search.planning import next_round
+from mergekit_map.search.study import (
+    Candidate,
+    Evaluator,
+    Progress,
+    Stage,
+    Study,
+    StudyResult,
+)
+from mergekit_map.types import SOUP
+
+# Measure merges on some tasks, unless they are known, and give what is known of them.
+MeasureOn: TypeAlias = Callable[[Iterable[str], Iterable[Candidate]], list[Evaluation]]
+
+EVALUATIONS = 20  # per pair: the paper's T
+
+
+def run_nested(
+    study: Study,
+    evaluate: Evaluator,
+    log: EvaluationLog,
+    report: Callable[[Progress], None],
+) -> StudyResult:
+    """Merge pair after pair; measure what the log does not have yet.
+
+    The result is that of the last pair, as coefficients of the study. Like all the
+    pairs before it, it is a function of the study and of what was measured.
+
+    Raises:
+        DesignError: too few merges can be, or could be, measured for a quadratic.
+        EvaluationError: the first merge cannot be measured.
+    """
+
+    def measure_on(
+        tasks: Iterable[str], candidates: Iterable[Candidate]
+    ) -> list[Evaluation]:
+        part = of_tasks(study, tasks)
+        wanted = {merge_key(c): (role, c) for role, c in candidates}
+        measure(part, list(wanted.values()), evaluate, log, report)
+        return [e for e in matching(part, log) if e.key[0] in wanted]
+
+    known = measure_on(study.tasks, first_candidates(study))
+    readings = measured_anchors(study.anchors, known)
+    singles = read_singles(study, known)
+    groups = first_groups(study, singles)
+    vectors = single_models(study)
+    stages: list[Stage] = []
+    while len(groups) > 1:
+        pair = next_pair(study, groups)
+        choices = pair_choices(study, singles, readings, groups, pair)
+        plane = _Plane(
+            study=pair_study(study, pair, choices[0], last=len(groups) == 2),
+            vectors={group.label: vectors[group.label] for group in pair},
+        )
+        result, choice = _search_pair(plane, choices, readings, measure_on)
+        merge = result.front[result.selected]
+        # Chosen of a pair, it is an anchor of a later one.
+        role: Role = "front" if len(groups) == 2 else "anchor"
+        measured = measure_on(plane.study.tasks, [(role, merge)])
+        values = {e.task: e.value for e in measured if not e.failed}
+        merged = merge_groups(study, singles, pair, f"pair-{len(stages) + 1}", values)
+        groups = [*(g for g in groups if g not in pair), merged]
+        vectors[merged.label] = dict(merge)
+        result = replace(result, order=merged.order)
+        stages.append(Stage(merged.label, plane.flat_study(study, choice), result))
+    return replace(stages[-1].result, stages=stages)
+
+
+def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
+    """Leave out all other tasks of a study."""
+    names = list(tasks)
+    return replace(
+        study,
+        tasks={task: study.tasks[task] for task in names},
+        definitions={task: study.definitions[task] for task in names},
+    )
+
+
+def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
+    """Reduce a study to a pair; its coefficients multiply the merge of each group.
+
+    Those of a group of several models lie in the bounds that all coefficients share, or
+    between 0 and 1 where each has its own.
+    """
+    one, other = (group.label for group in pair)
+    tasks = pair_tasks(study, pair)
+    common = study.search.bounds
+    shared = common if isinstance(common, tuple) else (0.0, 1.0)
+    empty = [label for label, merge in study.anchors.items() if not any(merge.values())]
+    corners = dict.fromkeys(empty, (0.0, 0.0))
+    corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
+    changes = {
+        "strategy": "map",
+        "order": None,
+        "refine": False,
+        "evaluations": study.search.evaluations or EVALUATIONS,
+        "remeasure": study.search.remeasure if last else 0,
+    }
+    return replace(
+        of_tasks(study, tasks),
+        bounds={label: study.bounds.get(label, shared) for label in (one, other)},
+        anchors={k: {one: c[0], other: c[1]} for k, c in corners.items()},
+        search=study.search.model_copy(update=changes),
+        select=select,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Plane:
+    """Where a pair is searched, among all the coefficients of the study."""
+
+    study: Study  # in the two coefficients of the pair
+    vectors: Mapping[str, Mapping[str, float]]  # of the two groups
+
+    def flat(self, merge: Mapping[str, float]) -> dict[str, float]:
+        """Give a merge of the pair as coefficients of the study.
+
+        The groups share no model, so that each coefficient is one product.
+        """
+        names = next(iter(self.vectors.values()))
+        return {
+            name: sum(merge[label] * v[name] for label, v in self.vectors.items())
+            for name in names
+        }
+
+    def flat_study(self, study: Study, select: SelectSpec) -> Study:
+        """Give the pair's anchors and tasks in the study's coefficients."""
+        anchors = {label: self.flat(c) for label, c in self.study.anchors.items()}
+        part = of_tasks(study, self.study.tasks)
+        return replace(part, anchors=anchors, select=select)
+
+    def local(self, evaluation: Evaluation, merge: Mapping[str, float]) -> Evaluation:
+        """Say an evaluation in the coefficients of the pair, by the chain rule."""
+        gradient = evaluation.gradient
+        if gradient is not None:
+            gradient = {
+                label: sum(slope * vector[name] for name, slope in gradient.items())
+                for label, vector in self.vectors.items()
+            }
+        return replace(evaluation, coefficients=merge, gradient=gradient)
+
+
+def _search_pair(
+    plane: _Plane,
+    choices: Sequence[SelectSpec],
+    readings: Anchors,
+    measure_on: MeasureOn,
+) -> tuple[StudyResult, SelectSpec]:
+    study = plane.study
+    known = _measure_pair(plane, measure_on)
+    surrogates = fit_surrogates(study, known)
+    front = predicted_front(study, surrogates)
+    predicted = predict_utilities(study, surrogates, front)
+    merges = [plane.flat(study.named(row)) for row in front]
+    again = spread(predicted, study.search.remeasure)
+    measure_on(study.tasks, [("front", merges[i]) for i in again])
+    for choice in choices:
+        asked = replace(study, select=choice)
+        rows, selected = chosen_of(asked, surrogates, front, readings)
+        chosen = predict_utilities(study, surrogates, rows[[selected]])
+        if (chosen >= wished(choice, study.tasks, readings).lower).all():
+            break
+    merges = [plane.flat(study.named(row)) for row in rows]
+    return StudyResult(surrogates, merges, selected, plane.vectors), choice
+
+
+def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
+    """Measure what plain MAP asks for; in the coefficients of the pair."""
+    merges: dict[MergeKey, Mapping[str, float]] = {}  # by the coefficients of the study
+    known: dict[Key, Evaluation] = {}
+    rounds: list[list[Candidate]] = []
+    while planned := next_round(plane.study, rounds, list(known.values())):
+        candidates = [(role, plane.flat(merge)) for role, merge in planned]
+        for (_, merge), (_, flat) in zip(planned, candidates, strict=True):
+            # Where all of a group has the weight 0, merges of the pair coincide.
+            merges.setdefault(merge_key(flat), merge)
+        for e in measure_on(plane.study.tasks, candidates):
+            known[e.key] = plane.local(e, merges[e.key[0]])
+        rounds.append(planned)
+    return list(known.values())

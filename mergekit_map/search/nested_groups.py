@@ -1,0 +1,234 @@
+"""Who is merged with whom in nested MAP: groups of models, and the pairs of a study.
+
+A group starts as one coefficient and owns the tasks that it is best at among the
+single models; a pair is measured on the tasks of both. Where neither owns one, all
+tasks count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.config.yaml_file import KeyPath
+from mergekit_map.errors import nearest
+from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.limits import find_limits
+from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.nested_order import (
+    Order,
+    members,
+    pairs,
+)
+from mergekit_map.search.pair_selection import (
+    best_models,
+    closest_pair,
+    group_loss,
+    scaled_losses,
+)
+from mergekit_map.search.study import Candidate, Study
+from mergekit_map.surrogates.arrays import FloatArray
+
+ORDER_KEY: KeyPath = ("map", "search", "order")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One model, or models that are merged already."""
+
+    label: str  # of one model its coefficient, else pair-1, pair-2, ...
+    order: Order
+    tasks: tuple[str, ...]  # owned
+    loss: float  # of the tasks owned: 0 is ideal, 1 the worst single model
+
+
+Pair: TypeAlias = tuple[Group, Group]
+
+
+def first_candidates(study: Study) -> list[Candidate]:
+    """List what is measured before any pair: the anchors and the single models."""
+    merges = [*study.anchors.values(), *single_models(study).values()]
+    distinct = {merge_key(merge): merge for merge in merges}
+    return [("anchor", merge) for merge in distinct.values()]
+
+
+def single_models(study: Study) -> dict[str, dict[str, float]]:
+    """Map every coefficient to the merge that has it alone at 1."""
+    return {
+        name: {other: float(other == name) for other in study.bounds}
+        for name in study.bounds
+    }
+
+
+def read_singles(study: Study, evaluations: Iterable[Evaluation]) -> FloatArray:
+    """Read what was measured of the single models.
+
+    Returns (N, m), larger is better, NaN where a measurement failed.
+    """
+    readings = measured_anchors(single_models(study), evaluations)
+    return np.array([_row(study, readings.values[name]) for name in study.bounds])
+
+
+def first_groups(study: Study, singles: FloatArray) -> list[Group]:
+    """List the single models with the tasks they own; ``singles`` as read."""
+    owners = best_models(singles)
+    groups = []
+    for row, name in enumerate(study.bounds):
+        owned = tuple(t for t, o in zip(study.tasks, owners, strict=True) if o == row)
+        loss = _loss(study, singles, owned, singles[row])
+        groups.append(Group(name, name, owned, loss))
+    return groups
+
+
+def next_pair(study: Study, groups: Sequence[Group]) -> Pair:
+    """Choose the two groups to merge: the next of the order given, or the closest."""
+    if study.search.order is None:
+        first, second = closest_pair(np.array([group.loss for group in groups]))
+        return groups[first], groups[second]
+    known = {frozenset(members(group.order)): group for group in groups}
+    sides = (
+        [frozenset(members(s)) for s in pair] for pair in pairs(study.search.order)
+    )
+    one, other = next(pair for pair in sides if known.keys() >= set(pair))
+    return known[one], known[other]
+
+
+def pair_tasks(study: Study, pair: Pair) -> list[str]:
+    """List the tasks that a pair is measured on."""
+    owned = {task for group in pair for task in group.tasks}
+    return [task for task in study.tasks if task in owned or not owned]
+
+
+def merge_groups(
+    study: Study,
+    singles: FloatArray,
+    pair: Pair,
+    label: str,
+    measured: Mapping[str, float],
+) -> Group:
+    """Make a pair one group; ``measured`` is what it gives on ``pair_tasks``."""
+    owned = tuple(t for t in study.tasks if any(t in group.tasks for group in pair))
+    loss = _loss(study, singles, owned, _row(study, measured))
+    one, other = pair
+    return Group(label, (one.order, other.order), owned, loss)
+
+
+def task_shares(study: Study) -> dict[str, float]:
+    """Normalise the preference to the sum 1; by default the tasks count alike.
+
+    What a pair throws away no later one brings back, so that a task with a limit counts
+    as much as those preferred do on average, unless a preference says otherwise.
+    """
+    prefer = study.select.prefer or dict.fromkeys(study.tasks, 1.0)
+    counted = [weight for weight in prefer.values() if weight]
+    limited = dict.fromkeys(study.select.require or (), sum(counted) / len(counted))
+    weights = limited | {task: weight for task, weight in prefer.items() if weight}
+    total = sum(weights.values())
+    return {task: weights.get(task, 0.0) / total for task in study.tasks}
+
+
+def pair_choices(
+    study: Study,
+    singles: FloatArray,
+    readings: Anchors,
+    groups: Sequence[Group],
+    pair: Pair,
+) -> list[SelectSpec]:
+    """List what to choose of the next pair of ``groups`` by, to try in order.
+
+    The last pair is chosen from as the study says, the others by the preference among
+    their own tasks, within limits.
+
+    Raises:
+        ConfigError: a limit cannot be told from what was measured.
+    """
+    if len(groups) == 2:
+        return [study.select]
+    tasks = pair_tasks(study, pair)
+    shares = {task: task_shares(study)[task] for task in tasks}
+    prefer = shares if any(shares.values()) else dict.fromkeys(tasks, 1.0)
+    choice = SelectSpec(prefer=prefer, scalarization=study.select.scalarization)
+    found = find_limits(study.select, study.tasks, readings)
+    limits = {task: limit.value for task, limit in found.items()}
+    return [
+        choice.model_copy(update={"require": kept or None})
+        for kept in _limits_within(study, singles, limits, tasks, len(groups))
+    ]
+
+
+def _limits_within(
+    study: Study,
+    singles: FloatArray,
+    limits: Mapping[str, float],
+    tasks: Sequence[str],
+    n_groups: int,
+) -> list[dict[str, float]]:
+    """List limits for a pair, the next ones for where those before cannot be kept.
+
+    First it goes only part of the way from the best single model to a limit, the less
+    the more groups and limits there are, because every merge with another group costs
+    some of it; then as far as the limit; then anywhere, as later pairs may yet keep it.
+    """
+    near = {}
+    for column, (task, metric) in enumerate(study.tasks.items()):
+        best = np.nanmax(singles[:, column], initial=-np.inf)
+        if task in tasks and task in limits and best >= metric.utility(limits[task]):
+            way = metric.utility(limits[task]) - best
+            utility = best + way / len(limits) / (n_groups - 1)
+            near[task] = float(metric.sign * utility)
+    return [near, {task: limits[task] for task in near}, {}] if near else [{}]
+
+
+def order_problems(order: Any, names: Sequence[str]) -> list[Problem]:
+    """List what is wrong with an order of merges: a binary tree of all names."""
+    problems = list(_bad_parts(order, ORDER_KEY, names, set()))
+    missing = sorted(set(names).difference(members(order))) if not problems else ()
+    if missing:
+        text = f"{missing[0]!r} is missing; every coefficient stands once in the order"
+        problems.append(Problem(ORDER_KEY, text))
+    return problems
+
+
+def _bad_parts(
+    order: Any, key: KeyPath, names: Sequence[str], seen: set[str]
+) -> Iterator[Problem]:
+    if isinstance(order, list):
+        if len(order) != 2:
+            text = (
+                "two are merged at a time, so this is a list of two coefficients or "
+                f"lists, such as [[a, b], [c, d]]; got {len(order)}"
+            )
+            yield Problem(key, text)
+        for index, part in enumerate(order):
+            yield from _bad_parts(part, (*key, index), names, seen)
+    elif order not in names:
+        text = f"there is no coefficient {order!r}; {nearest(str(order), names)}"
+        yield Problem(key, text)
+    elif order in seen:
+        yield Problem(key, f"{order!r} stands twice in the order; remove one")
+    else:
+        seen.add(order)
+
+
+def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
+    """Order values in their own units as the tasks, larger is better; (m,)."""
+    return np.array(
+        [m.utility(measured.get(task, math.nan)) for task, m in study.tasks.items()]
+    )
+
+
+def _loss(
+    study: Study, singles: FloatArray, owned: Sequence[str], values: FloatArray
+) -> float:
+    best = {t: max(m.ends, key=m.utility) for t, m in study.tasks.items()}
+    ideals = _row(study, {t: v for t, v in best.items() if math.isfinite(v)})
+    losses = scaled_losses(values[None], singles, ideals)[0]
+    counted = [task in (owned or study.tasks) for task in study.tasks]
+    weights = np.array(list(task_shares(study).values()))
+    return group_loss(losses[counted], weights[counted])

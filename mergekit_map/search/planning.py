@@ -1,0 +1,164 @@
+"""Which merges to measure next: the strategies, as pure functions of what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mergekit_map.errors import DesignError
+from mergekit_map.optimize.design import make_design
+from mergekit_map.results.front import n_safe
+from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.search.bayesian import bayesian_round
+from mergekit_map.search.fitting import fit_surrogates
+from mergekit_map.search.refinement import n_spent, refinement_round
+from mergekit_map.search.study import Candidate, Study
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.quadratic import n_quadratic_terms
+from mergekit_map.surrogates.surrogate import Surrogate
+
+_TIMES = 10  # the default number of merges, where a budget ends the search
+
+
+def next_round(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+    surrogates: Mapping[str, Surrogate] | None = None,
+) -> list[Candidate]:
+    """Propose the merges to measure next; none when the search is over.
+
+    Args:
+        study: The study.
+        rounds: What was proposed before.
+        known: What was measured of that, and may be fitted.
+        surrogates: Fitted to it, where somebody did so already.
+
+    Raises:
+        DesignError: too few merges can be measured for a surrogate.
+    """
+    if study.search.strategy == "bayesian":
+        return bayesian_round(study, rounds, known)
+    if not rounds:
+        return design(study, known)
+    if not study.search.refines:
+        return []
+    if n_spent(study, rounds, known) >= wanted_evaluations(study):
+        return []
+    if not surrogates:
+        try:
+            surrogates = fit_surrogates(study, known)
+        except DesignError:
+            # Measurements failed: there is enough for a fit if others do not.
+            return _one_more(study, rounds, known)
+    return refinement_round(study, rounds, known, surrogates)
+
+
+def _one_more(
+    study: Study, rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> list[Candidate]:
+    """Propose a further merge of the first design."""
+    asked = {merge_key(c): c for planned in rounds for _, c in planned}
+    tried = asked | {e.key[0]: e.coefficients for e in known}
+    X = study.vectors(tried.values())
+    rng = np.random.default_rng(study.search.seed)
+    points = make_design(study.search.design, len(X) + 1, study.box, X, rng)
+    return [("design", study.named(points[-1]))] if len(points) > len(X) else []
+
+
+def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
+    """List the merges to evaluate at first, anchors before all others.
+
+    Imported merges take the place of new ones, but for a grid, which is whole or none;
+    a d_optimal design builds on all that is known already. A search that refines itself
+    spends here what a first fit needs, and keeps the rest.
+
+    Raises:
+        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+    """
+    rng = np.random.default_rng(study.search.seed)
+    merges = {merge_key(c): c for c in study.anchors.values()}
+    anchors, n_anchors = study.vectors(merges.values()), len(merges)
+    wanted = wanted_evaluations(study)
+    imported = [e for e in known if e.role == "imported"]
+    if study.search.refines:
+        first = max(n_anchors, _required(study)) + len(study.bounds)
+        given = n_anchors + len(_measured(study, imported, wanted))
+        wanted = min(wanted, max(first, given))
+    reused = {"d_optimal": known, "grid": []}.get(study.search.design, imported)
+    start = np.vstack([anchors, _measured(study, reused, wanted - n_anchors)])
+    points = make_design(study.search.design, wanted, study.box, start, rng)
+    _refuse_too_few(study, points)
+    return study.candidates(points)
+
+
+def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
+    """Say of a search of too few merges, with what is known, that it is a guess."""
+    d = 2 if study.search.strategy == "nested" else len(study.bounds)
+    asked, least = study.search.evaluations, n_safe(d)
+    count = max(asked or least, len({e.key[0] for e in known}))
+    if count >= least or (study.search.gradients and _all_differentiable(study)):
+        return None
+    coefficients = "1 coefficient" if d == 1 else f"{d} coefficients"
+    return (
+        f"only {count} merges will be measured for {coefficients}: below {least} a "
+        f"front is a guess; set 'evaluations' to {least} or more"
+    )
+
+
+def wanted_evaluations(study: Study) -> int:
+    """Give the number asked for, or the default.
+
+    Where a budget of hours ends the search, many times the default.
+    """
+    default = default_evaluations(len(study.bounds))
+    return study.search.evaluations or default * (
+        1 if study.search.hours is None else _TIMES
+    )
+
+
+def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:
+    """List the first merges of the log that are in the box and no anchors: (k, d)."""
+    anchors = {merge_key(c) for c in study.anchors.values()}
+    merges = {e.key[0]: e.coefficients for e in known if e.key[0] not in anchors}
+    points = study.vectors(merges.values())
+    return points[study.contains(points)][: max(limit, 0)]
+
+
+def _required(study: Study) -> int:
+    d = len(study.bounds)
+    if study.search.surrogate != "quadratic":
+        return 3
+    if study.search.gradients and _all_differentiable(study):
+        # With fewer the curvature across the plane through them would be open.
+        return d + 1
+    return n_quadratic_terms(d)
+
+
+def _all_differentiable(study: Study) -> bool:
+    return all(task.differentiable for task in study.tasks.values())
+
+
+def _refuse_too_few(study: Study, points: FloatArray) -> None:
+    """Count the merges inside the box: anchors outside of it are not fitted."""
+    d, inside = len(study.bounds), int(study.contains(points).sum())
+    missing, outside = _required(study) - inside, len(points) - inside
+    if missing <= 0:
+        return
+    lost = f", of which {outside} are anchors outside the bounds that are not fitted"
+    but = f"but only {len(points)} evaluations were asked for{lost if outside else ''}"
+    what, advice = f"a surrogate in {d} coefficients", ""
+    if study.search.surrogate == "quadratic":
+        terms = n_quadratic_terms(d)
+        what = f"a quadratic in {d} coefficients has {terms} parameters and"
+        advice = ", search fewer coefficients, or set 'surrogate: regularized'"
+    raise DesignError(
+        f"{what} needs {_required(study)} evaluations, {but}; allow at least {missing} "
+        f"more{advice}"
+    )
+
+
+def default_evaluations(d: int) -> int:
+    """Twice the number of terms of a quadratic in ``d`` coefficients."""
+    return 2 * n_quadratic_terms(d)

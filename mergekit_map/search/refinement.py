@@ -1,0 +1,223 @@
+"""Refinement: measure where it teaches most about the front, and fit again.
+
+Beyond the paper. After a first design as small as is safe, every round measures one
+merge: the one of the front that may add most hypervolume to what is measured, taking
+predictions one standard error better than they are (an upper confidence bound); and
+every other round, while predictions of the box as a whole are poor, one from anywhere
+in it, two standard errors better. While even merges left out are predicted badly, every
+other of these is the merge that is least known. It stops when nothing new is learnt, or
+when all evaluations are used.
+
+Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import qmc
+
+from mergekit_map.optimize.nsga3 import sketch_front
+from mergekit_map.optimize.pareto import gained, gains
+from mergekit_map.results.front import Ending
+from mergekit_map.results.log import (
+    Evaluation,
+    by_merge,
+    merge_key,
+)
+from mergekit_map.search.fitting import predict_utilities, standard_errors
+from mergekit_map.search.study import Candidate, Study
+from mergekit_map.surrogates.arrays import (
+    BoolArray,
+    FloatArray,
+    from_unit,
+    to_unit,
+)
+from mergekit_map.surrogates.surrogate import Surrogate
+
+# The largest standard error on the front, as a share of a task's range there, with
+# which a search may stop; and how many rounds before must have come out as predicted.
+GOOD_ENOUGH = 0.005
+QUIET_ROUNDS = 2
+# A prediction came true that missed by so many of its standard errors, or by this share
+# of all that a task was seen to vary.
+_STDERRS, _SHARE = 2.0, 0.005
+# How many standard errors better than they are predictions are taken.
+_FRONT_STDERRS, _BOX_STDERRS = 1.0, 2.0
+# Share of the variance of a task over the box that may be unknown.
+_UNKNOWN = 0.05
+# Share of a task's range by which a prediction is off that is no more than a guess.
+_GUESSES = 0.12
+_N_SAMPLES = 256
+# A task that varies by less than this share of its range over the box is level.
+_LEVEL, _ROUNDING = 0.05, 1e-9
+# Nearer to a measured merge than this share of the box, there is nothing to learn.
+_SAME = 0.03
+
+
+@dataclass(frozen=True, eq=False)
+class _Outlook:
+    """What is predicted at some merges."""
+
+    points: FloatArray  # (k, d)
+    Y: FloatArray  # (k, m) larger is better
+    stderr: FloatArray  # (k, m)
+    width: FloatArray  # (m,) range of each task over the points
+
+    @property
+    def errors(self) -> FloatArray:
+        """Give standard errors as shares of the ranges; (k, m)."""
+        return np.asarray(self.stderr / self.width)
+
+
+def refinement_round(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+    surrogates: Mapping[str, Surrogate],
+) -> list[Candidate]:
+    """Propose the merge to measure next; none when the predictions are trusted.
+
+    A function of its arguments alone: the same log gives the same next round.
+    """
+    front = _sketched(study, surrogates)
+    trusted = front.errors.max() <= GOOD_ENOUGH
+    if trusted and n_quiet_rounds(rounds, known) >= QUIET_ROUNDS:
+        return []
+    asked = {merge_key(c): c for planned in rounds for _, c in planned}
+    X = study.vectors((asked | {e.key[0]: e.coefficients for e in known}).values())
+    there = predict_utilities(study, surrogates, X[study.contains(X)])
+    worst = front.Y.min(axis=0)
+
+    def over_box() -> _Outlook:
+        return _outlook(study, surrogates, _samples(study))
+
+    def worth(outlook: _Outlook, stderrs: float) -> FloatArray:
+        hoped = outlook.Y + stderrs * outlook.stderr
+        return gains((hoped - worst) / front.width, (there - worst) / front.width)
+
+    if len(rounds) % 2 and _is_poor(box := over_box()):
+        guesses = len(rounds) % 4 == 1 and _left_out(surrogates) > _GUESSES
+        hope = worth(box, _BOX_STDERRS)
+        hopeless = guesses or not (hope > 0).any()
+        return _best(study, X, box, box.errors.max(axis=1) if hopeless else hope)
+    planned = _best(study, X, front, worth(front, _FRONT_STDERRS))
+    if planned or trusted:
+        return planned
+    # All of the front is measured, all but, and still not known.
+    box = over_box()
+    return _best(study, X, box, box.errors.max(axis=1))
+
+
+def ending_of(
+    study: Study,
+    surrogates: Mapping[str, Surrogate],
+    spent: int,
+    allowed: int,
+    quiet: int,
+) -> Ending:
+    """Say how well the front is known when the last round is over."""
+    front = _sketched(study, surrogates)
+    errors = front.errors.max(axis=0)
+    scaled = (front.Y - front.Y.min(axis=0)) / front.width
+    return Ending(
+        evaluations=spent,
+        allowed=allowed,
+        trusted=spent < allowed,
+        quiet=quiet,
+        error=float(errors.max()),
+        task=list(surrogates)[int(errors.argmax())],
+        hope=gained(scaled + front.errors, scaled),
+    )
+
+
+def n_spent(
+    study: Study,
+    rounds: Sequence[Sequence[Candidate]],
+    known: Sequence[Evaluation],
+) -> int:
+    """Count the merges that were searched: planned, or found in the log.
+
+    Of the latter those in the box that every task was tried on, and no points that were
+    measured to show a front.
+    """
+    tried = by_merge(e for e in known if e.role != "front")
+    whole = [key for key, of in tried.items() if of.keys() >= study.tasks.keys()]
+    inside = study.contains(study.vectors(map(dict, whole)))
+    found = {key for key, yes in zip(whole, inside, strict=True) if yes}
+    return len(found | {merge_key(c) for planned in rounds for _, c in planned})
+
+
+def n_quiet_rounds(
+    rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
+) -> int:
+    """Count the last rounds that came out as predicted, beginning with the last."""
+    count = 0
+    for index in reversed(range(1, len(rounds))):
+        keys = {merge_key(c) for _, c in rounds[index]}
+        tested = [e for e in known if e.key[0] in keys and not e.failed]
+        if not tested or not all(_came_true(e, known) for e in tested):
+            break
+        count += 1
+    return count
+
+
+def _came_true(tested: Evaluation, known: Sequence[Evaluation]) -> bool:
+    foretold = tested.foretold
+    if foretold is None or foretold.value is None:
+        return False
+    values = [e.value for e in known if e.task == tested.task and not e.failed]
+    # What is measured on some documents is off by itself.
+    stderr = math.hypot(foretold.stderr or 0.0, tested.sampling or 0.0)
+    near = _STDERRS * stderr, _SHARE * float(np.ptp(values))
+    return abs(tested.value - foretold.value) <= max(near)
+
+
+def _sketched(study: Study, surrogates: Mapping[str, Surrogate]) -> _Outlook:
+    def predict(X: FloatArray) -> FloatArray:
+        return predict_utilities(study, surrogates, X)
+
+    return _outlook(study, surrogates, sketch_front(predict, study.box))
+
+
+def _outlook(
+    study: Study, surrogates: Mapping[str, Surrogate], points: FloatArray
+) -> _Outlook:
+    Y = predict_utilities(study, surrogates, points)
+    box = predict_utilities(study, surrogates, _samples(study))
+    # A task that is all but level on the front has the box for a unit.
+    width = np.maximum(np.ptp(Y, axis=0), _LEVEL * np.ptp(box, axis=0))
+    constant = width <= _ROUNDING * np.abs(box).max(axis=0)
+    width = np.where(constant, np.inf, width)
+    return _Outlook(points, Y, standard_errors(surrogates, points), width)
+
+
+def _samples(study: Study) -> FloatArray:
+    sobol = qmc.Sobol(len(study.bounds), scramble=False)
+    return from_unit(np.asarray(sobol.random(_N_SAMPLES)), study.box)
+
+
+def _is_poor(box: _Outlook) -> bool:
+    """Tell whether much of some task is unknown, over the whole box."""
+    unknown = (box.errors**2).mean(axis=0)
+    return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
+
+
+def _left_out(surrogates: Mapping[str, Surrogate]) -> float:
+    """Give the largest error at merges left out, as a share of a task's range."""
+    return max(surrogate.quality.error for surrogate in surrogates.values())
+
+
+def _best(
+    study: Study, X: FloatArray, outlook: _Outlook, worth: FloatArray
+) -> list[Candidate]:
+    """Propose the point that is worth most and is not of X (n, d); or none."""
+    apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
+    fresh: BoolArray = np.abs(apart).max(axis=2).min(axis=1) > _SAME
+    if not fresh.any():
+        return []
+    chosen = int(np.where(fresh, worth, -np.inf).argmax())
+    return [("refinement", study.named(outlook.points[chosen]))]

@@ -1,0 +1,152 @@
+"""Measurements of another search of the run folder that are of merges of this one.
+
+A measurement is known by what was measured: the digest of the merge's recipe, in which
+models stand for their content and those of weight 0 are left out, and the fingerprint
+of the task. So one look-up finds it, wherever the models lay and whichever others the
+search had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import (
+    ASSESSING,
+    Evaluation,
+    EvaluationLog,
+    Key,
+    Role,
+    merge_key,
+)
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.samples import copy_samples
+from mergekit_map.search.measure import matching
+from mergekit_map.search.study import Study
+
+# Whose measurements nobody misses in a search.
+_APART: frozenset[Role] = frozenset({"baseline", "checkpoint", "holdout"})
+
+
+def reuse_measurements(
+    study: Study,
+    log: EvaluationLog,
+    run: RunFolder,
+    notice: Callable[[str], None],
+    changed: str,
+) -> None:
+    """Copy what was measured of the same merges into the log, as of this search.
+
+    ``changed`` names what is not as it was in the search before.
+    """
+    tasks = {definition: task for task, definition in study.definitions.items()}
+    others = [e for e in log if e.merge != study.merge and e.role not in _APART]
+    pairs = [(e, _translated(study, e, tasks)) for e in others if e.error is None]
+    found = [(e, new) for e, new in pairs if new is not None]
+    here = [e for e in log if e.merge == study.merge and e.error is None]
+    own = {(e.key, e.definition) for e in here if e.taken is None}
+    taken = {_mark(e.key, e) for e in here}
+    for e, new in found:
+        if (new.key, e.definition) in own or _mark(new.key, e) in taken:
+            continue
+        taken.add(_mark(new.key, e))
+        source, target = run.samples(e.merge) / e.task, run.samples(study.merge)
+        copy_samples(source, e.coefficients, target / new.task, new.coefficients)
+        log.append(new)
+    if found:
+        merges = len({new.key[0] for _, new in found})
+        notice(
+            f"{len(found)} measurements of {merges} merges of an earlier search are "
+            "used: they are of the same recipes; they count as evaluations and are not "
+            "measured again"
+        )
+    used = {id(e) for e in (*matching(study, log), *(e for e, _ in found))}
+    _report_unused(study, log, used, notice, changed)
+    _report_box(study, log, run, notice)
+
+
+def _translated(
+    study: Study, e: Evaluation, tasks: Mapping[str, str]
+) -> Evaluation | None:
+    """Return a measurement as one of this search; None where it has no such merge.
+
+    A model that only one of the searches has weighs 0. Coefficients whose models were
+    renamed are told by their order.
+    """
+    task = tasks.get(e.definition)
+    if task is None or e.recipe is None or study.recipe is None:
+        return None
+    by_name = {name: e.coefficients.get(name, 0.0) for name in study.bounds}
+    by_order = dict(zip(study.bounds, e.coefficients.values(), strict=False))
+    for merge in (by_name, by_order):
+        if len(merge) == len(study.bounds) and study.recipe(merge) == e.recipe:
+            anchors = map(merge_key, study.anchors.values())
+            former = e.role == "anchor" and merge_key(merge) not in anchors
+            return replace(
+                e,
+                coefficients=merge,
+                task=study_task(study, e, task),
+                role="design" if former else e.role,
+                merge=study.merge,
+                gradient=e.gradient if e.coefficients.keys() == merge.keys() else None,
+                foretold=None,  # by other surrogates
+                taken=e.merge,
+            )
+    return None
+
+
+def study_task(study: Study, e: Evaluation, task: str) -> str:
+    """Return the name that a task has now; of two names of one task that it had."""
+    return e.task if study.definitions.get(e.task) == e.definition else task
+
+
+def _mark(key: Key, e: Evaluation) -> tuple[Any, ...]:
+    return key, e.definition, e.n, e.value
+
+
+def _report_unused(
+    study: Study,
+    log: EvaluationLog,
+    used: Collection[int],
+    notice: Callable[[str], None],
+    changed: str,
+) -> None:
+    known = (e for e in log if e.task in study.tasks and e.role not in _APART)
+    unused = [e for e in known if id(e) not in used]
+    redefined = sum(e.merge == study.merge for e in unused)
+    reasons = {"the task definition": redefined, changed: len(unused) - redefined}
+    for reason, count in reasons.items():
+        if count:
+            notice(
+                f"{count} measurements in {log.path} are kept but not used: {reason} "
+                "changed; front and recipes will be those of the new search"
+            )
+
+
+def _report_box(
+    study: Study, log: EvaluationLog, run: RunFolder, notice: Callable[[str], None]
+) -> None:
+    """Report which merges are used, where the search before had other bounds."""
+    try:
+        before = read_record(run.front, Front, "front").coefficients
+    except ArtifactError:
+        return
+    merges = {
+        e.key[0]: e.coefficients
+        for e in matching(study, log)
+        if e.role == "front" or e.role not in ASSESSING
+    }
+    if not merges or before.keys() != study.bounds.keys() or before == study.bounds:
+        return
+    inside = int(study.contains(study.vectors(merges.values())).sum())
+    text = f"all {inside} merges that were measured in the earlier box are used"
+    if inside < len(merges):
+        text = (
+            f"of the {len(merges)} merges that were measured in the earlier box the "
+            f"{inside} inside the present one are used; the others are kept, not fitted"
+        )
+    notice(text)

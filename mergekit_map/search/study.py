@@ -1,0 +1,179 @@
+"""What a study is: from coefficients to measure, by measurements, to a front."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.results.front import Ending
+from mergekit_map.results.log import Evaluation, Role
+from mergekit_map.results.nested_order import Order
+from mergekit_map.surrogates.arrays import (
+    BoolArray,
+    FloatArray,
+    inside,
+)
+from mergekit_map.types import (
+    Answers,
+    Measurement,
+    Metric,
+    Wanted,
+)
+
+if TYPE_CHECKING:
+    # Which needs SciPy, and who chooses from a front needs neither.
+    from mergekit_map.surrogates.surrogate import Surrogate
+
+Candidate: TypeAlias = tuple[Role, Mapping[str, float]]
+
+
+class Evaluator(Protocol):
+    """Merge with some coefficients and measure the result on one task."""
+
+    def __call__(
+        self,
+        coefficients: Mapping[str, float],
+        task: str,
+        documents: tuple[int, ...] | None = None,
+    ) -> Measurement:
+        """Evaluate, on all documents or some of them, counted from 0.
+
+        The merge may be kept from one call to the next.
+        """
+        ...
+
+    def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
+        """Return the scores on record; None where there are none.
+
+        Nobody asks where all documents are measured.
+        """
+        ...
+
+
+@runtime_checkable
+class WorksAhead(Protocol):
+    """An evaluator that can work on what it will be asked for."""
+
+    def expect(self, ahead: Sequence[Wanted]) -> None:
+        """Hear what will be asked next, in this order; nothing else comes before it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is searched, what is measured, and how."""
+
+    bounds: Mapping[str, tuple[float, float]]  # of each coefficient
+    anchors: Mapping[str, Mapping[str, float]]  # label to coefficients
+    tasks: Mapping[str, Metric]
+    definitions: Mapping[str, str]  # fingerprint of each task
+    merge: str  # fingerprint of the merge
+    search: SearchSpec
+    select: SelectSpec
+    # How many documents of a task are measured; all of those that are not named.
+    documents: Mapping[str, int | Literal["all"]] = field(default_factory=dict)
+    # The fingerprint of a merge, by its coefficients.
+    recipe: Callable[[Mapping[str, float]], str] | None = None
+    # What generates the answers of a task, where that is not Hugging Face's generate.
+    engines: Mapping[str, str] = field(default_factory=dict)
+
+    def is_whole(self, task: str) -> bool:
+        """Tell whether every merge is measured on all documents of a task."""
+        return self.documents.get(task, "all") == "all"
+
+    @property
+    def in_part(self) -> bool:
+        """Whether merges are measured on a subset of the documents of some task."""
+        return not all(map(self.is_whole, self.tasks))
+
+    @property
+    def box(self) -> FloatArray:
+        """Bounds as an array (d, 2)."""
+        return np.array(list(self.bounds.values()), dtype=np.float64)
+
+    def vector(self, coefficients: Mapping[str, float]) -> FloatArray:
+        """Order coefficients as the columns of a design; returns (d,)."""
+        return np.array([coefficients[name] for name in self.bounds])
+
+    def vectors(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
+        """Order merges as the rows of a design; returns (k, d)."""
+        rows = [self.vector(merge) for merge in merges]
+        return np.array(rows, np.float64).reshape(-1, len(self.bounds))
+
+    def contains(self, X: FloatArray) -> BoolArray:
+        """Tell which rows of a design (k, d) lie in the box, where fits are; (k,)."""
+        return inside(X, self.box)
+
+    def named(self, vector: FloatArray) -> dict[str, float]:
+        """Name the entries of a row of a design."""
+        return {n: float(v) for n, v in zip(self.bounds, vector, strict=True)}
+
+    def utilities(self, measured: Mapping[str, Evaluation]) -> list[float]:
+        """Order what was measured of a merge, by task, as the tasks are.
+
+        Larger is better; NaN where nothing was measured.
+        """
+        return [
+            metric.utility(measured[task].value) if task in measured else math.nan
+            for task, metric in self.tasks.items()
+        ]
+
+    def candidates(self, points: FloatArray) -> list[Candidate]:
+        """Name the rows of a first design (k, d), and tell the anchors among them."""
+        anchors = set(map(tuple, self.vectors(self.anchors.values())))
+        return [
+            ("anchor" if tuple(row) in anchors else "design", self.named(row))
+            for row in points
+        ]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands; ``task`` is about to be measured."""
+
+    done: int
+    total: int
+    coefficients: Mapping[str, float]
+    task: str
+    role: Role
+
+
+@dataclass(frozen=True, eq=False)
+class StudyResult:
+    """Surrogates, the front they predict, and the point of it that was chosen."""
+
+    surrogates: Mapping[str, Surrogate]
+    front: Sequence[Mapping[str, float]]  # coefficients, worst on the first task first
+    selected: int
+    # What the surrogates' coefficients multiply, where these are not the study's own:
+    # label to coefficients of the study. Nested MAP searches such groups.
+    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    order: Order | None = None  # what nested MAP merged with what
+    stages: Sequence[Stage] = ()  # of nested MAP, the last one among them
+    ending: Ending | None = None  # of a search that chooses its merges as it goes
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One pair of nested MAP."""
+
+    name: str  # pair-1, pair-2, ...
+    study: Study  # with the tasks and anchors of the pair
+    result: StudyResult
+
+
+class Reporter(Protocol):
+    """Whoever wants to know how a search goes."""
+
+    def progress(self, progress: Progress) -> None:
+        """Hear that a measurement is about to start."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Hear of something the user should know."""
+        ...

@@ -1,1 +1,0 @@
-"""Where rooms meet: a module per step from YAML to checkpoint."""

@@ -1,1 +1,0 @@
-"""The study room: what is measured, kept, fitted and handed on in a run folder."""

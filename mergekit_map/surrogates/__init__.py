@@ -1,0 +1,5 @@
+"""Surrogates of one metric: quadratic, Gaussian process, links, error bars.
+
+NumPy and SciPy only; nothing here knows what a model or a task is. Larger is better
+everywhere in this package.
+"""

@@ -1,0 +1,218 @@
+"""What the data say of a surrogate's errors: a process behind the link, and misfit.
+
+A quadratic errs by its shape, too: its misfit is such that 95 % of its intervals hold
+what a process fitted to the same data expects of the truth, on average over the box.
+
+Notation: ``n`` merges, ``t`` terms of the quadratic.
+
+How far predictions may be off the truth, in the metric's units.
+
+A surrogate with a process is as uncertain as that process, averaged over all that it
+might be. Notation: ``k`` places, ``s`` (k,) predictions behind the link.
+
+What a quadratic leaves unexplained, as the mean of a Gaussian process.
+
+Added to the quadratic behind the link, so that predictions keep to the metric's range.
+Notation: ``n`` points and ``U`` (k, d), scaled to [-1/2, 1/2] by the bounds of the
+search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import qmc
+
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
+from mergekit_map.surrogates.kernel import Rows, distances, matern
+from mergekit_map.surrogates.least_squares import invert
+from mergekit_map.surrogates.links import INVERT_MARGIN, Link
+from mergekit_map.surrogates.observations import Observations, joined
+from mergekit_map.surrogates.quadratic import quadratic_features
+
+# Equally likely places of a normal distribution of variance 1.
+_NODES = np.array([NormalDist().inv_cdf((i + 0.5) / 16) for i in range(16)])
+_NODES = _NODES / np.sqrt((_NODES**2).mean())
+_AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
+
+
+def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatArray:
+    """Give the standard error of predictions at U (k, d), in the metric's units; (k,).
+
+    The root mean square of how far the metric is from the prediction, over what the
+    process expects.
+    """
+    parts = []
+    for start in range(0, max(len(U), 1), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        off = possible(process, link, U[part]) - link.apply(s[part])
+        parts.append(np.sqrt(process.weights @ (off**2).mean(axis=0)))
+    return np.concatenate(parts)
+
+
+def widened(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Give the standard error in the metric's units of that behind the link; (k,)."""
+    off = link.apply(s + _NODES[:, None] * deviation) - link.apply(s)
+    return np.asarray(np.sqrt((off**2).mean(axis=0)))
+
+
+def possible(process: Process, link: Link, U: FloatArray) -> FloatArray:
+    """Give what the metric may be at U (k, d): (16, N_DRAWS, k)."""
+    mean, deviation = process.predict(U)
+    return link.apply(mean + _NODES[:, None, None] * deviation)
+
+
+_COVERED, _STDERRS = 0.95, 1.96
+_MOST_MISFIT = 100.0  # standard deviations of what was measured
+_N_PLACES = 128
+# A noisy point of a bounded metric is taken off its bound by so many standard errors;
+# where the link is flatter than this share of its steepest slope, it tells nothing; and
+# it is moved behind the link by so many standard deviations at most.
+_OFF_BOUND, _FLATTEST, _FARTHEST = 0.5, 0.02, 3.0
+
+
+def fit_process_behind(
+    observed: Observations,
+    link: Link,
+    stderr: FloatArray | None,
+    sampling: FloatArray | None = None,
+) -> Process:
+    """Fit a process to what was seen, straightened by the link.
+
+    The link is straight enough around each point where it was measured, and then where
+    the first process has it: a noisy accuracy of 0 is not minus infinity.
+
+    Args:
+        observed: Not shrunk.
+        link: The range of the metric.
+        stderr: (n,) positive standard errors; None if unknown.
+        sampling: (n,) those of a choice of documents; None if all were measured.
+    """
+    errors = joined(stderr, sampling)
+    start = invert(_off_the_bounds(observed, link, errors), link)
+    noise = _Noise(stderr, sampling)
+    process = _fit(observed, noise, start.y, link.derivative(start.y), start.slopes)
+    if not link.is_identity:
+        s = process.best_at_points()
+        slope = link.derivative(s)
+        slope = np.maximum(slope, _FLATTEST * slope.max())
+        far = _FARTHEST * process.scale
+        moved = np.clip((observed.y - link.apply(s)) / slope, -far, far)
+        slopes = observed.slopes / slope[observed.owners]
+        process = _fit(observed, noise, s + moved, slope, slopes, process.theta)
+    return averaged(process, known_noise=stderr is not None)
+
+
+class _Noise(NamedTuple):
+    """Standard errors (n,), as ``fit_process_behind`` takes them."""
+
+    stderr: FloatArray | None
+    sampling: FloatArray | None
+
+
+def _fit(
+    observed: Observations,
+    measured: _Noise,
+    z: FloatArray,
+    slope: FloatArray,
+    slopes: FloatArray,
+    start: FloatArray | None = None,
+) -> Process:
+    unit = float(observed.y.std()) or 1.0
+    known = measured.stderr is not None
+    noise = np.full(slope.shape, unit) if measured.stderr is None else measured.stderr
+    variances = np.concatenate([(noise / slope) ** 2, np.ones(len(slopes))])
+    sampling = np.zeros(len(variances))
+    if measured.sampling is not None:
+        sampling[: len(slope)] = (measured.sampling / slope) ** 2
+    rows = Rows(observed.U, np.unique(observed.owners), variances, sampling)
+    return fit_process(rows, np.append(z, slopes), known_noise=known, start=start)
+
+
+def _off_the_bounds(
+    observed: Observations, link: Link, stderr: FloatArray | None
+) -> Observations:
+    margin = INVERT_MARGIN if stderr is None else _OFF_BOUND * stderr
+    low, high = link.lower + margin, link.upper - margin
+    return replace(observed, y=np.minimum(np.maximum(observed.y, low), high))
+
+
+def find_misfit(
+    process: Process,
+    link: Link,
+    terms: FloatArray,
+    unit_covariance: FloatArray,
+    noise: float,
+    steepness: float,
+) -> float:
+    """Find by how much a quadratic is off, everywhere, beside its fit.
+
+    A misfit also makes the fit itself less certain: points are off by it.
+
+    Args:
+        process: What the same data tell of the truth.
+        link: The range of the metric.
+        terms: (t,) of the quadratic on scaled coefficients.
+        unit_covariance: (t, t) of the terms if points had the variance 1.
+        noise: Variance of a point, in the metric's units.
+        steepness: Mean square of the slope of the link at the points.
+
+    Returns:
+        A standard deviation behind the link, 0 or more.
+    """
+    U = qmc.Sobol(process.rows.U.shape[1], scramble=False).random(_N_PLACES) - 0.5
+    features = quadratic_features(U)
+    s = features @ terms
+    # Not negative but for rounding.
+    leverage = np.maximum(((features @ unit_covariance) * features).sum(axis=1), 0.0)
+    off = np.abs(possible(process, link, U) - link.apply(s))
+
+    def missing(misfit: float) -> float:
+        variance = (steepness * misfit**2 + noise) * leverage + misfit**2
+        held = off <= _STDERRS * widened(link, s, np.sqrt(variance))
+        return _COVERED - float(process.weights @ held.mean(axis=(0, 2)))
+
+    if missing(0.0) <= 0:
+        return 0.0
+    most = _MOST_MISFIT * process.scale
+    return float(brentq(missing, 0.0, most, rtol=1e-3)) if missing(most) < 0 else most
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """A sum of bumps around the points that were measured."""
+
+    points: FloatArray  # (n, d)
+    weights: FloatArray  # (n,) the height of each bump
+    lengths: FloatArray  # (d,) how far one reaches, in widths of the box
+    gaussian: bool = False  # the bumps' shape, as runs of version 1 have it
+
+    def predict(self, U: FloatArray) -> FloatArray:
+        """Add up the bumps at every row of U (k, d)."""
+        far = distances(U / self.lengths, self.points / self.lengths)
+        bumps = np.exp(-(far**2) / 2) if self.gaussian else matern(far)
+        return np.asarray(bumps @ self.weights)
+
+
+def residual_of_version_1(
+    points: FloatArray, left: FloatArray, scale: float, theta: FloatArray
+) -> Residual:
+    """Rebuild a process of one length for all coefficients.
+
+    Args:
+        points: (n, d)
+        left: (n,) what the quadratic left there.
+        scale: What ``left`` is divided by.
+        theta: Logarithms of height, length and noise of the kernel, as variances.
+    """
+    height, length, noise = np.exp(theta[:3])
+    lengths = np.full(points.shape[1], length)
+    squares = (((points[:, None] - points) / lengths) ** 2).sum(axis=2)
+    covariance = height * np.exp(-squares / 2) + noise * np.eye(len(points))
+    pull = np.linalg.lstsq(covariance, left / scale, rcond=None)[0]  # singular or not
+    return Residual(points, scale * height * pull, lengths, gaussian=True)

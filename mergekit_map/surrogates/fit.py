@@ -1,0 +1,260 @@
+"""Fit one metric's surrogate and say how far to trust it (section 3.1, eq. 2 to 5).
+
+Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
+``y`` (n,) one metric, larger is better, ``t = (d + 1)(d + 2) / 2`` terms. The quadratic
+is fitted on coefficients scaled to [-1/2, 1/2] by the bounds of the search.
+
+Beyond the paper: measured standard errors weigh the fit, derivatives join it, each fit
+reports its exact leave-one-out R2, the terms may be shrunk, and a Gaussian process may
+take what the quadratic leaves.
+
+Fits and fronts on one thread of BLAS: their matrices are small.
+
+More threads wait for each other longer than they work, and round the last digits
+otherwise, so that a front would depend on the machine's cores.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which is to be found
+from threadpoolctl import ThreadpoolController
+
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.calibration import (
+    Residual,
+    find_misfit,
+    fit_process_behind,
+)
+from mergekit_map.surrogates.gaussian_process import Process
+from mergekit_map.surrogates.least_squares import (
+    fit_terms,
+    jacobian,
+    leave_one_out,
+    shrink,
+    unit_covariance,
+    weigh,
+)
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.observations import (
+    Observations,
+    check_distinct,
+    check_identified,
+    joined,
+    known_errors,
+    make_observations,
+)
+from mergekit_map.surrogates.quadratic import quadratic_from_terms
+from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
+
+# The share of the process's left-out error that the quadratic's must be below: with few
+# merges these are noisy, and the process predicts better on average.
+_CLEARLY = 0.7
+
+Kind: TypeAlias = Literal["auto", "quadratic", "regularized", "residual_gp"]
+
+
+def fit_surrogate(
+    X: FloatArray,
+    y: FloatArray,
+    *,
+    stderr: FloatArray | None,
+    link: Link,
+    bounds: FloatArray,
+    slopes: FloatArray | None = None,
+    kind: Kind = "quadratic",
+    sampling: FloatArray | None = None,
+) -> Surrogate:
+    """Fit the surrogate of one metric; all but the process by weighted least squares.
+
+    Case 1 (identity link) is solved in closed form; the others by Levenberg-Marquardt
+    from the closed-form fits of the inverted data. ``weighing`` says how much each
+    point counts.
+
+    A slope across the whole box weighs as much as a value, unless the fit is
+    regularized and the data say otherwise.
+
+    A metric that is constant over all points is fitted like any other; its R2 is 1 if
+    the residuals are rounding, else 0. Repeated rows are used, but only distinct ones
+    count towards identifying the quadratic. Values outside the link's range are used
+    as they are.
+
+    Args:
+        X: (n, d) coefficients, inside the bounds or not.
+        y: (n,) metric values; the caller leaves out merges that failed.
+        stderr: (n,) their standard errors, NaN where unknown; None if all are. If none
+            is positive, all points count alike.
+        link: The range of the metric.
+        bounds: (d, 2) the box of the search, used as the unit of each coefficient.
+        slopes: (n, d) derivatives of the metric by the coefficients, rows of NaN
+            where they were not measured.
+        kind: "quadratic"; "regularized", which shrinks the terms as far as the data ask
+            for and does with fewer points than terms; "residual_gp", a quadratic with a
+            Gaussian process for what it leaves; or "auto", that, unless the left-out
+            errors of the regularized quadratic are clearly smaller.
+        sampling: (n,) standard errors of values that are estimates from some documents,
+            0 where all were measured; None if they were everywhere.
+
+    Raises:
+        DesignError: X does not identify all t terms, with what is missing and why.
+        ValueError: NaN or infinite values, infinite or negative standard errors, wrong
+            shapes.
+    """
+    errors = known_errors(stderr)
+    observed = make_observations(X, y, stderr, bounds, slopes)
+    observed = weigh(observed, link, joined(errors, sampling))
+    find = _find_terms if kind == "quadratic" else _find_shrunk_terms
+    fit = find(X, observed, link)
+    process = fit_process_behind(observed, link, errors, sampling)
+    if kind == "residual_gp":
+        return _with_process(fit, process, bounds)
+    if kind != "auto":
+        return _as_quadratic(fit, process, bounds)
+    both, plain = _with_process(fit, process, bounds), _quality_of(fit)
+    if plain.error < _CLEARLY * both.quality.error:
+        quality = replace(plain, other_error=both.quality.error)
+        return replace(_as_quadratic(fit, process, bounds), quality=quality)
+    return replace(both, quality=replace(both.quality, other_error=plain.error))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The terms of a quadratic, and what they were found from."""
+
+    kind: Kind
+    observed: Observations  # shrunk, if the kind asks for it
+    link: Link
+    terms: FloatArray  # (t,)
+    condition: float  # of the design
+
+
+def _find_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
+    """Minimise the squares alone."""
+    condition = check_identified(X, observed)
+    return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
+
+
+def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
+    """Shrink the terms as far as the data ask for."""
+    check_distinct(X)
+    shrunk, _ = shrink(observed, link, X.shape[1])
+    flat = np.zeros(shrunk.features.shape[1])
+    condition = _condition(jacobian(shrunk, Link(), flat))
+    return _Fit("regularized", shrunk, link, fit_terms(shrunk, link), condition)
+
+
+def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
+    """Say how far off a quadratic is, by what a process makes of the same data."""
+    observed, link = fit.observed, fit.link
+    s = observed.features @ fit.terms
+    unit = unit_covariance(jacobian(observed, link, fit.terms))
+    slope = link.derivative(s)
+    steepness = float((slope**2).mean())
+    noise = float((process.noise() ** 2 * slope**2 * observed.weights).mean())
+    misfit = math.nan
+    if not np.isnan(unit).any():
+        misfit = find_misfit(process, link, fit.terms, unit, noise, steepness)
+    return Surrogate(
+        quadratic=quadratic_from_terms(fit.terms, _centred(bounds)),
+        link=link,
+        bounds=bounds.copy(),
+        covariance=(steepness * misfit**2 + noise) * unit,
+        quality=_quality_of(fit),
+        misfit=misfit,
+    )
+
+
+def _quality_of(fit: _Fit) -> FitQuality:
+    fitted = fit.link.apply(fit.observed.features @ fit.terms)
+    return _quality(fit, fitted, leave_one_out(fit.observed, fit.link, fit.terms))
+
+
+def _with_process(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
+    """Take the process for the mean, too."""
+    link, lengths = fit.link, process.lengths
+    fitted = link.apply(process.best_at_points())
+    quality = _quality(fit, fitted, link.apply(process.left_out()))
+    return Surrogate(
+        quadratic=quadratic_from_terms(process.best_terms(), _centred(bounds)),
+        link=link,
+        bounds=bounds.copy(),
+        covariance=np.zeros((len(fit.terms), len(fit.terms))),
+        quality=replace(quality, kind="residual_gp"),
+        residual=Residual(process.rows.U, process.best_weights(), lengths),
+        process=process,
+    )
+
+
+def _quality(fit: _Fit, fitted: FloatArray, left_out: FloatArray) -> FitQuality:
+    y, n_terms = fit.observed.y, len(fit.terms)
+    freedom = fit.observed.n_rows - n_terms
+    squares = float((fit.observed.weights * (y - fitted) ** 2).sum())
+    width = float(np.ptp(y))
+    off = math.sqrt(float(((y - left_out) ** 2).mean()))
+    return FitQuality(
+        n=len(y),
+        n_terms=n_terms,
+        r2=_r_squared(y, fitted),
+        loo_r2=_r_squared(y, left_out),
+        condition=fit.condition,
+        residual_stderr=math.sqrt(squares / freedom) if freedom > 0 else math.nan,
+        error=off / width if width > 0 else 0.0,
+        kind=fit.kind,
+    )
+
+
+def _condition(rows: FloatArray) -> float:
+    singular = np.linalg.svd(rows, compute_uv=False)
+    return float(singular[0] / singular[-1])
+
+
+def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
+    scale = float(np.abs(y).max())
+    if np.ptp(y) <= 1e-12 * scale:
+        # A constant metric leaves nothing to explain: right or wrong is all there is.
+        # The tolerance admits links, which cannot quite reach their own bounds.
+        close = np.abs(y - predicted).max() <= 1e-5 * max(scale, 1.0)
+        return math.nan if np.isnan(predicted).any() else float(close)
+    total = ((y - y.mean()) ** 2).sum()
+    return float(1 - ((y - predicted) ** 2).sum() / total)
+
+
+def _centred(bounds: FloatArray) -> FloatArray:
+    """Give the values that 0 and 1 of the scaled coefficients stand for: (d, 2)."""
+    lower, upper = bounds.T
+    centre = (lower + upper) / 2
+    return np.column_stack([centre, centre + (upper - lower)])
+
+
+_BLAS = "blas"
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Let NumPy and SciPy multiply on one thread; torch has threads of its own."""
+    limit: AbstractContextManager[object] = _libraries()[0].limit(
+        limits=1, user_api=_BLAS
+    )
+    return limit
+
+
+def all_threads() -> AbstractContextManager[object]:
+    """Let them have what they had before, for what others compute."""
+    controller, count = _libraries()
+    limit: AbstractContextManager[object] = controller.limit(
+        limits=count, user_api=_BLAS
+    )
+    return limit
+
+
+@functools.cache
+def _libraries() -> tuple[ThreadpoolController, int]:
+    controller = ThreadpoolController()
+    found = controller.select(user_api=_BLAS).info()
+    counts = [library["num_threads"] for library in found]
+    return controller, max(counts, default=1)

@@ -1,0 +1,326 @@
+"""A metric as a quadratic plus a Gaussian process: how wrong a surrogate may be.
+
+Beyond the paper. Behind the link a metric is a quadratic, whose terms have normal
+priors, plus a Matérn-5/2 process, plus noise; ``kernel`` has the covariance of that.
+How large each part is, theta, is left open by a few merges: the mean is that of the
+most probable theta, standard errors are averaged over draws from all that is probable
+(Rasmussen and Williams 2006, chapters 2 and 5). ``process_fit`` finds these.
+
+Find what is probable of a process: how large its parts are, theta.
+
+The most probable theta is where the data and vague beliefs agree best (type II maximum
+a posteriori); others are drawn around it by Laplace's approximation, with importance
+weights (Rasmussen and Williams 2006, chapters 3.4 and 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.stats import qmc
+
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.kernel import (
+    HEIGHT,
+    LENGTHS,
+    NOISE,
+    Covariance,
+    Rows,
+    covariance_to,
+    find_minimum,
+    lower_root,
+    noise_variances,
+    solve_by_root,
+    solve_root,
+    term_widths,
+    variance,
+)
+from mergekit_map.surrogates.quadratic import quadratic_features
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """What the rows tell of a metric everywhere; the same data give the same one."""
+
+    rows: Rows
+    z: FloatArray  # (r,) what was seen, in units of ``scale``; values from ``offset``
+    offset: float
+    scale: float
+    theta: FloatArray  # (6 + d,) the most probable
+    draws: FloatArray  # (k, 6 + d) probable ones
+    weights: FloatArray  # (k,) of sum 1
+    widening: float  # of all standard deviations
+    rough: FloatArray  # (k,) how far the metric is off what is smooth, anywhere
+    posteriors: Sequence[Posterior] = ()  # of the draws, where they are made already
+
+    def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Give mean and standard deviation at U (k, d), a row per draw.
+
+        Behind the link, without the noise of a new measurement.
+        """
+        features = quadratic_features(U)
+        found = [posterior.at(U, features) for posterior in self._posteriors]
+        mean, deviation = (np.array(part) for part in zip(*found, strict=True))
+        deviation = self.scale * np.hypot(deviation, self.rough[:, None])
+        return self.offset + self.scale * mean, self.widening * deviation
+
+    @cached_property
+    def _posteriors(self) -> Sequence[Posterior]:
+        made = self.posteriors
+        return made or [Posterior(self.rows, self.z, draw) for draw in self.draws]
+
+    def best_terms(self) -> FloatArray:
+        """Give the most probable terms of the quadratic; (t,)."""
+        widths = term_widths(self.rows.U.shape[1], self.theta)
+        pulled: FloatArray = self.rows.features.T @ self._best.pull
+        terms = self.scale * widths**2 * pulled
+        terms[0] += self.offset
+        return terms
+
+    def best_weights(self) -> FloatArray:
+        """Give what each merge adds to the most probable process, at its top; (n,)."""
+        height = np.exp(2 * self.theta[HEIGHT])
+        return np.asarray(self.scale * height * self._best.pull[: len(self.rows.U)])
+
+    @cached_property
+    def _best(self) -> Posterior:
+        return Posterior(self.rows, self.z, self.theta)
+
+    @property
+    def lengths(self) -> FloatArray:
+        """Give the most probable lengths of the kernel, in boxes; (d,)."""
+        return np.asarray(np.exp(self.theta[LENGTHS:]))
+
+    def best_at_points(self) -> FloatArray:
+        """Give the most probable mean at the merges; (n,)."""
+        mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._best.pull
+        return np.asarray(self.offset + self.scale * mean)
+
+    def noise(self) -> FloatArray:
+        """Give the most probable noise at the merges, a standard deviation; (n,)."""
+        found = noise_variances(self.rows, self.theta)[: len(self.rows.U)]
+        return np.asarray(self.scale * np.sqrt(found))
+
+    def left_out(self) -> FloatArray:
+        """Predict each merge from the others, with theta as it is; (n,)."""
+        mean, _ = self._best.left_out()
+        return self.offset + self.scale * mean
+
+
+class Posterior:
+    """What theta makes of the rows."""
+
+    def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
+        self._rows, self._z, self._theta = rows, z, theta
+        self._root = _root(Covariance(rows, theta).whole)
+        self.pull: FloatArray = solve_by_root(self._root, z)
+
+    @property
+    def surprise(self) -> float:
+        """Give minus the logarithm of how probable the rows are, up to a constant."""
+        spread = np.log(self._root.diagonal()).sum()
+        return float(self._z @ self.pull / 2 + spread)
+
+    def at(
+        self, U: FloatArray, features: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Give mean and standard deviation at U (k, d), with its features (k, t)."""
+        features = quadratic_features(U) if features is None else features
+        across = covariance_to(self._rows, self._theta, U, features)
+        known = solve_root(self._root, across.T)
+        left = variance(self._theta, features) - (known**2).sum(axis=0)
+        return across @ self.pull, np.sqrt(np.maximum(left, 0))
+
+    def left_out(self) -> tuple[FloatArray, FloatArray]:
+        """Predict each merge from the others: mean and variance with noise; (n,)."""
+        n = len(self._rows.U)
+        inverse = solve_by_root(self._root, np.eye(len(self._z)))
+        spread = 1 / inverse.diagonal()[:n]
+        off = self.pull[:n] * spread
+        for merge in self._rows.sloped:
+            block = self._rows.block(merge)
+            rest = np.linalg.inv(inverse[np.ix_(block, block)])
+            off[merge], spread[merge] = rest[0] @ self.pull[block], rest[0, 0]
+        return self._z[:n] - off, spread
+
+
+def _root(matrix: FloatArray) -> FloatArray:
+    """Take the lower root of a covariance, or of the next one that has one."""
+    lift = 0.0
+    while True:
+        try:
+            return lower_root(matrix + lift * np.eye(len(matrix)))
+        except np.linalg.LinAlgError:
+            lift = max(10 * lift, 1e-12 * float(np.abs(matrix).max()))
+
+
+N_DRAWS = 32
+# Theta as we expect it, and how vaguely: linear terms, squares, products, noise, noise
+# of slopes, height of the process; its lengths. Noise is in units of what was measured.
+_BELIEF = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5])
+_VAGUENESS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0])
+_LENGTH, _VAGUE_LENGTH = -1.0, 0.6
+_UNKNOWN_NOISE, _VAGUE_NOISE = np.log(0.01), 2.0  # where none was measured
+_LEAST, _MOST = -12.0, 6.0  # of theta, and of its lengths
+_SHORTEST, _LONGEST = -2.5, 2.5
+_HEAVIEST = 4.0  # a draw weighs at most as much as so many
+# How much standard errors are widened for few merges, and how many merges it takes
+# until what leaving out shows counts as much as theory; by how much at most.
+_FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 3.0, 30.0, 0.2, 2.0
+
+
+def fit_process(
+    rows: Rows, z: FloatArray, *, known_noise: bool, start: FloatArray | None = None
+) -> Process:
+    """Find the most probable theta, from several starts or from the one given.
+
+    Args:
+        rows: What was measured where, with noise in units of the values.
+        z: (r,) values and slopes behind the link, at least one.
+        known_noise: Whether the noise of the rows was measured, or is a mere unit.
+        start: Theta of a like process.
+    """
+    n = len(rows.U)
+    offset, scale = float(z[:n].mean()), float(z[:n].std())
+    scale = scale if scale > 1e-12 * np.abs(z[:n]).max() else 1.0
+    z = (z - np.where(np.arange(len(z)) < n, offset, 0.0)) / scale
+    noise = np.where(np.arange(len(z)) < n, rows.noise / scale**2, 1.0)
+    rows = replace(rows, noise=noise, sampling=rows.sampling / scale**2)
+    belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
+    theta = belief.climb(belief.starts() if start is None else [start])
+    return Process(
+        rows, z, offset, scale, theta, theta[None], np.ones(1), 1.0, np.zeros(1)
+    )
+
+
+def averaged(process: Process, *, known_noise: bool) -> Process:
+    """Draw what else is probable beside the most probable theta of a process."""
+    rows, z = process.rows, process.z
+    belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
+    draws, weights, posteriors = belief.draw(process.theta)
+    return replace(
+        process,
+        draws=draws,
+        weights=weights,
+        widening=_widening(posteriors, weights, z),
+        rough=_rough(rows, draws, known=known_noise),
+        posteriors=posteriors,
+    )
+
+
+def _beliefs(rows: Rows, *, known: bool) -> tuple[FloatArray, FloatArray]:
+    d = rows.U.shape[1]
+    belief = np.concatenate([_BELIEF, np.full(d, _LENGTH + np.log(d) / 2)])
+    vagueness = np.concatenate([_VAGUENESS, np.full(d, _VAGUE_LENGTH)])
+    if not known:
+        belief[NOISE], vagueness[NOISE] = _UNKNOWN_NOISE, _VAGUE_NOISE
+    return belief, vagueness
+
+
+@dataclass(frozen=True, eq=False)
+class _Belief:
+    """How probable each theta is, given the rows."""
+
+    rows: Rows
+    z: FloatArray
+    belief: FloatArray
+    vagueness: FloatArray
+
+    def starts(self) -> list[FloatArray]:
+        """Start as expected, and with more noise and less of a process."""
+        quiet = self.belief.copy()
+        quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
+        return [self.belief, quiet]
+
+    def surprise(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Give minus the logarithm of the probability, up to a constant; its slopes."""
+        r, covariance = len(self.z), Covariance(self.rows, theta)
+        try:
+            root = lower_root(covariance.whole)
+        except np.linalg.LinAlgError:
+            return 1e12, np.zeros_like(theta)
+        pull = solve_by_root(root, self.z)
+        away = (theta - self.belief) / self.vagueness
+        value = self.z @ pull / 2 + np.log(root.diagonal()).sum() + away @ away / 2
+        outer = solve_by_root(root, np.eye(r)) - np.outer(pull, pull)
+        slopes = covariance.slopes(outer) / 2 + away / self.vagueness
+        return float(value), slopes
+
+    def climb(self, starts: list[FloatArray]) -> FloatArray:
+        """Find the most probable theta from the starts."""
+        ends = _ends(len(self.belief))
+        found = [find_minimum(self.surprise, start, ends) for start in starts]
+        return np.asarray(min(found, key=lambda result: result.fun).x)
+
+    def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, list[Posterior]]:
+        """Draw around the most probable theta; with weights, and what draws make."""
+        width, axes = np.linalg.eigh(self._curvature(theta))
+        # An axis has two directions: the same one in whatever order coefficients are.
+        axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
+        width = np.maximum(width, 0.25 / self.vagueness.max() ** 2)
+        steps = _normal_steps(len(theta))
+        draws = theta + (steps / np.sqrt(width)) @ axes.T
+        draws = np.clip(draws, *np.array(_ends(len(theta))).T)
+        posteriors = [Posterior(self.rows, self.z, draw) for draw in draws]
+        logs = -np.array([posterior.surprise for posterior in posteriors])
+        logs -= (((draws - self.belief) / self.vagueness) ** 2).sum(axis=1) / 2
+        logs += (steps**2).sum(axis=1) / 2
+        weights = np.exp(np.maximum(logs - logs.max(), -30.0))
+        weights = np.minimum(weights / weights.sum(), _HEAVIEST / N_DRAWS)
+        weights /= weights.sum()
+        return draws, weights, posteriors
+
+    def _curvature(self, theta: FloatArray, step: float = 1e-3) -> FloatArray:
+        steps = step * np.eye(len(theta))
+        slopes = [
+            self.surprise(theta + s)[1] - self.surprise(theta - s)[1] for s in steps
+        ]
+        matrix = np.array(slopes) / (2 * step)
+        return np.asarray(matrix + matrix.T) / 2
+
+
+@cache
+def _normal_steps(size: int) -> FloatArray:
+    """Draw from a normal distribution of variance 1; (N_DRAWS, size)."""
+    normal = qmc.MultivariateNormalQMC(np.zeros(size), seed=0)
+    return np.asarray(normal.random(N_DRAWS))
+
+
+def _ends(size: int) -> list[tuple[float, float]]:
+    lengths = [(_SHORTEST, _LONGEST)] * (size - LENGTHS)
+    return [(_LEAST, _MOST)] * LENGTHS + lengths
+
+
+def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -> float:
+    """Widen for few merges, and by how far those left out are off.
+
+    Those that others are close to say little of the box, and are expected to be off by
+    little: they count by that.
+    """
+    parts = [posterior.left_out() for posterior in posteriors]
+    means, variances = (np.array(part) for part in zip(*parts, strict=True))
+    n = means.shape[1]
+    mean = weights @ means
+    spread = weights @ (variances + (means - mean) ** 2)
+    seen = ((z[:n] - mean) ** 2).sum() / spread.sum()
+    learnt = (_ENOUGH + n * np.clip(seen, _AT_LEAST, _AT_MOST)) / (_ENOUGH + n)
+    return float(np.sqrt((1 + _FEW / n) * learnt))
+
+
+def _rough(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
+    """Tell how much of the noise is no noise, for each draw: a standard deviation.
+
+    Merges that answer the same questions scatter by less than standard errors say, and
+    what is left of it is the metric itself: the less, the surer. What scatters by more
+    is off by more than its noise, and where nothing is known of noise, measuring again
+    would give the same.
+    """
+    measured = np.sqrt(rows.noise[: len(rows.U)].mean())
+    share = np.exp(draws[:, NOISE])
+    if not known:
+        return np.asarray(measured * share)
+    other = 1 - np.minimum(share, 1 / share) ** 2
+    return np.asarray(measured * share * other)

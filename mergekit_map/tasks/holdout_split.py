@@ -1,0 +1,186 @@
+"""Documents of tasks that a search never sees, and that confirm what it chose.
+
+What was chosen as the best of many looks better than it is on the documents that it was
+chosen by. On others it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.errors import EvaluationError
+from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.tasks.python_function import PythonFunction
+from mergekit_map.types import Measure, Measurement
+from mergekit_map.utils.files import digest
+
+_LEAST = 2  # documents on either side: of one, no standard error is known
+_KEY = ("map", "search", "holdout")
+
+
+@dataclass(frozen=True, eq=False)
+class Some:
+    """Measures some documents of a task as if there were no others."""
+
+    measure: Measure
+    ids: Sequence[int]  # rising, among all documents
+
+    @property
+    def size(self) -> int:
+        """Give how many there are."""
+        return len(self.ids)
+
+    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
+        """Evaluate the model on them, or those of these places among them.
+
+        Answers are counted by these places; records name documents as the task does.
+        """
+        return self._renumbered(self.measure(self._of_all(documents)))
+
+    def _of_all(self, documents: Sequence[int] | None) -> list[int]:
+        places = range(len(self.ids)) if documents is None else documents
+        return [self.ids[place] for place in places]
+
+    def _renumbered(self, measured: Measurement) -> Measurement:
+        if measured.answers is None:
+            return measured
+        place_of = {document: place for place, document in enumerate(self.ids)}
+        ids = tuple(place_of[document] for document in measured.answers.ids)
+        return replace(measured, answers=replace(measured.answers, ids=ids))
+
+
+@dataclass(frozen=True, eq=False)
+class Divided:
+    """Measures what a search may see of a task; and, apart from that, the rest."""
+
+    name: str
+    measure: Measure
+    apart: HeldOut
+    fingerprint: str
+
+    @property
+    def size(self) -> int | None:
+        """Give how many documents the search has; None where that is not known yet."""
+        size = self.apart.size_of(self.name, self.measure)
+        return None if size is None else len(self._ids(size)[0])
+
+    def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
+        """Evaluate the model on all documents of the search, or some of them."""
+        return self._part(0)(documents)
+
+    @property
+    def held_out(self) -> Some:
+        """Give what measures the documents that the search never sees."""
+        return self._part(1)
+
+    def _part(self, number: int) -> Some:
+        size = self.apart.size_of(self.name, self.measure)
+        if size is None:
+            size = self.apart.learn_size(self.name, self.measure())
+        return Some(self.measure, self._ids(size)[number])
+
+    def _ids(self, size: int) -> tuple[list[int], list[int]]:
+        try:
+            return self.apart.divide(self.fingerprint, size)
+        except EvaluationError as error:
+            raise EvaluationError(f"task {self.name!r}: {error}") from None
+
+
+class HeldOut:
+    """A share of the documents of every task, the same for every merge."""
+
+    def __init__(self, share: float, seed: int):
+        self.share, self._seed = share, seed
+        self._sizes: dict[str, int] = {}  # of tasks that do not say before
+
+    def parts(
+        self, measures: Mapping[str, Measure], tasks: Mapping[str, LoadedTask]
+    ) -> dict[str, Measure]:
+        """Keep the documents of prepared tasks apart."""
+        return {
+            name: Divided(name, measure, self, tasks[name].fingerprint)
+            for name, measure in measures.items()
+        }
+
+    def divide(self, fingerprint: str, size: int) -> tuple[list[int], list[int]]:
+        """Draw the documents that are held out; what is left comes first.
+
+        Raises:
+            EvaluationError: there are too few of them.
+        """
+        count = max(_LEAST, round(self.share * size))
+        if size - count < _LEAST:
+            raise EvaluationError(
+                f"of {size} documents 'holdout: {self.share:g}' keeps {count} apart, "
+                f"and at least {_LEAST} must be left to search with; give the task "
+                "more documents, or hold out fewer"
+            )
+        rng = np.random.default_rng(int(digest([fingerprint, self._seed]), 16))
+        order = rng.permutation(size).tolist()
+        return sorted(order[count:]), sorted(order[:count])
+
+    def definitions(self, definition: str) -> tuple[str, str]:
+        """Tell what a search measures of a task, and the rest, from all of it."""
+        drawn = {"holdout": self.share, "seed": self._seed}
+        searched, rest = (
+            digest([definition, {**drawn, "part": part}])
+            for part in ("searched", "held out")
+        )
+        return searched, rest
+
+    def size_of(self, name: str, measure: Measure) -> int | None:
+        """Give how many documents a task has, if that is known."""
+        return self._sizes.get(name) if measure.size is None else measure.size
+
+    def learn_size(self, name: str, measured: Measurement) -> int:
+        """Count the documents of a task that was measured on all."""
+        if measured.answers is None:
+            raise EvaluationError(
+                f"task {name!r} gave one number and no list with a number for each "
+                "document, so that none can be held out; return a list, or leave "
+                "'holdout' out"
+            )
+        return self._sizes.setdefault(name, len(measured.answers.ids))
+
+
+def held_out_of(search: SearchSpec) -> HeldOut | None:
+    """Give what a search keeps apart; None where that is nothing."""
+    return None if search.holdout is None else HeldOut(search.holdout, search.seed)
+
+
+def held_out_problems(
+    search: SearchSpec, tasks: Mapping[str, LoadedTask], *, nests_checkpoints: bool
+) -> list[Problem]:
+    """List what stands against keeping documents apart."""
+    if search.holdout is None:
+        return []
+    problems = []
+    if search.gradients:
+        text = "derivatives are of all documents; remove 'gradients', or 'holdout'"
+        problems.append(Problem(_KEY, text))
+    if nests_checkpoints:
+        text = (
+            "where nested search merges checkpoints, each pair is a search of its own, "
+            "and none of them can confirm the whole; remove 'holdout', or use "
+            "'strategy: map'"
+        )
+        problems.append(Problem(_KEY, text))
+    for name, task in tasks.items():
+        if not task.partial:
+            problems.append(Problem(("map", "tasks", name), _cannot(task)))
+    return problems
+
+
+def _cannot(task: LoadedTask) -> str:
+    text = "cannot be measured in part, so that 'holdout' can keep no documents apart; "
+    if isinstance(task, PythonFunction):
+        return (
+            f"{text}give the function a third parameter 'documents' and let it return "
+            "a list, a number for each, or leave 'holdout' out"
+        )
+    return f"{text}choose a metric that is a mean of documents, or leave 'holdout' out"

@@ -1,0 +1,196 @@
+"""Let lm-evaluation-harness evaluate a task, and read what it found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import lm_eval
+import numpy as np
+from lm_eval.api import metrics
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.tasks.base import Documents, ratio_standard_error
+from mergekit_map.tasks.isolation import (
+    interruptible,
+    quiet,
+    separate_randomness,
+)
+from mergekit_map.tasks.lm_eval_answers import (
+    Asked,
+    Samples,
+    counts_by_size,
+    divide,
+    of_answers,
+    read_answers,
+)
+from mergekit_map.tasks.lm_eval_patches import asking, cached_templates
+from mergekit_map.tasks.lm_eval_tasks import ANSWER_TOKENS, HarnessTask, with_lengths
+from mergekit_map.tasks.per_document import aggregation_of
+from mergekit_map.types import Measurement
+
+
+def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
+    """Let a model evaluate all documents, or those of these places in all samples.
+
+    Raises:
+        EvaluationError: some documents do not say what the value is.
+    """
+    return judge(task, lm, documents, lm)
+
+
+def judge(
+    task: HarnessTask, lm: Any, documents: Documents, answering: Any
+) -> Measurement:
+    """Read what lm-eval finds of what ``answering`` answers in the place of ``lm``.
+
+    Of some documents, the value is the average that they make by themselves.
+
+    Raises:
+        EvaluationError: some documents do not say what the value is.
+    """
+    asked = divide(task, documents)
+    results = _evaluate(task, answering, None if documents is None else asked)
+    readings = results["results"][task.subject]
+    samples = _samples_read(task, results, lm)
+    measured = Measurement(
+        value=_value(task, readings, samples),
+        stderr=None,
+        n=sum(len(found) for found in samples.values()),
+        details={
+            key: float(value)
+            for key, value in readings.items()
+            if "," in key and key != task.reading and isinstance(value, Real)
+        },
+        samples=tuple(
+            _record(sample, leaf, task.metric_name, task.loaded["tasks"][leaf])
+            for leaf, found in samples.items()
+            for sample in found
+        ),
+        answers=read_answers(task, samples, asked),
+    )
+    if documents is None:
+        return replace(measured, stderr=_standard_error(task, samples))
+    return _of_some(task, measured)
+
+
+def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, Any]:
+    with ExitStack() as stack:
+        for context in (quiet(), separate_randomness(), cached_templates()):
+            stack.enter_context(context)
+        stack.enter_context(interruptible(lm))
+        loaded = task.loaded
+        if asked is not None:
+            loaded = stack.enter_context(asking(loaded, asked))
+        # Never use_cache or cache_requests: their keys do not contain the model.
+        results: Mapping[str, Any] = lm_eval.evaluate(
+            lm=lm,
+            task_dict=loaded,
+            limit=task.limit,
+            bootstrap_iters=0,
+            log_samples=True,
+            confirm_run_unsafe_code=task.may_run_code,
+        )
+    return results
+
+
+def _value(task: HarnessTask, readings: Mapping[str, Any], samples: Samples) -> float:
+    """Read the value; that of lengths is the mean over all documents."""
+    if task.metric_name != ANSWER_TOKENS:
+        return float(readings[task.reading])
+    lengths = [s[ANSWER_TOKENS] for found in samples.values() for s in found]
+    return math.fsum(lengths) / len(lengths)
+
+
+def _samples_read(task: HarnessTask, results: Mapping[str, Any], lm: Any) -> Samples:
+    metric, _, filter_name = task.reading.partition(",")
+    if metric == ANSWER_TOKENS:
+        found = results["samples"]
+        return {leaf: with_lengths(found[leaf], lm.tokenizer) for leaf in found}
+    return {
+        leaf: [s for s in found if s["filter"] == filter_name and metric in s]
+        for leaf, found in results["samples"].items()
+    }
+
+
+def _of_some(task: HarnessTask, measured: Measurement) -> Measurement:
+    if measured.answers is None:
+        raise EvaluationError(
+            f"lm-eval has no {task.metric_name!r} of some of these documents, or gives "
+            "them no weight, so that only all of them can be measured"
+        )
+    own = of_answers(measured.answers)
+    error = ratio_standard_error(own.totals.tolist(), own.weights.tolist())
+    if error is not None and own.exponential:
+        error *= own.value
+    return replace(measured, value=own.value, stderr=error)
+
+
+def _record(
+    sample: Mapping[str, Any], leaf: str, metric: str, of: Any
+) -> dict[str, Any]:
+    record = {
+        "task": leaf,
+        "doc_id": sample["doc_id"],
+        "doc_hash": sample["doc_hash"],
+        metric: _plain(sample[metric]),
+    }
+    if of.OUTPUT_TYPE == "multiple_choice":
+        record["loglikelihoods"] = [
+            float(loglikelihood) for loglikelihood, _ in sample["filtered_resps"]
+        ]
+    return record
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _standard_error(task: HarnessTask, samples: Samples) -> float | None:
+    metric = task.metric_name
+    sizes, known = [], []
+    for leaf, found in samples.items():
+        if found:
+            mean = aggregation_of(task.loaded["tasks"][leaf], metric)
+            error = _leaf_standard_error(mean, [sample[metric] for sample in found])
+            if error is None:
+                return None
+            sizes.append(len(found))
+            known.append(error)
+    if task.subject not in task.loaded["groups"]:
+        return known[0]
+    if counts_by_size(task):
+        return float(metrics.pooled_sample_stderr(known, sizes))
+    return float(metrics.unweighted_mean_stderr(known))
+
+
+def _leaf_standard_error(aggregation: Any, values: Sequence[Any]) -> float | None:
+    """Compute lm-eval's closed form, or that of an exponential or ratio of means.
+
+    lm-eval bootstraps ``perplexity`` and gives no error for the two weighted ones;
+    for the others (f1, mcc, bleu, a task's own) none is known here either.
+    """
+    if len(values) < 2:
+        return None
+    if aggregation is metrics.mean:
+        return float(metrics.mean_stderr(values))
+    if aggregation is metrics.perplexity:
+        return float(metrics.perplexity(values) * metrics.mean_stderr(values))
+    if aggregation in (metrics.weighted_perplexity, metrics.bits_per_byte):
+        # Both are functions of one ratio; its error times the slope of the function.
+        slope = (
+            1 / math.log(2)
+            if aggregation is metrics.bits_per_byte
+            else float(aggregation(values))
+        )
+        error = ratio_standard_error(*zip(*values, strict=True))
+        return None if error is None else error * slope
+    return None

@@ -1,0 +1,37 @@
+"""What a model generated, remembered for the other tasks that ask it the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from mergekit_map.tasks.base import fingerprint
+
+Answer: TypeAlias = Callable[..., list[str]]  # generate_until of lm-eval's models
+
+
+class Generations:
+    """The answers of one model as it is now; to be forgotten when its weights change.
+
+    All requests of a call together are remembered, and none by itself: how they are
+    batched moves an answer by its rounding, and a search that was stopped between two
+    tasks must go on to the same numbers.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[str]] = {}
+
+    def forget(self) -> None:
+        """Let go of all, as the model is another one now."""
+        self._known.clear()
+
+    def remembered(self, generate: Answer, place: str) -> Answer:
+        """Ask what was not asked before of the model called ``place``."""
+
+        def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
+            asked = fingerprint(place, [request.args for request in requests])
+            if asked not in self._known:
+                self._known[asked] = generate(requests, *args, **options)
+            return list(self._known[asked])
+
+        return answer

@@ -1,0 +1,455 @@
+"""Log-likelihoods of requests under a model in memory, at the speed of its matmuls.
+
+What requests begin with in common is computed once, those of one length are computed
+together, and logits only where something is scored. Models that do not see a tree of
+tokens as its paths (recurrent ones, windows shorter than a request, code of their own)
+read each request by itself.
+
+Logits where they are wanted and nowhere else, and never many at a time.
+
+With a vocabulary of 128 000, the logits of 512 tokens are 250 MB, and most of them are
+of tokens that nobody asked about.
+
+How many tokens a model reads at once: ``batch_size``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from mergekit_map.tasks.memory import LARGEST
+from mergekit_map.tasks.prefix_tree import (
+    Request,
+    Tree,
+    grow_trees,
+    in_batches,
+    padded,
+    scored_places,
+)
+
+logger = logging.getLogger(__name__)
+
+# ``head``: the head of the model on its last hidden states; ``selected``: the model
+# itself, its head shown some hidden states alone; ``all``: the logits of all places.
+Way: TypeAlias = Literal["head", "selected", "all"]
+_WAYS: tuple[Way, ...] = ("head", "selected")
+# Logits that are held at once, as float32. Processors are slower with more than the
+# allocator keeps, and with much less, as each time the whole head is read.
+MOST_BYTES_CPU = LARGEST * 3 // 4
+MOST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class NextTokens:
+    """What a model predicts, by the least work that gives its own logits."""
+
+    model: PreTrainedModel
+    way: Way
+    most: int  # places whose logits are held at once
+
+    def logits(
+        self, inputs: Mapping[str, torch.Tensor], places: torch.Tensor
+    ) -> Iterator[torch.Tensor]:
+        """Give the logits at rising places of the flattened input ids, in chunks.
+
+        Chunks are (k, vocabulary), of the model's dtype.
+        """
+        if self.way == "head":
+            head: Any = _head(self.model)
+            hidden = self._hidden(inputs)
+            if len(places) < len(hidden):
+                hidden = hidden[places.to(hidden.device)]
+            for some in torch.split(hidden, self.most):
+                yield _predict(head, some)
+            return
+        if self.way == "selected":
+            with _shown(_head(self.model), places):
+                found = self.model(**inputs, use_cache=False).logits[0]
+        else:
+            logits = self.model(**inputs, use_cache=False).logits.flatten(0, 1)
+            found = logits[places.to(logits.device)]
+        yield from torch.split(found, self.most)
+
+    def losses(
+        self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor
+    ) -> torch.Tensor:
+        """Give the cross-entropy of the target at every place, 0 where there is none.
+
+        On a way back through the model, logits of one chunk at a time are there too.
+        """
+        goals = targets.flatten()
+        if self.way != "head":
+            places = torch.arange(len(goals), device=goals.device)
+            pairs = zip(
+                self.logits(inputs, places), torch.split(goals, self.most), strict=True
+            )
+            return torch.cat([_loss(logits, goal) for logits, goal in pairs])
+        head, hidden = _head(self.model), self._hidden(inputs)
+        if len(goals) <= self.most:
+            return _loss(_predict(head, hidden), goals)
+        chunks = zip(
+            torch.split(hidden, self.most), torch.split(goals, self.most), strict=True
+        )
+        if not torch.is_grad_enabled():
+            return torch.cat([_loss(_predict(head, h), goal) for h, goal in chunks])
+        return torch.cat(
+            [
+                checkpoint(_head_loss, head, some, goal, use_reentrant=False)
+                for some, goal in chunks
+            ]
+        )
+
+    def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Give the last hidden states of all places; (places, width)."""
+        # Not every base model that can leave its cache out takes it as an option.
+        hidden: torch.Tensor = self.model.base_model(**inputs, use_cache=False)[0]
+        return hidden.flatten(0, 1)
+
+    @property
+    def bounded(self) -> bool:
+        """Tell whether logits are bounded however large a batch is."""
+        return self.way == "head"
+
+
+def next_tokens(model: PreTrainedModel) -> NextTokens:
+    """Find the way with the least work, by trying it on a few tokens."""
+    on_cpu = model.device.type == "cpu"
+    embeddings = model.get_input_embeddings().weight
+    assert isinstance(embeddings, torch.Tensor)
+    vocabulary = len(embeddings)
+    most_bytes = MOST_BYTES_CPU if on_cpu else MOST_BYTES
+    most = max(1, most_bytes // (4 * vocabulary))
+    tokens = torch.arange(8, device=model.device) % vocabulary
+    inputs = {"input_ids": tokens[None]}
+    places = torch.arange(len(tokens), device=model.device)
+    with torch.inference_mode():
+        (plain,) = NextTokens(model, "all", len(tokens)).logits(inputs, places)
+        for way in _WAYS:
+            if _same(NextTokens(model, way, len(tokens)), inputs, places, plain):
+                return NextTokens(model, way, most)
+    logger.debug("%s: logits of all places are computed", type(model).__name__)
+    return NextTokens(model, "all", most)
+
+
+def _same(
+    predicted: NextTokens,
+    inputs: Mapping[str, torch.Tensor],
+    places: torch.Tensor,
+    plain: torch.Tensor,
+) -> bool:
+    """Tell whether a way gives the bits of the model itself, of all places."""
+    try:
+        (found,) = predicted.logits(inputs, places)
+    except Exception:  # noqa: BLE001 - code of any model, called as it may not expect
+        return False
+    return found.shape == plain.shape and torch.allclose(
+        found, plain, rtol=0, atol=0, equal_nan=True
+    )
+
+
+def _head_loss(head: Any, hidden: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+    return _loss(_predict(head, hidden), goal)
+
+
+def _loss(logits: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.float(), goal.to(logits.device), reduction="none")
+
+
+def _predict(head: Any, hidden: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = head(hidden)
+    return logits
+
+
+def _head(model: Any) -> Any:
+    return model.get_output_embeddings()
+
+
+@contextmanager
+def _shown(head: Any, places: torch.Tensor) -> Iterator[None]:
+    """Show a head the hidden states of these places alone, as one row."""
+
+    def select(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        hidden = args[0].flatten(0, 1)
+        return (hidden[places.to(hidden.device)][None], *args[1:])
+
+    handle = head.register_forward_pre_hook(select)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+BatchSize: TypeAlias = int | Literal["auto"]
+
+Row = TypeVar("Row")
+
+# Processors are not faster with more, only the caches are missed.
+_TOKENS_CPU = 1024
+# Accelerators are as busy as they get with so many, if the memory is there.
+_TOKENS = 32768
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most of one pass."""
+
+    tokens: int  # padding counts
+    rows: int | None = None  # in the place of tokens, if the user said so
+
+    def rows_of(self, length: int) -> int:
+        """Count the rows of so many tokens that make one pass, at least one."""
+        return self.rows or max(1, self.tokens // length)
+
+
+def budget_of(batch_size: BatchSize, device: torch.device) -> Budget:
+    """Read what the configuration says."""
+    tokens = _TOKENS_CPU if device.type == "cpu" else _TOKENS
+    return Budget(tokens, None if batch_size == "auto" else batch_size)
+
+
+def in_halves(
+    measure: Callable[[Sequence[Row]], torch.Tensor], rows: Sequence[Row]
+) -> torch.Tensor:
+    """Measure rows at once; in halves, and these in halves, where memory is full.
+
+    Raises:
+        torch.OutOfMemoryError: it is too full for one row.
+    """
+    try:
+        return measure(rows)
+    except torch.OutOfMemoryError:
+        if len(rows) == 1:
+            raise
+    # Not in the handler: what it holds of the failed pass must be let go of.
+    torch.cuda.empty_cache()
+    logger.warning("out of memory: %d rows are measured in halves", len(rows))
+    middle = len(rows) // 2
+    halves = [in_halves(measure, half) for half in (rows[:middle], rows[middle:])]
+    return torch.cat(halves)
+
+
+def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget:
+    """Halve the tokens until an attempt does not fill the memory.
+
+    Raises:
+        torch.OutOfMemoryError: one token fills it.
+    """
+    while True:
+        try:
+            attempt(budget)
+        except torch.OutOfMemoryError:
+            if budget.tokens == 1:
+                raise
+        else:
+            return budget
+        torch.cuda.empty_cache()
+        budget = Budget(budget.tokens // 2)
+        logger.info("out of memory: at most %d tokens are read at once", budget.tokens)
+
+
+# One log-likelihood, and whether each of its tokens is the most likely one.
+Likelihood = tuple[float, bool]
+
+_CHECKED = 4  # trees that are compared with their paths
+_MOST_CHECKED = 2048  # tokens of these
+# How far the same may be apart, of itself plus one, by rounding alone: sums of dozens
+# of nats are off by hundredths in half precision.
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+_HALF = 0.05
+# Positions are turned by the longest request there is, so not by its own length.
+_ROPES_BY_LENGTH = {"dynamic", "longrope"}
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihoods:
+    """Scores requests on a model as it is, in batches that depend on nothing else."""
+
+    model: PreTrainedModel
+    predicted: NextTokens
+    budget: Budget
+    width: int | None  # as ``grow_trees`` has it
+
+    def batches(self, requests: Sequence[Request]) -> list[list[Tree]]:
+        """Arrange requests; a batch is independent of all others."""
+        tokens = self._tokens()
+        trees = grow_trees(requests, width=self.width, longest=tokens)
+        return in_batches(trees, tokens=tokens, rows=self.budget.rows)
+
+    def score(
+        self, trees: Sequence[Tree], requests: Sequence[Request]
+    ) -> dict[int, Likelihood]:
+        """Score a batch, by number of request."""
+        asked = [index for tree in trees for index, _ in tree.scored]
+        found = in_halves(lambda some: self._score(some, requests), trees)
+        return {
+            index: (total, best == 1)
+            for index, (total, best) in zip(asked, found.tolist(), strict=True)
+        }
+
+    def _tokens(self) -> int:
+        if self.predicted.bounded:
+            return self.budget.tokens
+        return min(self.budget.tokens, self.predicted.most)
+
+    def _score(
+        self, trees: Sequence[Tree], requests: Sequence[Request]
+    ) -> torch.Tensor:
+        """Give log-likelihoods, and 1 where all tokens are the likeliest, (n, 2)."""
+        tokens = padded([tree.tokens for tree in trees], 0)
+        pairs = list(scored_places(trees, tokens.shape[1]))
+        asked = [index for tree in trees for index, _ in tree.scored]
+        owners = np.repeat(
+            np.arange(len(asked)), [len(requests[index].targets) for index in asked]
+        )
+        targets = np.array([t for index in asked for t in requests[index].targets])
+        places, where = np.unique([place for _, place in pairs], return_inverse=True)
+        found, best = self._log_chances(trees, tokens, places, where, targets)
+        sums = np.bincount(owners, weights=found, minlength=len(asked))
+        missed = np.bincount(owners, weights=~best, minlength=len(asked))
+        return torch.from_numpy(np.stack([sums, missed == 0], axis=1))
+
+    def _log_chances(
+        self,
+        trees: Sequence[Tree],
+        tokens: Any,
+        places: Any,
+        where: Any,
+        targets: Any,
+    ) -> tuple[Any, Any]:
+        """Give the log-probability of each target, and whether none is likelier."""
+        found, best = np.empty(len(targets)), np.empty(len(targets), bool)
+        device, start = self.model.device, 0
+        with torch.inference_mode():
+            inputs = _inputs(trees, tokens, self.model)
+            for logits in self.predicted.logits(
+                inputs, torch.from_numpy(places).to(device)
+            ):
+                end = start + len(logits)
+                mine = np.flatnonzero((where >= start) & (where < end))
+                rows = torch.from_numpy(where[mine] - start).to(logits.device)
+                goals = torch.from_numpy(targets[mine]).to(logits.device)
+                known = logits.float()
+                chances = known[rows, goals] - known.logsumexp(-1)[rows]
+                found[mine] = chances.cpu().numpy()
+                best[mine] = (known.argmax(-1)[rows] == goals).cpu().numpy()
+                start = end
+        return found, best
+
+
+def likelihoods(model: PreTrainedModel, budget: Budget) -> Likelihoods:
+    """Get ready to score on a model."""
+    width = model.config.get_text_config().hidden_size
+    return Likelihoods(model, next_tokens(model), budget, width)
+
+
+def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Likelihoods:
+    """Give up trees of tokens where the model does not read them as their paths."""
+    reason = _reason(scores.model, requests) or _difference(scores, requests)
+    if reason is None:
+        return scores
+    logger.warning(
+        "task %r: requests are scored one by one, what they begin with in common too: "
+        "%s",
+        *(name, reason),
+    )
+    return replace(scores, width=None)
+
+
+def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
+    """Find how many tokens an accelerator has the memory for, by its fullest passes."""
+    if scores.model.device.type == "cpu" or scores.budget.rows is not None:
+        return scores
+
+    def attempt(budget: Budget) -> None:
+        trying = replace(scores, budget=budget)
+        batches = trying.batches(requests)
+        for branches in (True, False):
+            kind = [batch for batch in batches if batch[0].branches == branches]
+            for batch in kind[:1]:
+                trying._score(batch, requests)
+
+    return replace(scores, budget=found_by_trying(scores.budget, attempt))
+
+
+def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
+    """Say what stands in a configuration that a few short requests may not show."""
+    config: Any = model.config.get_text_config()
+    longest = max((len(r.inputs) for r in requests), default=0)
+    for key in ("sliding_window", "attention_chunk_size"):
+        window = getattr(config, key, None)
+        if window is not None and longest > window:
+            return f"{key} is {window}, and a request has {longest} tokens"
+    ropes: Any = getattr(config, "rope_parameters", None) or {}
+    kinds = {ropes.get("rope_type")} | {
+        rope.get("rope_type") for rope in ropes.values() if isinstance(rope, Mapping)
+    }
+    if kinds & _ROPES_BY_LENGTH:
+        return "rotations depend on the length of what is read"
+    return None
+
+
+def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
+    """Compare a few trees with their paths; say how they differ."""
+    trees = _to_check(scores, requests)
+    if not trees:
+        return None
+    indices = [index for tree in trees for index, _ in tree.scored]
+    plain = replace(scores, width=None)
+    some = [requests[index] for index in indices]
+    expected: dict[int, Likelihood] = {}
+    for batch in plain.batches(some):
+        expected |= plain.score(batch, some)
+    try:
+        found = scores.score(trees, requests)
+    except Exception as error:  # noqa: BLE001 - code of any model, on a mask of ours
+        return f"{type(error).__name__} on a mask of its own"
+    one = np.array([expected[place][0] for place in range(len(indices))])
+    other = np.array([found[index][0] for index in indices])
+    tolerance = _TOLERANCE.get(scores.model.dtype, _HALF)
+    if np.allclose(other, one, rtol=tolerance, atol=tolerance, equal_nan=True):
+        return None
+    return (
+        f"log-likelihoods differ by {np.nanmax(abs(one - other)):.2g} from those of "
+        "requests by themselves"
+    )
+
+
+def _to_check(scores: Likelihoods, requests: Sequence[Request]) -> list[Tree]:
+    """Take the longest tree that is not too long, and some of the shortest."""
+    trees = [
+        tree
+        for batch in scores.batches(requests)
+        for tree in batch
+        if tree.branches and len(tree.tokens) <= _MOST_CHECKED
+    ]
+    trees.sort(key=lambda tree: -len(tree.tokens))
+    return trees[:1] + trees[1:][-_CHECKED + 1 :]
+
+
+def _inputs(
+    trees: Sequence[Tree], tokens: Any, model: PreTrainedModel
+) -> dict[str, torch.Tensor]:
+    device = model.device
+    inputs = {"input_ids": torch.from_numpy(tokens).to(device)}
+    if not trees[0].branches:  # what is padded comes last, and is seen by nothing
+        return inputs
+    depths = torch.from_numpy(padded([tree.depths for tree in trees], 0))
+    ends = torch.from_numpy(padded([tree.ends for tree in trees])).to(device)
+    place = torch.arange(tokens.shape[1], device=device)
+    seen = (place <= place[:, None]) & (place[:, None] < ends[:, None, :])
+    # Added to the scores of attention: every implementation in torch takes it so.
+    mask = torch.zeros(seen.shape, dtype=model.dtype, device=device)
+    mask.masked_fill_(~seen, torch.finfo(model.dtype).min)
+    inputs["position_ids"] = depths.to(device)
+    inputs["attention_mask"] = mask[:, None]
+    return inputs

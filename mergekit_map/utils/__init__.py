@@ -1,0 +1,1 @@
+"""Files, text, signals and progress: what every package may use."""

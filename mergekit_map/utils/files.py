@@ -1,0 +1,259 @@
+"""Files and folders that appear whole or not at all; JSON; names for content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.utils.shutdown import remove, temporary
+
+StrPath: TypeAlias = str | os.PathLike[str]  # what people name a file by
+State: TypeAlias = tuple[int, int, int]  # device, inode and bytes of a file
+_BLOCK = 1 << 22  # bytes read at a time
+_LONGEST = 48  # letters of a name that the name of its partial file begins with
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8, beside its place and rename it.
+
+    Raises:
+        ArtifactError: the folder cannot be written, or what is there is no file.
+    """
+    if path.exists() and not path.is_file():
+        raise ArtifactError(
+            f"{path} is a folder, a pipe or a device, and is left as it is; name a file"
+        )
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial_file(path) as partial:
+            partial.write_bytes(data)
+            partial.chmod(0o666 & ~_umask())  # until then it is its owner's alone
+            partial.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def append_durably(path: Path, data: bytes, known: State | None = None) -> State:
+    """Add to the end of a file; it is on the disk when this returns.
+
+    Gives the state that it has now, unless somebody else changed it since it was
+    ``known``. What was known and is gone is not made anew.
+
+    Raises:
+        ArtifactError: the disk is full, for example.
+    """
+    absent = os.O_CREAT if known is None else 0
+    try:
+        with open(path, "ab", opener=functools.partial(_open, absent)) as file:
+            opened = os.fstat(file.fileno())
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if known is not None and isinstance(error, FileNotFoundError):
+            return known
+        raise unwritable(path, error) from None
+    device, inode, size = known or (opened.st_dev, opened.st_ino, opened.st_size)
+    return device, inode, size + len(data)
+
+
+def state_of(path: Path) -> State | None:
+    """Tell whether a file is the same as before: which one it is, and how long."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size
+
+
+def written_state(path: StrPath) -> tuple[int, ...]:
+    """Tell, by the file system, whether a file was written; () where it is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    written = (status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size, status.st_dev, status.st_ino, *written
+
+
+def json_line(content: Mapping[str, Any]) -> str:
+    """Give JSON on one line; NaN and infinity become null."""
+    try:
+        return json.dumps(content, allow_nan=False)
+    except (ValueError, TypeError):  # it has one, or mappings of another kind
+        return json.dumps(plain(content))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with exact numbers; NaN and infinity become null."""
+    write_atomically(path, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+
+
+def read_whole(path: Path, most: int) -> bytes:
+    """Read a file of at most so many bytes; nothing that is endless, or waits.
+
+    Raises:
+        OSError: it is larger, or no file but a folder, a pipe, a device.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is a folder, a pipe or a device, and no file")
+        content = file.read(most + 1) if status.st_size <= most else None
+    if content is None or len(content) > most:
+        raise OSError(f"it has {status.st_size} bytes, more than the {most} it may")
+    return content
+
+
+def read_json_or_nothing(path: Path) -> Mapping[str, Any]:
+    """Read the JSON object of a file; an empty one where there is none to be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def plain(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+def refuse_existing(target: Path) -> None:
+    """Raise ArtifactError if there is something where output should go."""
+    if target.exists():
+        raise ArtifactError(
+            f"{target} exists already and is left as it is; name another folder, or "
+            "remove this one"
+        )
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """Yield an empty file beside a path, and remove it unless it was renamed.
+
+    Nobody can have put a link in its place.
+    """
+    handle, name = tempfile.mkstemp(".partial", _prefix(path), path.parent)
+    os.close(handle)
+    with _removed_after(Path(name)) as partial:
+        yield partial
+
+
+@contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside a path, and remove it unless it was renamed."""
+    folder = tempfile.mkdtemp(".partial", _prefix(path), path.parent)
+    with _removed_after(Path(folder)) as partial:
+        yield partial
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder for temporary files, and remove it in the end."""
+    with _removed_after(Path(tempfile.mkdtemp(prefix="mergekit-map-"))) as folder:
+        yield folder
+
+
+@contextmanager
+def _removed_after(path: Path) -> Iterator[Path]:
+    temporary.add(path)
+    try:
+        yield path
+    finally:
+        remove(path)
+        temporary.discard(path)
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:_LONGEST]}."
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield a sibling folder that takes the name of ``target`` when all went well.
+
+    Raises:
+        ArtifactError: ``target`` exists, or cannot be created.
+    """
+    refuse_existing(target)
+    with ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = stack.enter_context(partial_folder(target))
+        except OSError as error:
+            raise unwritable(target, error) from None
+        yield partial
+        partial.chmod(0o755)  # until then nobody else can read it
+        partial.rename(target)
+
+
+def _open(absent: int, path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_CREAT | absent, 0o666)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def sha256(data: bytes | str) -> str:
+    """Hash bytes, or text as UTF-8, to 64 hexadecimal digits."""
+    encoded = data.encode() if isinstance(data, str) else data
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hash a file, however large, to 64 hexadecimal digits."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def digest(content: Any) -> str:
+    """Shorten any content that JSON can write to 16 digits."""
+    return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
+
+
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """Return the error for a file or folder that cannot be written."""
+    return ArtifactError(
+        f"{path} cannot be written: {error}; free space or write elsewhere, then run "
+        "the same command again: what is measured is kept"
+    )
+
+
+def cache_home() -> Path:
+    """Give ``$MERGEKIT_MAP_HOME``, or the user's cache folder for this program."""
+    own = os.environ.get("MERGEKIT_MAP_HOME")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "mergekit-map"
+    except RuntimeError:  # nobody knows whose process this is
+        raise ArtifactError(
+            "there is no home folder to keep recorded merges in; set MERGEKIT_MAP_HOME "
+            "to a folder, or HOME"
+        ) from None

@@ -1,0 +1,1 @@
+"""Processes and Ray actors that measure merges."""

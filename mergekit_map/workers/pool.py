@@ -1,0 +1,457 @@
+"""Workers that measure merges of a project, one task of one merge at a time.
+
+Any of them may be done first; the caller gets measurements in the order of one process.
+A worker is a process of this machine, or an actor of a Ray cluster
+(``workers/ray.py``). What is imported here is light, so that processes can begin to
+import what they need before this one does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import (
+    active_children,
+    forkserver,
+    get_context,
+    parent_process,
+    resource_tracker,
+    util,
+)
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mergekit_map.errors import (
+    ConfigError,
+    EvaluationError,
+    MergeError,
+)
+from mergekit_map.utils.files import scratch_folder
+from mergekit_map.utils.progress import remark, stage
+from mergekit_map.utils.shutdown import check_interrupt, temporary
+
+if TYPE_CHECKING:
+    from mergekit_map.evaluation.worker import Arrived, Work
+    from mergekit_map.types import Measurement
+
+_DEATHS = 2  # of workers at the same work, or in a row before the models were open
+_SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
+_IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A project, packed for workers, who open its models."""
+
+    project: bytes
+    paths: Sequence[str]  # where its modules are
+    sources: Mapping[str, str]  # digests of the files of those that have no other name
+    threads: int  # of each worker
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker found, or the error that one process would have raised."""
+
+    value: Measurement | None
+    error: Exception | None = None
+    remarks: Sequence[str] = ()  # for the user
+
+
+class WorkerHandle(Protocol):
+    """A process or an actor, started anew for each project and after each death."""
+
+    @property
+    def dies_with(self) -> tuple[type[Exception], ...]:
+        """Return the errors that its futures raise once it is dead."""
+        ...
+
+    def start(self, opening: Opening) -> Future[Answer]:
+        """Start it in place of the one before, and let it open the models."""
+        ...
+
+    def measure(self, work: Work) -> Future[Answer]:
+        """Let it measure a task of a merge."""
+        ...
+
+    def end(self, error: Exception | None = None) -> str:
+        """End it, and return how it ended if it died with this error."""
+        ...
+
+
+@dataclass(eq=False)
+class PendingTask:
+    """A measurement that is asked for, or will be."""
+
+    work: Work
+    arrived: Arrived | None = None  # None where the caller waits for it
+    running: bool = False
+    deaths: int = 0  # of workers that measured it
+    answer: Answer | None = None
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A worker, and what it does."""
+
+    handle: WorkerHandle
+    future: Future[Answer] | None = None
+    pending: PendingTask | None = None  # None while it opens the models
+    is_open: bool = False
+    merge: object = None  # that it has made
+    deaths: int = 0  # in a row before the models were open
+
+
+class WorkerPool:
+    """Measures merges by workers; a context that ends them.
+
+    Args:
+        handles: The workers. They start with the first measurement of a project.
+        threads: Threads of each worker; by default they share those of this process.
+    """
+
+    def __init__(self, handles: Sequence[WorkerHandle], threads: int | None = None):
+        self.count, self.threads = len(handles), threads
+        self._slots = [_Slot(handle) for handle in handles]
+        self._opening: Opening | None = None
+        self._pending: dict[Work, PendingTask] = {}  # in the order of one process
+        self._seconds: dict[str, float] = {}  # that each task took last
+        self._broken: Exception | None = None  # why no models can be opened
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for slot in self._slots:
+            slot.handle.end()
+        self._slots = []
+
+    def work_for(self, opening: Opening) -> WorkerPool:
+        """Measure merges of this project from now on."""
+        if not self._slots:
+            raise ConfigError(
+                "these workers have ended with their 'with'; search inside of it, or "
+                "make new ones"
+            )
+        self._opening, self._broken, self._pending = opening, None, {}
+        self._slots = [_Slot(slot.handle) for slot in self._slots]
+        return self
+
+    def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
+        """Measure next what is asked for next, in this order; what runs is finished."""
+        pending = {work: self._pending.get(work) or PendingTask(work) for work in ahead}
+        for task in pending.values():
+            task.arrived = arrived
+        begun = {w: t for w, t in self._pending.items() if t.running or t.answer}
+        self._pending = {**pending, **begun}
+        self._collect()
+        self._assign()
+
+    def measure(self, work: Work) -> Measurement:
+        """Return a measurement as soon as it is there.
+
+        Raises:
+            EvaluationError: two workers died at it.
+            MergeError: workers die before the models are open.
+            MapError: what one process would raise.
+        """
+        task = self._pending.pop(work, None) or PendingTask(work)
+        task.arrived = None
+        self._pending = {work: task, **self._pending}
+        if not any(slot.is_open for slot in self._slots):
+            with stage(f"opening the models in {self.count} workers"):
+                self._wait(lambda: any(slot.is_open for slot in self._slots))
+        self._wait(lambda: task.answer is not None)
+        del self._pending[work]
+        assert task.answer is not None
+        if task.answer.error is not None:
+            raise task.answer.error
+        assert task.answer.value is not None
+        return task.answer.value
+
+    def close(self) -> None:
+        """Take the measurements that are there; work that runs is for nobody."""
+        self._collect()
+        self._pending = {}
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        self._collect()
+        while not until():
+            self._assign()
+            if self._broken is not None:
+                raise self._broken
+            running = [slot.future for slot in self._slots if slot.future is not None]
+            wait(running, _SECONDS_BETWEEN_LOOKS, "FIRST_COMPLETED")
+            check_interrupt()
+            self._collect()
+
+    def _assign(self) -> None:
+        """Give every free worker something to do."""
+        for slot in self._slots:
+            if slot.future is not None or self._broken is not None:
+                continue
+            task = self._next_task(slot)
+            if task is None:
+                continue
+            if not slot.is_open:
+                assert self._opening is not None
+                slot.future = slot.handle.start(self._opening)
+                continue
+            task.running = True
+            slot.pending, slot.merge = task, task.work.merge
+            slot.future = slot.handle.measure(task.work)
+
+    def _next_task(self, slot: _Slot) -> PendingTask | None:
+        """Return a task of the worker's merge, of one that nobody made, or of any.
+
+        The longest comes first, so that all are done at about the same time.
+        """
+        tasks = [t for t in self._pending.values() if not t.running and not t.answer]
+        own = [task for task in tasks if task.work.merge == slot.merge]
+        if not own:
+            made = {other.merge for other in self._slots if other.pending is not None}
+            fresh = [task for task in tasks if task.work.merge not in made]
+            own = [t for t in fresh if t.work.merge == fresh[0].work.merge]
+        return max(
+            own or tasks,
+            key=lambda task: self._seconds.get(task.work.task, math.inf),
+            default=None,
+        )
+
+    def _collect(self) -> None:
+        """Take what workers found."""
+        for slot in self._slots:
+            future = slot.future
+            if future is None or not future.done():
+                continue
+            task, slot.future, slot.pending = slot.pending, None, None
+            try:
+                answer = future.result()
+            except slot.handle.dies_with as error:
+                self._bury(slot, task, slot.handle.end(error))
+                continue
+            for text in answer.remarks:
+                remark(text)
+            if task is None:
+                slot.is_open, slot.deaths = answer.error is None, 0
+                self._broken = self._broken or answer.error
+            else:
+                self._take(task, answer)
+
+    def _take(self, task: PendingTask, answer: Answer) -> None:
+        task.running, task.answer = False, answer
+        if answer.value is None:
+            return
+        self._seconds[task.work.task] = answer.value.seconds or 0.0
+        if task.arrived is not None and self._pending.get(task.work) is task:
+            del self._pending[task.work]
+            task.arrived(task.work, answer.value)
+
+    def _bury(self, slot: _Slot, task: PendingTask | None, how: str) -> None:
+        """Free the place of a worker that died, and its work for another one."""
+        slot.is_open, slot.merge = False, None
+        if task is None:
+            slot.deaths += 1
+            if slot.deaths == _DEATHS:
+                self._broken = MergeError(  # which is no failure of one measurement
+                    f"worker {self._slots.index(slot) + 1} of {self.count} {how} twice "
+                    "while it opened the models; take fewer workers if memory is "
+                    "short, else none, which shows why it dies; what was measured is "
+                    "kept"
+                )
+            return
+        task.running = False
+        task.deaths += 1
+        if task.deaths == _DEATHS:
+            error = EvaluationError(
+                f"task {task.work.task!r}: the worker that measured it {how}, and so "
+                "did a second one; if memory is short, take fewer workers or lower "
+                "batch_size"
+            )
+            task.answer = Answer(None, error)
+
+
+def process_pool(count: int) -> WorkerPool:
+    """Return workers that are processes of this machine, and share its GPUs."""
+    if os.name != "posix":
+        raise ConfigError("workers need Linux or macOS; search without --workers")
+    gpus = visible_gpus()
+    handles = [WorkerProcess(gpus_of(gpus, index, count)) for index in range(count)]
+    return WorkerPool(handles)
+
+
+def start_forkserver() -> None:
+    """Let the process of which workers are forked import what they need.
+
+    Where there are GPUs there is none: imports may open CUDA, which must not be forked.
+    """
+    if sys.platform != "linux" or visible_gpus():
+        return
+    get_context("forkserver").set_forkserver_preload([_IMPORTS])
+    temporary.add(Path(util.get_temp_dir()))  # which has the socket of the forkserver
+    # It removes semaphores of a program that was killed, and need not say so. Started
+    # by the forkserver, it would unblock signals.
+    sys.warnoptions.append("ignore:resource_tracker")
+    resource_tracker.ensure_running()
+    sys.warnoptions.remove("ignore:resource_tracker")
+    with _signals_blocked():
+        forkserver.ensure_running()
+
+
+class WorkerProcess:
+    """A worker that is a process of this machine.
+
+    Args:
+        gpus: The GPUs that it may use; None where there are none.
+    """
+
+    dies_with = (BrokenProcessPool,)
+
+    def __init__(self, gpus: str | None):
+        self._gpus = gpus
+        self._executor: ProcessPoolExecutor | None = None
+        self._process: Any = None
+        self._stack = ExitStack()  # that has the folder of its temporary files
+
+    def start(self, opening: Opening) -> Future[Answer]:
+        """Start it in place of the one before, and let it open the models."""
+        self.end()
+        scratch = self._stack.enter_context(scratch_folder())
+        environment = {**os.environ, "TMPDIR": str(scratch)}
+        if self._gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus
+        forks = sys.platform == "linux" and self._gpus is None
+        context: BaseContext = get_context("forkserver" if forks else "spawn")
+        self._executor = ProcessPoolExecutor(1, context, _begin, (environment,))
+        before = set(active_children())
+        if forks:
+            start_forkserver()
+            with _without_main():
+                future = self._executor.submit(_open, opening)
+        else:
+            with _without_main(), _signals_blocked():
+                future = self._executor.submit(_open, opening)
+        (self._process,) = set(active_children()) - before
+        return future
+
+    def measure(self, work: Work) -> Future[Answer]:
+        """Let it measure a task of a merge."""
+        assert self._executor is not None
+        try:
+            return self._executor.submit(_measure, work)
+        except BrokenProcessPool as error:  # it died while it had nothing to do
+            dead: Future[Answer] = Future()
+            dead.set_exception(error)
+            return dead
+
+    def end(self, error: Exception | None = None) -> str:
+        """End it, and return how it ended if it died with this error."""
+        if self._executor is None:
+            return "ended"
+        if error is None:
+            self._process.kill()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._process.join()
+        how = _how(self._process.exitcode)
+        self._process.close()
+        self._stack.close()
+        self._executor = None
+        return how
+
+
+def visible_gpus() -> Sequence[str]:
+    """List the GPUs that this program may use, without opening CUDA."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    asked = subprocess.run(
+        ["nvidia-smi", "--list-gpus"], check=False, capture_output=True, text=True
+    )
+    count = sum(line.startswith("GPU ") for line in asked.stdout.splitlines())
+    return [str(number) for number in range(count)]
+
+
+def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
+    """Return the GPUs of one of so many workers, as CUDA wants them named."""
+    if not gpus:
+        return None
+    return ",".join(gpus[index::count] or [gpus[index % len(gpus)]])
+
+
+def _how(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Let no process that starts inside hear Ctrl-C, or that the terminal is gone.
+
+    These are for whoever gives out the work.
+    """
+    blocked = {signal.SIGINT, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the script that this program is: a process that starts inside runs it not.
+
+    Else it would import the script, and one without a guard would search again.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    """Make a worker of this process, which ends with the one that started it."""
+    os.environ.clear()
+    os.environ.update(environment)
+    scratch = environment["TMPDIR"]
+    tempfile.tempdir = scratch
+    os.dup2(2, 1)  # what tasks print is for people
+    threading.Thread(target=_end_with_parent, args=[scratch], daemon=True).start()
+
+
+def _end_with_parent(scratch: str) -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(1)
+
+
+def _open(opening: Opening) -> Answer:
+    from mergekit_map.workers.worker_main import open_models
+
+    return open_models(opening)
+
+
+def _measure(work: Work) -> Answer:
+    from mergekit_map.workers.worker_main import measure
+
+    return measure(work)

@@ -1,0 +1,175 @@
+"""Workers that are Ray actors, on this machine or on those of a cluster.
+
+Ray is imported here alone, and only where it is asked for. What it is sent is small:
+work, answers, and a configuration that names models by their folders; task vectors are
+never put into its object store.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from mergekit_map.errors import ConfigError
+from mergekit_map.evaluation.worker import Work
+from mergekit_map.workers.pool import (
+    Answer,
+    Opening,
+    WorkerPool,
+    visible_gpus,
+)
+
+_STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
+
+
+class Actor:
+    """What Ray runs: a worker that answers one request after the other."""
+
+    def open(self, opening: Opening) -> Answer:
+        """Open the models."""
+        from mergekit_map.workers.worker_main import open_models
+
+        return open_models(opening)
+
+    def measure(self, work: Work) -> Answer:
+        """Measure a task of a merge."""
+        from mergekit_map.workers.worker_main import measure
+
+        return measure(work)
+
+
+class RayWorker:
+    """A worker that is an actor.
+
+    Args:
+        ray: The module.
+        make: Starts an actor.
+    """
+
+    def __init__(self, ray: Any, make: Callable[[], Any]):
+        self.dies_with = (ray.exceptions.RayActorError,)
+        self._ray, self._make = ray, make
+        self._actor: Any = None
+
+    def start(self, opening: Opening) -> Future[Answer]:
+        """Start it in place of the one before, and let it open the models."""
+        self.end()
+        self._actor = self._make()
+        return self._future(self._actor.open.remote(opening))
+
+    def measure(self, work: Work) -> Future[Answer]:
+        """Let it measure a task of a merge."""
+        assert self._actor is not None
+        return self._future(self._actor.measure.remote(work))
+
+    def end(self, error: Exception | None = None) -> str:
+        """End it, and return how it ended if it died with this error."""
+        if self._actor is not None:
+            self._ray.kill(self._actor)
+        self._actor = None
+        return "ended" if error is None else f"was lost ({_first_line(error)})"
+
+    def _future(self, reference: Any) -> Future[Answer]:
+        future: Future[Answer] = reference.future()
+        return future
+
+
+@contextmanager
+def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
+    """Yield actors on the cluster that is there, or on one that ends with them.
+
+    A cluster is there where ``RAY_ADDRESS`` names one or where this machine is part of
+    one. There are ``count`` actors, or one for each GPU, or for each machine without.
+
+    Raises:
+        ConfigError: Ray is not there, cannot be reached, or cannot be started.
+    """
+    ray = _imported()
+    with ExitStack() as stack:
+        joined = ray.is_initialized()
+        if not joined:
+            stack.callback(ray.shutdown)
+            joined = _join(ray)
+        if not joined:
+            _start(ray, count or max(1, len(visible_gpus())), stack)
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        count = count or gpus or sum(node["Alive"] for node in ray.nodes())
+        actor = ray.remote(
+            num_cpus=1,
+            num_gpus=gpus_of_each(gpus, count),
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
+        )(Actor)
+        # The threads of this machine say nothing of others.
+        threads = max(1, int(resources.get("CPU", 1)) // count) if joined else None
+        handles = [RayWorker(ray, actor.remote) for _ in range(count)]
+        yield stack.enter_context(WorkerPool(handles, threads))
+
+
+def gpus_of_each(gpus: int, count: int) -> float:
+    """Share GPUs among actors: whole ones, or a part of one where there are too few."""
+    return gpus // count if count <= gpus else int(1e4 * gpus / count) / 1e4
+
+
+def _imported() -> Any:
+    # Read by Ray when it is imported.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError(
+            "--workers ray needs Ray: pip install 'mergekit-map[ray]', or search with "
+            "--workers N, which needs nothing else"
+        ) from None
+    return ray
+
+
+def _join(ray: Any) -> bool:
+    """Join the cluster that is there, if there is one."""
+    try:
+        ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        if "RAY_ADDRESS" in os.environ:
+            raise ConfigError(
+                f"Ray cannot be reached at {os.environ['RAY_ADDRESS']}, which "
+                f"RAY_ADDRESS names: {error}"
+            ) from None
+        return False
+    except ray.exceptions.AuthenticationError as error:
+        raise ConfigError(
+            f"Ray does not let this program in: {_first_line(error)}; say where the "
+            "token of the cluster is: RAY_AUTH_TOKEN_PATH=FILE"
+        ) from None
+    return True
+
+
+def _start(ray: Any, count: int, stack: ExitStack) -> None:
+    """Start a cluster of this machine, which nobody else has the token of."""
+    if "RAY_AUTH_TOKEN" not in os.environ:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        stack.callback(os.environ.pop, "RAY_AUTH_TOKEN")
+    try:
+        ray.init(
+            address="local",
+            num_cpus=count,
+            object_store_memory=_STORE,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except Exception as error:  # of many kinds
+        raise ConfigError(
+            f"Ray cannot be started on this machine: {_first_line(error)}; search "
+            "again if the machine was busy, or with --workers N, without Ray"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.strip().splitlines()[0].rstrip(".")

@@ -1,0 +1,189 @@
+"""What a worker does: it opens the models of a project, and measures merges of them.
+
+A worker runs this in a process of its own. It answers in plain values, failures too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import io
+import logging
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+import transformers
+from huggingface_hub.utils.tqdm import disable_progress_bars
+
+from mergekit_map.config.tasks import PythonTask
+from mergekit_map.errors import (
+    ConfigError,
+    EvaluationError,
+    in_words,
+)
+from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.project import Project
+from mergekit_map.evaluation.worker import Work, Worker
+from mergekit_map.tasks.python_function import (
+    PythonFunction,
+    definition_of,
+    former_definition,
+)
+from mergekit_map.types import Measurement
+from mergekit_map.utils.files import sha256
+from mergekit_map.utils.progress import heard_by
+from mergekit_map.workers.pool import Answer, Opening
+
+_OPENED: list[Worker] = []  # one at most
+
+
+def packed(project: Project, count: int, threads: int | None = None) -> Opening:
+    """Pack a project for so many workers.
+
+    Raises:
+        ConfigError: something of it cannot be sent.
+    """
+    try:
+        content = pickle.dumps(project)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"what is measured cannot be sent to workers ({error}); define it at the "
+            "top of a module, or search without --workers"
+        ) from None
+    return Opening(
+        content,
+        [str(project.directory), *sys.path],
+        {name: _digest(name) for name in sys.modules if _source_of(name) is not None},
+        threads or max(1, torch.get_num_threads() // count),
+    )
+
+
+def open_models(opening: Opening) -> Answer:
+    """Open the models of a project, in place of those that are open."""
+    return _answer(functools.partial(_open, opening))
+
+
+def measure(work: Work) -> Answer:
+    """Measure a task of a merge."""
+    return _answer(functools.partial(_OPENED[0].measure, work))
+
+
+def _open(opening: Opening) -> None:
+    _silence()
+    while _OPENED:
+        _OPENED.pop().close()
+    sys.path[:] = opening.paths
+    torch.set_num_threads(opening.threads)
+    project: Project = _Unpickler(opening).load()
+    for name, task in project.tasks.items():
+        spec = project.spec.tasks[name]
+        if (
+            isinstance(task, PythonFunction)
+            and isinstance(spec, PythonTask)
+            and task.fingerprint
+            not in {f(spec, task.function) for f in (definition_of, former_definition)}
+        ):
+            raise _changed(f"the code of task {name!r} ({spec.python})")
+    worker = Worker(merges_as_asked(project))
+    worker.open()
+    _OPENED.append(worker)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds the modules that lm-eval calls by their paths, too."""
+
+    def __init__(self, opening: Opening):
+        super().__init__(io.BytesIO(opening.project))
+        self._sources = opening.sources
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        file = _source_of(module)
+        if file is not None and module not in sys.modules:
+            if _digest(module) != self._sources.get(module):
+                raise _changed(str(file))
+            spec = importlib.util.spec_from_file_location(module, file)
+            assert spec is not None
+            assert spec.loader is not None
+            made = importlib.util.module_from_spec(spec)
+            sys.modules[module] = made
+            spec.loader.exec_module(made)
+        return super().find_class(module, name)
+
+
+def _source_of(module: str) -> Path | None:
+    """Return the file of a module that is called by its path."""
+    file = Path(f"{module}.py")
+    return file if file.is_absolute() else None
+
+
+def _digest(module: str) -> str:
+    file = _source_of(module)
+    return sha256(file.read_bytes()) if file is not None and file.is_file() else ""
+
+
+def _changed(what: str) -> ConfigError:
+    return ConfigError(
+        f"{what} changed while the search runs, and a worker that starts now would "
+        "measure something else under the same name; put back what changed, or search "
+        "again, which measures the new task apart"
+    )
+
+
+class _Remarks:
+    """Keeps what the user should know, for whoever asked to say it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def staged(self, text: str, seconds: float | None) -> None:
+        """Leave it to whoever asked to say what goes on."""
+
+    def stepped(self, done: int, total: int) -> None:
+        """Leave it to whoever asked to count."""
+
+    def notice(self, text: str) -> None:
+        """Keep it."""
+        self.texts.append(text)
+
+
+def _answer(action: Callable[[], Measurement | None]) -> Answer:
+    started = time.perf_counter()
+    value, error, remarks = None, None, _Remarks()
+    try:
+        with heard_by(remarks):
+            value = action()
+    except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
+        error = _portable(failure)
+    if value is not None:
+        value = replace(value, seconds=time.perf_counter() - started)
+    return Answer(value, error, remarks.texts)
+
+
+def _silence() -> None:
+    """Leave it to whoever asks to say something."""
+    disable_progress_bars()
+    datasets.disable_progress_bars()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.getLogger().setLevel(logging.ERROR)
+
+
+def _portable(error: BaseException) -> Exception:
+    """Return an error that can be sent: of the same kind and words, if that can be.
+
+    Nobody presses Ctrl-C here, and an exit is of whoever was measured.
+    """
+    if not isinstance(error, Exception):
+        return EvaluationError(in_words(error))
+    try:
+        sent = pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - of others, who never sent it anywhere
+        return RuntimeError(in_words(error))
+    return error if type(sent) is type(error) else RuntimeError(str(error))

@@ -1,0 +1,85 @@
+"""Changing what is chosen: one process at a time, and all files or none.
+
+``front.json`` says what is chosen; table, picture and ``recipe.yml`` follow from it.
+While they are written a mark lies in the folder, so that whoever comes next makes them
+anew where that was cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mergekit_map.errors import ArtifactError
+from mergekit_map.report.plots import plot_front, save_front
+from mergekit_map.results.front import Front
+from mergekit_map.results.front_table import front_table
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.utils.files import unwritable, write_atomically
+
+_PATIENCE = 60  # seconds, for somebody else who is choosing
+
+
+@contextmanager
+def changing(folder: RunFolder) -> Iterator[None]:
+    """Let one process at a time choose, and first mend what a killed one left.
+
+    Raises:
+        ArtifactError: somebody else has been at it for long, or it cannot be written.
+    """
+    lock = FileLock(folder.choosing_lock)
+    try:
+        lock.acquire(timeout=_PATIENCE)
+    except Timeout:
+        raise ArtifactError(
+            f"another command has been choosing a point of {folder.path} for "
+            f"{_PATIENCE} seconds; wait for it, and try again"
+        ) from None
+    except OSError as error:
+        raise unwritable(folder.path, error) from None
+    try:
+        _mend(folder)
+        yield
+    finally:
+        lock.release()
+
+
+def mended(run: Path) -> RunFolder:
+    """Give a run folder whose files agree, whatever happened to who chose last."""
+    folder = RunFolder(run)
+    if folder.choosing.exists():
+        with changing(folder):
+            pass
+    return folder
+
+
+def save_choice(front: Front, folder: RunFolder) -> str:
+    """Write a front, and what follows from it; gives the chosen recipe.
+
+    The recipe of the chosen point must be there.
+    """
+    write_atomically(folder.choosing, "")
+    recipe = _chosen_recipe(front, folder)
+    save_front(front, folder)
+    write_atomically(folder.chosen_recipe, recipe)
+    folder.choosing.unlink()
+    return recipe
+
+
+def _mend(folder: RunFolder) -> None:
+    if not folder.choosing.exists():
+        return
+    if folder.manifest.exists():  # else a search writes all of it
+        front = folder.read_front()
+        folder.remove_recipes(len(front.points))
+        write_atomically(folder.table, front_table(front))
+        plot_front(front, folder.picture)
+        write_atomically(folder.chosen_recipe, _chosen_recipe(front, folder))
+    folder.choosing.unlink(missing_ok=True)
+
+
+def _chosen_recipe(front: Front, folder: RunFolder) -> str:
+    return f"# {front.reason}\n{folder.read_recipe(front.selected)}"

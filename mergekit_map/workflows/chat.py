@@ -1,0 +1,174 @@
+"""Talking with a merge that is not written anywhere: its weights are those of a recipe.
+
+Merges are made as the search made them: in memory where it did so, otherwise as a
+checkpoint in a temporary folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import transformers
+from mergekit.options import MergeOptions
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.evaluation.finished_project import finished_project
+from mergekit_map.evaluation.project import Project
+from mergekit_map.merging.checkpoint import (
+    load_checkpoint,
+    write_checkpoint,
+    write_staged_checkpoint,
+)
+from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
+from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.utils.files import scratch_folder
+from mergekit_map.utils.shutdown import check_interrupt
+from mergekit_map.workflows.nested_checkpoints import finished_pairs
+
+_MOST_TOKENS = 512  # of an answer
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one of the two said."""
+
+    role: str  # user or assistant
+    content: str
+
+
+@dataclass(frozen=True, eq=False)
+class Speaker:
+    """A merge that answers."""
+
+    model: transformers.PreTrainedModel
+    tokenizer: Any
+
+    @property
+    def chats(self) -> bool:
+        """Tell whether it has a form for turns; else it goes on with a text."""
+        return bool(self.tokenizer.chat_template)
+
+    def answer(self, turns: Sequence[Turn], emit: Callable[[str], None]) -> str:
+        """Give the next turn, and its words as they come.
+
+        Raises:
+            EvaluationError: what was said is too long for the model.
+        """
+        inputs = self._encode(turns).to(self.model.device)
+        length = inputs["input_ids"].shape[1]
+        config = self.model.config.get_text_config()
+        longest = getattr(config, "max_position_embeddings", None)
+        room = _MOST_TOKENS if longest is None else min(_MOST_TOKENS, longest - length)
+        if room < 1:
+            raise EvaluationError(
+                f"what was said has {length} tokens, and the model has {longest} "
+                "positions; begin anew with /new"
+            )
+        streamer = _Streamer(self.tokenizer, emit)
+        generate: Any = self.model.generate
+        with torch.inference_mode():
+            generate(**inputs, max_new_tokens=room, streamer=streamer)
+        return streamer.text
+
+    def _encode(self, turns: Sequence[Turn]) -> Any:
+        if not self.chats:
+            said = [f"\n{t.content}" if t.role == "user" else t.content for t in turns]
+            return self.tokenizer("".join(said).lstrip("\n"), return_tensors="pt")
+        return self.tokenizer.apply_chat_template(
+            [{"role": turn.role, "content": turn.content} for turn in turns],
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
+        )
+
+
+class _Streamer(transformers.TextStreamer):
+    """Hands words on as they are finished, and keeps them."""
+
+    def __init__(self, tokenizer: Any, emit: Callable[[str], None]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self._emit, self.text = emit, ""
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """Take words that will not change any more; called for each token."""
+        check_interrupt()
+        self.text += text
+        self._emit(text)
+
+
+class Speakers(Protocol):
+    """The merges of a search, one at a time."""
+
+    def at(self, coefficients: Mapping[str, float]) -> Speaker:
+        """Merge; what was merged before does not speak any more."""
+        ...
+
+
+@contextmanager
+def merges_to_talk_with(
+    run: Path, options: MergeOptions, *, trust_run: bool = False
+) -> Iterator[Speakers]:
+    """Open the models of a finished search.
+
+    Raises:
+        ArtifactError: the search is not finished, or is somebody else's and names code.
+        MergeError: its models have changed since.
+    """
+    project = finished_project(run, options, trust_run=trust_run)
+    if project.nests_checkpoints:
+        part, recipes, _ = finished_pairs(project, RunFolder(run))
+        yield _OnDisk(part, recipes)
+    elif project.spec.merge == "disk":
+        yield _OnDisk(project, Recipes(project.space, project.options))
+    else:
+        place = project.spec.task_vectors
+        with resident_merge(project.space, project.options, place) as merge:
+            yield _InMemory(merge)
+
+
+@dataclass(frozen=True, eq=False)
+class _InMemory:
+    """Keeps one model and overwrites its weights."""
+
+    merge: ResidentMerge
+
+    def at(self, coefficients: Mapping[str, float]) -> Speaker:
+        """Write the weights."""
+        self.merge.write(coefficients)
+        return _speaker(self.merge.model, self.merge.tokenizer)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnDisk:
+    """Writes a checkpoint, and drops it when it is loaded."""
+
+    project: Project
+    recipes: Recipes
+
+    def at(self, coefficients: Mapping[str, float]) -> Speaker:
+        """Merge into a temporary folder and load that."""
+        options = self.project.options
+        with scratch_folder() as scratch:
+            folder = scratch / "model"
+            if self.recipes.folder is not None:
+                text = self.recipes.text(coefficients, ())
+                write_staged_checkpoint(text, self.recipes.folder, folder, options)
+            else:
+                config = stock_config(self.project.space, coefficients)
+                write_checkpoint(config, folder, options)
+            return _speaker(*load_checkpoint(folder, options))
+
+
+def _speaker(model: transformers.PreTrainedModel, tokenizer: Any) -> Speaker:
+    if tokenizer is None:
+        raise EvaluationError(
+            "the models of this search are no language models, so there is nothing to "
+            "talk with"
+        )
+    return Speaker(model, tokenizer)

@@ -1,0 +1,141 @@
+"""Confirming what a search chose on documents that it never saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mergekit_map.evaluation.project import Project
+from mergekit_map.results.document_scores import KeptAnswers, mean_of
+from mergekit_map.results.front import Front
+from mergekit_map.results.gains import best_single
+from mergekit_map.results.holdout import (
+    Amount,
+    Confirmation,
+    Confirmed,
+)
+from mergekit_map.results.log import (
+    Evaluation,
+    EvaluationLog,
+    by_merge,
+    merge_key,
+)
+from mergekit_map.results.paired import Differences
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.selection import judged
+from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.nested import of_tasks
+from mergekit_map.search.study import (
+    Candidate,
+    Evaluator,
+    Progress,
+    Study,
+)
+from mergekit_map.tasks.influence import Itemised, itemise_answers
+from mergekit_map.types import BASE, SOUP
+from mergekit_map.workflows.item_comparison import compare_items
+
+_ROUNDING = 1e-9  # between a value and the same from its records
+
+
+class SplitEvaluator(Evaluator, Protocol):
+    """An evaluator that can also ask the documents that a search never sees."""
+
+    def held_out(self, samples: Path, definitions: Mapping[str, str]) -> Evaluator:
+        """Give what measures the same merges on these."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Confirming:
+    """Measures merges on held-out documents; where a project has none, nothing.
+
+    What the log has is not measured again.
+    """
+
+    project: Project
+    run: RunFolder
+    log: EvaluationLog
+    evaluate: SplitEvaluator
+    report: Callable[[Progress], None]
+
+    def front(self, front: Front) -> Front:
+        """Measure the choice of a front, and what it is held against; judge it so."""
+        if self.project.held_out is None:
+            return front
+        labels = {BASE, SOUP}
+        always = [a.coefficients for a in front.anchors if a.label in labels]
+        self.measure([front.chosen.coefficients, *always], front.tasks)
+        for task in front.tasks:
+            if (single := best_single(front, task)) is not None:
+                self.measure([single.coefficients], [task])
+        return with_confirmation(self.project, front, self.run, self.log)
+
+    def measure(
+        self, merges: Iterable[Mapping[str, float]], tasks: Iterable[str]
+    ) -> None:
+        """Measure some merges on some tasks."""
+        if self.project.held_out is None:
+            return
+        study = self.project.held_out_study()
+        samples = self.run.held_out_samples(study.merge)
+        held_out = self.evaluate.held_out(samples, study.definitions)
+        candidates: list[Candidate] = [("holdout", merge) for merge in merges]
+        part = of_tasks(study, tasks)
+        measure(part, candidates, held_out, self.log, self.report)
+
+
+def with_confirmation(
+    project: Project, front: Front, run: RunFolder, log: Iterable[Evaluation]
+) -> Front:
+    """Put what is known of held-out documents into a front, and judge it by that."""
+    if project.held_out is None:
+        return front
+    study = project.held_out_study()
+    lines = [e for e in matching(study, log) if e.role == "holdout" and not e.failed]
+    labels = {merge_key(a.coefficients): a.label for a in front.anchors}
+    merges = [
+        Confirmed(
+            label=labels.get(key),
+            coefficients=dict(next(iter(of.values())).coefficients),
+            measured={
+                task: Amount(value=e.value, stderr=e.stderr) for task, e in of.items()
+            },
+        )
+        for key, of in by_merge(lines).items()
+    ]
+    chosen = merge_key(front.chosen.coefficients)
+    choices = {merge_key(merge.coefficients) for merge in merges} - labels.keys()
+    confirmation = Confirmation(
+        share=project.held_out.share,
+        documents={e.task: e.n for e in lines},
+        choices=len(choices) + (chosen in labels),
+        merges=tuple(merges),
+        differences=_differences(study, merges, run),
+    )
+    return judged(front.model_copy(update={"holdout": confirmation}))
+
+
+def _differences(
+    study: Study, merges: Sequence[Confirmed], run: RunFolder
+) -> dict[str, Differences]:
+    """Compare merges item by item, by the answers on record."""
+    records = KeptAnswers(run.held_out_samples(study.merge), study.definitions)
+    compared = {
+        task: compare_items([_read(records, task, merge) for merge in merges])
+        for task in study.tasks
+    }
+    return {task: found for task, found in compared.items() if found is not None}
+
+
+def _read(records: KeptAnswers, task: str, merge: Confirmed) -> Itemised | None:
+    answers = records.read(merge.coefficients, task)
+    if task not in merge.measured or answers is None:
+        return None
+    value = merge.measured[task].value
+    # Others are of another machine, or were written by hand.
+    same = math.isclose(mean_of(answers), value, rel_tol=_ROUNDING)
+    return itemise_answers(answers) if same else None

@@ -1,0 +1,367 @@
+"""Everything that can be said of a configuration before its search is paid for.
+
+The price of a search in hours: a merge made and measured once, on the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.config.problems import Problem
+from mergekit_map.config.yaml_file import shortened
+from mergekit_map.errors import EvaluationError, MergeError
+from mergekit_map.evaluation.engines import by_engine
+from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.project import (
+    Draft,
+    Project,
+    finish_draft,
+    load_project,
+    read_draft,
+)
+from mergekit_map.evaluation.vllm import memory_in_words
+from mergekit_map.merging.devices import best_device, choice_in_words
+from mergekit_map.merging.memory import (
+    Need,
+    needs,
+    shortages,
+    storage,
+)
+from mergekit_map.models.compatibility import main_dtype
+from mergekit_map.models.diagnostic import Finding, has_errors
+from mergekit_map.models.model_paths import lost_models
+from mergekit_map.models.preflight import (
+    Family,
+    InspectedModel,
+    inspect_models,
+)
+from mergekit_map.models.task_vectors import Figures
+from mergekit_map.results.front import n_safe
+from mergekit_map.search.budget import (
+    forecast,
+    n_confirming,
+    price,
+)
+from mergekit_map.search.planning import default_evaluations
+from mergekit_map.search.study import Study
+from mergekit_map.types import SOUP
+from mergekit_map.utils.files import StrPath
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How long things take."""
+
+    coefficients: Mapping[str, float]
+    load_seconds: float
+    merge_seconds: float
+    task_seconds: Mapping[str, float]
+    expected_hours: float
+    task_documents: Mapping[str, int]
+    merges: int | None = None  # that are searched, as many as a budget allows
+    budget_too_small: bool = False  # for what is measured whatever the budget is
+
+
+def probe_config(
+    config: StrPath,
+    options: MergeOptions | None = None,
+    directory: StrPath | None = None,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Probe:
+    """Merge the soup and measure every task at it, once, and say how long it all takes.
+
+    Nothing of it is kept: a search measures the soup again. Models of the Hub are
+    downloaded.
+
+    Raises:
+        ConfigError: the configuration or its models have problems.
+        EvaluationError: a task cannot be measured.
+        MergeError: the models cannot be merged.
+    """
+    project = load_project(
+        config, options, directory, trust_run=trust_run, model_paths=model_paths
+    )
+    study = project.outline()
+    soup, seconds, sizes = study.anchors[SOUP], {}, {}
+    with ExitStack() as stack:
+        opened = merges_as_asked(project)
+        merges, load = _timed(lambda: stack.enter_context(opened))
+        measures, merge = _timed(lambda: merges.at(soup))
+        for task, measure in measures.items():
+            try:
+                found, seconds[task] = _timed(measure)
+                sizes[task] = found.n
+            except (
+                EvaluationError,
+                RuntimeError,
+                ArithmeticError,
+                MemoryError,
+            ) as error:
+                text = str(error) or type(error).__name__
+                raise EvaluationError(
+                    f"task {task!r} cannot be measured at the soup: {text}"
+                ) from error
+    apart = project.nests_checkpoints
+    ahead = forecast(study, checkpoints=apart)
+    loads = len(study.bounds) if apart else 1
+    merging = (ahead.searched + ahead.front) * merge
+    times = ahead.expected + ahead.confirming * (_confirmed_share(study) - 1)
+    measuring = times * sum(seconds.values()) / len(seconds)
+    hours = (loads * load + merging + measuring) / 3600
+    probe = Probe(soup, load, merge, seconds, hours, sizes)
+    return probe if study.search.strategy == "nested" else _priced(probe, study)
+
+
+def _priced(probe: Probe, study: Study) -> Probe:
+    """Add what the search takes on a subset of documents, or with a budget."""
+    merging = probe.merge_seconds / len(study.tasks)
+    seconds = {task: s + merging for task, s in probe.task_seconds.items()}
+    found = price(study, probe.task_documents, seconds)
+    apart = n_confirming(study) * _confirmed_share(study)
+    hours = (probe.load_seconds + found.total + apart * sum(seconds.values())) / 3600
+    by_part = study.in_part or study.search.hours is not None
+    return replace(
+        probe,
+        expected_hours=hours if by_part else probe.expected_hours,
+        merges=found.merges,
+        budget_too_small=found.exceeds(study),
+    )
+
+
+def _confirmed_share(study: Study) -> float:
+    """Give how many documents are held out for each one that the search has."""
+    share = study.search.holdout or 0.0
+    return share / (1 - share)
+
+
+def _timed(action: Callable[[], T]) -> tuple[T, float]:
+    started = time.perf_counter()
+    return action(), time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class Place:
+    """A problem of the file."""
+
+    place: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """What headers and weights say of a model, and what was found of it."""
+
+    name: str
+    reference: str
+    place: str
+    parameters: int
+    bytes: int
+    dtype: str | None
+    norm_ratio: float | None
+    changed: float | None
+    read: int
+    compared: int
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two task vectors."""
+
+    models: tuple[str, str]
+    cosine: float | None
+    sign_conflicts: float | None
+
+
+@dataclass(frozen=True)
+class WeightsRead:
+    """What the figures are of, and whose weights could not be read."""
+
+    against: str | None
+    read: int
+    parameters: int
+    exact: bool
+    on_the_hub: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the search will measure, and what it wants of memory and disk."""
+
+    strategy: str
+    merge: str
+    coefficients: Sequence[str]
+    tasks: Sequence[str]
+    searched: int
+    front: int
+    measurements: int
+    expected: int
+    whole: int  # merges on all documents
+    safe: int  # merges below which a front is a guess
+    default: int  # merges of a search that is not told how many
+    documents: Mapping[str, int | str]  # of each task, measured of the other merges
+    hours: float | None  # to measure at most
+    confirming: int
+    # What generates the answers of tasks that generate, and why that.
+    engines: Mapping[str, str] = field(default_factory=dict)
+    memory: Sequence[Need]
+    disk: Sequence[Need]
+    shortages: Sequence[Need]
+    device: str = "cpu"  # that merges are made and measured on
+    device_choice: str | None = None  # in words, where there is one
+    task_vectors: str | None = None  # device, memory or mapped; None: none are held
+    task_vectors_why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What ``inspect --json`` prints."""
+
+    version: int = 1
+    config: str
+    mergeable: bool  # no problem, and no error among the findings
+    problems: Sequence[Place]  # of the file
+    models: Sequence[Model]
+    pairs: Sequence[Pair]
+    weights: WeightsRead
+    plan: Plan | None  # None where the file has problems
+    probe: Probe | None = None  # None where none was asked for
+    lost: Sequence[str] = ()  # models that were not found, as --model-path names them
+
+
+def inspect_config(
+    config: StrPath,
+    options: MergeOptions | None = None,
+    directory: StrPath | None = None,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Inspection:
+    """Look at models and plan of a configuration; no model is loaded or downloaded.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    draft = read_draft(
+        config, options, directory, trust_run=trust_run, model_paths=model_paths
+    )
+    family = Family((), None)
+    if draft.merge is not None:
+        family = inspect_models(draft.merge, draft.options, download=False)
+    models = family.models
+    names = {model.reference: model.name for model in models}
+    pairs = family.figures.pairs.items() if family.figures else ()
+    sound = not any(has_errors(model.findings) for model in models)
+    here = all(m.facts is not None and m.facts.files.fetched is None for m in models)
+    project, problems = finish_draft(draft, plan=sound and here)
+    return Inspection(
+        config=str(config),
+        mergeable=sound and not problems,
+        problems=[
+            Place(draft.file.locate(p.key), shortened(p.message)) for p in problems
+        ],
+        models=[_model(model, draft, family.figures) for model in models],
+        pairs=[
+            Pair((names[one], names[other]), pair.cosine, pair.sign_conflicts)
+            for (one, other), pair in pairs
+        ],
+        weights=_weights(family),
+        plan=None if project is None else _plan(project, models),
+        lost=_lost(draft, models),
+    )
+
+
+def _lost(draft: Draft, models: Sequence[InspectedModel]) -> list[str]:
+    if draft.merge is None:
+        return []
+    found = [Problem(m.key, str(f)) for m in models for f in m.findings]
+    return lost_models(draft.merge, found, draft.places)
+
+
+def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Model:
+    facts = model.facts
+    headers = facts.headers.values() if facts is not None else ()
+    figure = figures.models.get(model.reference) if figures is not None else None
+    return Model(
+        name=model.name,
+        reference=model.reference,
+        place=draft.file.locate(model.key),
+        parameters=sum(header.n_elements for header in headers),
+        bytes=sum(header.n_bytes for header in headers),
+        dtype=main_dtype(facts) if facts is not None else None,
+        norm_ratio=figure.norm_ratio if figure else None,
+        changed=figure.changed if figure else None,
+        read=figure.n_read if figure else 0,
+        compared=figure.n_parameters if figure else 0,
+        findings=[
+            *model.findings,
+            *(
+                draft.adapters[name]
+                for name in [model.reference]
+                if name in draft.adapters
+            ),
+        ],
+    )
+
+
+def _weights(family: Family) -> WeightsRead:
+    figures, models = family.figures, family.models
+    return WeightsRead(
+        against=models[0].name if models else None,
+        read=figures.n_read if figures else 0,
+        parameters=figures.n_parameters if figures else 0,
+        exact=figures is not None and figures.exact,
+        on_the_hub=[
+            m.name for m in models if m.facts is not None and m.facts.files.fetched
+        ],
+    )
+
+
+def _engines(project: Project) -> dict[str, str]:
+    """Say what generates the answers of each task that generates."""
+    chosen = {n: found.in_words() for n, found in project.engines.items()}
+    there = by_engine(project)[1].tasks
+    try:
+        words = memory_in_words(project)
+    except MergeError as error:
+        words = f"; {error}"
+    return {n: text + (words if n in there else "") for n, text in chosen.items()}
+
+
+def _plan(project: Project, models: Sequence[InspectedModel]) -> Plan:
+    space, spec, options = project.space, project.spec, project.options
+    study = project.outline()
+    memory, disk = needs(space, spec, options, models)
+    place = storage(space, spec, options, models)
+    return Plan(
+        strategy=spec.search.strategy,
+        merge=spec.merge,
+        coefficients=list(study.bounds),
+        tasks=list(study.tasks),
+        **asdict(forecast(study, checkpoints=project.nests_checkpoints)),
+        safe=n_safe(len(study.bounds)),
+        default=default_evaluations(len(study.bounds)),
+        documents=dict(study.documents),
+        engines=_engines(project),
+        hours=spec.search.hours,
+        memory=memory,
+        disk=disk,
+        shortages=[*shortages(memory), *shortages(disk)],
+        device=str(options.device),
+        task_vectors=None if place is None else place.place,
+        task_vectors_why=None if place is None else place.why,
+        device_choice=choice_in_words(
+            str(options.device), best_device(), was_open=project.open_device
+        ),
+    )

@@ -1,0 +1,126 @@
+"""How well differences between the merges of a front are known, item by item."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from mergekit_map.evaluation.project import Project
+from mergekit_map.results.front import (
+    Front,
+    Merge,
+    Reading,
+)
+from mergekit_map.results.log import (
+    Evaluation,
+    Role,
+    merge_key,
+)
+from mergekit_map.results.paired import Differences, stderrs_of_differences
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.samples import read_samples
+from mergekit_map.results.selection import judged
+from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.tasks.influence import Itemised, itemise
+from mergekit_map.tasks.loading import LoadedTask
+from mergekit_map.utils.files import digest
+
+# A folder of records, and the coefficients that those of a merge are filed under.
+Place: TypeAlias = tuple[Path, Mapping[str, float]]
+
+# Between a value and the same from its records, which are summed in another order.
+_ROUNDING = 1e-9
+# What rivals of a search measured is no part of it.
+_RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Where the records of merges are: a folder for each task, a file for each merge.
+
+    Where nested MAP merges checkpoints, the anchors are merges of other models.
+    """
+
+    merges: Path
+    anchors: Path
+    coefficients: Mapping[str, Mapping[str, float]]  # of the anchors, by label
+
+    @classmethod
+    def of(cls, project: Project, run: RunFolder) -> Records:
+        """Find those of a search, whose pairs, if it has some, are finished."""
+        merges = anchors = run.samples(project.merge)
+        if project.nests_checkpoints:
+            last = run.pair(len(project.space.names) - 1)
+            merges = last.samples(last.read_manifest().merge)
+        return cls(merges, anchors, project.space.anchors())
+
+    def place(self, merge: Merge) -> Place:
+        """Say where those of a merge of the front are."""
+        if merge.coefficients:
+            return self.merges, merge.coefficients
+        return self.anchors, self.coefficients[merge.label or ""]
+
+
+def with_differences(
+    front: Front,
+    tasks: Mapping[str, LoadedTask],
+    records: Records,
+    log: Iterable[Evaluation] = (),
+) -> Front:
+    """Compare merges item by item where that can be done, and judge the front by it."""
+    evaluations = list(log)
+    own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
+    rivals = {merge_key(e.coefficients) for e in evaluations} - own
+    found = {}
+    for name in front.tasks:
+        known = [
+            None
+            if merge_key(merge.coefficients) in rivals
+            else _read(tasks[name], name, merge.measured[name], records.place(merge))
+            for merge in front.known
+        ]
+        if differences := compare_items(known):
+            found[name] = differences
+    return judged(front.model_copy(update={"differences": found}))
+
+
+def _read(
+    task: LoadedTask, name: str, measured: Reading, place: Place
+) -> Itemised | None:
+    if measured.value is None:
+        return None
+    folder, coefficients = place
+    found = itemise(task, read_samples(folder / name, coefficients))
+    # Other records are of another definition of the task, or of another machine.
+    rounding = {"rel_tol": _ROUNDING, "abs_tol": _ROUNDING * (measured.stderr or 0.0)}
+    if found is None or not math.isclose(found.value, measured.value, **rounding):
+        return None
+    return found
+
+
+def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
+    """Compare the most merges that were measured on the same items."""
+    groups: dict[str, list[int]] = {}
+    for index, itemised in enumerate(known):
+        if itemised is not None:
+            groups.setdefault(digest(itemised.items), []).append(index)
+    most = max(groups.values(), key=len, default=[])
+    same = [(index, one) for index in most if (one := known[index]) is not None]
+    if len(same) < 2:
+        return None
+    items = same[0][1].items
+    parts = np.unique([str(part) for part, *_ in items], return_inverse=True)[1]
+    U = np.array([one.influences for _, one in same])
+    stderr = stderrs_of_differences(U, parts)
+    return Differences.of(most, stderr, len(items), answers=_are_answers(U))
+
+
+def _are_answers(U: FloatArray) -> bool:
+    """Tell answers, of which many are alike, from amounts, of which hardly any are."""
+    n = U.shape[1]
+    return bool(np.median([len(np.unique(row)) for row in U]) < n / 2)

@@ -1,0 +1,243 @@
+"""The checkpoint of a selection: written by mergekit, measured, and described."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from mergekit.options import MergeOptions
+
+from mergekit_map.evaluation.evaluator import MergeEvaluator, merges_of_checkpoint
+from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
+from mergekit_map.evaluation.project import Project, quietly
+from mergekit_map.evaluation.worker import Worker
+from mergekit_map.hub.card import MergeRecord, write_card
+from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
+from mergekit_map.merging.devices import check_device
+from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.recording_key import Unchanged
+from mergekit_map.report.notebook import folded, front_html
+from mergekit_map.report.plots import front_figure
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front_table import front_frame
+from mergekit_map.results.log import (
+    Evaluation,
+    Role,
+    merge_key,
+    open_log,
+    read_log,
+)
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.selection import judged
+from mergekit_map.search.callbacks import Told, telling
+from mergekit_map.search.finish import measured_at
+from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.nested import of_tasks
+from mergekit_map.search.study import Reporter, Study
+from mergekit_map.utils.files import StrPath, whole_folder
+from mergekit_map.utils.progress import stage
+from mergekit_map.workflows.atomic_selection import changing, save_choice
+from mergekit_map.workflows.holdout import Confirming, with_confirmation
+from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.workflows.nested_checkpoints import finished_pairs
+from mergekit_map.workflows.partial_front import look_at
+from mergekit_map.workflows.recipes import present_recipe, write_recipes
+from mergekit_map.workflows.results import front_line
+from mergekit_map.workflows.search_loop import reporting
+from mergekit_map.workflows.select import Selection, select_point
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+_ROUNDING = 1e-6  # of a value, between two ways to add up the same numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A checkpoint that was written and measured."""
+
+    path: Path
+    point: Merge  # with what was measured of the checkpoint
+    command: str  # that writes the same one with mergekit alone
+    front: Front  # with that point in its place
+
+    def __repr__(self) -> str:
+        """Say in a line what it holds."""
+        return f"Merged({str(self.path)!r}: {front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        shown = front_html(self.front, str(self.path), points=False)
+        return shown + folded("the same checkpoint with mergekit alone", self.command)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Give the points of the front as a table, the columns of front.csv."""
+        return front_frame(self.front)
+
+    def plot(self) -> Figure:
+        """Draw the front, the chosen point as it was measured."""
+        return front_figure(self.front)
+
+
+def merge_point(
+    run: StrPath,
+    out: StrPath,
+    selection: Selection | None = None,
+    options: MergeOptions | None = None,
+    reporter: Reporter | None = None,
+    *,
+    trust_run: bool = False,
+    model_paths: Mapping[str, StrPath] = MappingProxyType({}),
+) -> Merged:
+    """Write the checkpoint of a selection with mergekit, and measure what was written.
+
+    Without a selection, that of what was chosen last. What is measured goes into the
+    log, and into the front what the search had not measured; where the two differ, the
+    card and a notice say so. Without a reporter, a line on standard error says how far
+    it is, where somebody sees it.
+
+    Where models have moved, all recipes of the run folder name their new places then.
+
+    Raises:
+        ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
+            is not that of its point.
+        MergeError: the models have changed since the search.
+    """
+    run, out = look_at(Path(run)), Path(out)
+    project = finished_project(
+        run, quietly(options), trust_run=trust_run, model_paths=model_paths
+    )
+    with reporting(reporter) as seen, telling(seen) as told:
+        return _merge(project, selection or select_point(run), run, out, told)
+
+
+def _merge(
+    project: Project, selection: Selection, run: Path, out: Path, told: Told
+) -> Merged:
+    recipes, place = Recipes(project.space, project.options), RunFolder(run)
+    check_device(project.options)
+    part = project  # that has the coefficients of the point
+    if project.nests_checkpoints:
+        part, recipes, place = finished_pairs(project, place)
+    recipe = present_recipe(recipes, selection, RunFolder(run))
+    unchanged = Unchanged(project.space, project.identity)
+    unchanged.check()
+    with whole_folder(out) as folder:
+        with stage(f"writing {out}"):
+            if recipes.folder is not None:
+                write_staged_checkpoint(recipe, recipes.folder, folder, project.options)
+                part = part.as_known(place.read_manifest())
+                # Now that the stages are there.
+                refuse_changes(part, place.read_manifest())
+            else:
+                config = stock_config(part.space, selection.point.coefficients)
+                write_checkpoint(config, folder, project.options)
+        unchanged.check()
+        (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
+        point = selection.point
+        searched, written = _measure_checkpoint(part, folder, place, point, told)
+        if difference := _difference(searched, written):
+            told.notice(difference)
+        with changing(RunFolder(run)):
+            front = _with_measured(project, selection, searched, run, place)
+            if recipe != selection.recipe:
+                write_recipes(recipes, front, RunFolder(run))
+            save_choice(front, RunFolder(run))
+        shown = front.with_point(selection.index, written)
+        command = recipes.command(Path("mergekit_config.yml"), "OUT")
+        tasks = project.spec.tasks
+        name = out.resolve().name
+        record = MergeRecord(name, recipe, command, shown, tasks, difference)
+        write_card(folder, record)
+    command = recipes.command(RunFolder(run).recipe(selection.index), "OUT")
+    return Merged(out, written, command, shown)
+
+
+def _with_measured(
+    project: Project, selection: Selection, searched: Merge, run: Path, place: RunFolder
+) -> Front:
+    """Give the front with what is known of the selection now that it is measured."""
+    front = RunFolder(run).read_front().with_point(selection.index, searched)
+    records = Records.of(project, RunFolder(run))
+    evaluations = list(read_log(place.log))
+    front = with_differences(front, project.tasks, records, evaluations)
+    front = with_confirmation(project, front, place, evaluations)
+    return _chosen_by(front, selection)
+
+
+def _chosen_by(front: Front, selection: Selection) -> Front:
+    """Keep what was chosen, and why, whatever the front was told since."""
+    kept = ("selected", "select", "reason")
+    update = {key: getattr(selection.front, key) for key in kept}
+    return judged(front.model_copy(update=update))
+
+
+def _measure_checkpoint(
+    project: Project, folder: Path, run: RunFolder, point: Merge, told: Told
+) -> tuple[Merge, Merge]:
+    """Measure every task of what was written; what the search has not, it has then.
+
+    Returns the point as the search has it, and as the checkpoint is.
+    """
+    study, merge = project.study(), point.coefficients
+    with open_log(run.log) as log:
+        log.tell(told.measured)
+        known = _searched_tasks(study, merge, log)
+        new = [task for task in study.tasks if task not in known]
+        # A single item of a search is of the merge that the search made.
+        todo: list[tuple[Role, list[str], Path | None]] = [
+            ("front", new, run.samples(study.merge)),
+            ("checkpoint", known, None),
+        ]
+        for role, tasks, samples in todo:
+            written = Worker(merges_of_checkpoint(project, folder))
+            part = of_tasks(study, tasks)
+            with MergeEvaluator(written, samples, study.definitions) as evaluate:
+                measure(part, [(role, merge)], evaluate, log, told.progress)
+        written = Worker(merges_of_checkpoint(project, folder))
+        with MergeEvaluator(written, None) as evaluate:
+            confirming = Confirming(project, run, log, evaluate, told.progress)
+            confirming.measure([merge], study.tasks)
+        searched = measured_at(study, merge, log)
+        again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last
+    readings = {t: again[t] if t in known else searched[t] for t in study.tasks}
+    return (
+        point.model_copy(update={"measured": searched}),
+        point.model_copy(update={"measured": readings}),
+    )
+
+
+def _searched_tasks(
+    study: Study, merge: Mapping[str, float], log: Iterable[Evaluation]
+) -> list[str]:
+    here = {
+        e.task
+        for e in matching(study, log)
+        if e.key[0] == merge_key(merge)
+        and e.error is None
+        and e.whole
+        and e.role != "imported"
+    }
+    return [task for task in study.tasks if task in here]
+
+
+def _difference(searched: Merge, written: Merge) -> str:
+    """Say where a checkpoint is not what the search measured, beyond rounding."""
+    differing = []
+    for task in searched.measured:
+        values = [merge.measured[task].value for merge in (searched, written)]
+        before, now = (math.nan if value is None else value for value in values)
+        alike = math.isclose(now, before, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2)
+        if not alike and values != [None, None]:
+            differing.append(f"{task} is {now:.7g}, and was {before:.7g}")
+    if not differing:
+        return ""
+    return (
+        f"The checkpoint is not what the search measured: {'; '.join(differing)}. "
+        "Either device, versions or files have changed since, or the task does not "
+        "give the same number twice."
+    )

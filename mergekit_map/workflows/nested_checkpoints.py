@@ -1,0 +1,283 @@
+"""Nested MAP where a merge of merges is no merge of the models: TIES and its kin.
+
+Each pair is a search of its own over two checkpoints, in ``RUN/nested/pair-1`` and so
+on, with all the files of a search. What is chosen of it goes to
+``RUN/nested/merged/pair-1``, where the later pairs find it, and ``mergekit-multi`` too.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from mergekit_map.config.problems import raise_problems
+from mergekit_map.config.schema import SearchSpec, SelectSpec
+from mergekit_map.config.yaml_file import (
+    MergeConfig,
+    YamlFile,
+    read_yaml,
+    yaml_text,
+)
+from mergekit_map.evaluation.project import Project
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.merging.multi_stage_merge import by_stage_name, pair_merge
+from mergekit_map.merging.recipe import Recipes, stock_config
+from mergekit_map.merging.space import MergeSpace, build_space
+from mergekit_map.merging.validation import check_merge
+from mergekit_map.models.references import (
+    ModelPart,
+    map_references,
+    referenced_models,
+)
+from mergekit_map.results.front import (
+    UNKNOWN,
+    Front,
+    Merge,
+)
+from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.limits import find_limits
+from mergekit_map.results.log import Evaluation
+from mergekit_map.results.narrative import unmet_limits
+from mergekit_map.results.nested_order import Order
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.selection import chosen_as
+from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.search.finish import measured_at
+from mergekit_map.search.nested import pair_study
+from mergekit_map.search.nested_groups import (
+    Pair,
+    first_groups,
+    merge_groups,
+    next_pair,
+    pair_choices,
+    read_singles,
+)
+from mergekit_map.search.study import Study
+from mergekit_map.utils.files import whole_folder, write_atomically
+
+
+class Search(Protocol):
+    """Search one pair into a folder."""
+
+    def __call__(self, project: Project, run: Path) -> Front:
+        """Give what was found."""
+        ...
+
+
+def search_pairs(
+    project: Project, evaluations: Sequence[Evaluation], run: RunFolder, search: Search
+) -> tuple[Front, Surrogates, Recipes]:
+    """Search pair after pair, merging what is chosen of each but the last.
+
+    Args:
+        project: Of all the models.
+        evaluations: What was measured of its anchors and single models.
+        run: The run folder of it all.
+        search: Searches one pair.
+
+    Returns:
+        The front of the last pair, with the anchors of the project, its surrogates, and
+        how its points are written.
+    """
+    study = project.study()
+    singles = read_singles(study, evaluations)
+    readings = measured_anchors(study.anchors, evaluations)
+    groups = first_groups(study, singles)
+    stages: list[MergeConfig] = []
+    while True:
+        pair, number = next_pair(study, groups), len(stages) + 1
+        choices = pair_choices(study, singles, readings, groups, pair)
+        smalls = [
+            _small_study(study, pair, choice, readings, last=len(groups) == 2)
+            for choice in choices
+        ]
+        made = partial(_pair_project, project, pair=pair, run=run, number=number)
+        into = partial(search, run=run.pair(number).path)
+        part, front = _search_pair(smalls, made, into)
+        values = {task: front.chosen.measured[task].value for task in part.tasks}
+        known = {task: value for task, value in values.items() if value is not None}
+        name = run.pair(number).path.name
+        group = merge_groups(study, singles, pair, name, known)
+        if len(groups) == 2:
+            folder = run.merged if stages else None
+            recipes = Recipes(part.space, part.options, stages, folder)
+            whole = _whole_front(study, evaluations, front, group.order)
+            path = run.pair(number).surrogates
+            return whole, read_record(path, Surrogates, "finished search"), recipes
+        merge = stock_config(part.space, front.chosen.coefficients)
+        _write_once(part, merge, run.merged / name)
+        stages.append({"name": name, **by_stage_name(merge, run.merged)})
+        groups = [*(g for g in groups if g not in pair), group]
+
+
+def finished_pairs(
+    project: Project, run: RunFolder
+) -> tuple[Project, Recipes, RunFolder]:
+    """Read the pairs of a finished search.
+
+    Returns the last one, whose coefficients the points have, how these are written, and
+    the run folder of that pair.
+
+    Raises:
+        ArtifactError: a pair is not finished.
+        ConfigError: somebody has changed the merge of a pair, and it is wrong now.
+    """
+    n_pairs, stages = len(project.space.names) - 1, list[MergeConfig]()
+    places = _places(project, run, n_pairs)
+    for number in range(1, n_pairs):
+        pair = run.pair(number)
+        chosen = pair.read_front().chosen.coefficients
+        merge = stock_config(_finished_pair(project, pair, places).space, chosen)
+        stages.append({"name": pair.path.name, **by_stage_name(merge, run.merged)})
+    part = _finished_pair(project, run.pair(n_pairs), places)
+    folder = run.merged if stages else None
+    recipes = Recipes(part.space, part.options, stages, folder)
+    return part, recipes, run.pair(n_pairs)
+
+
+def _places(project: Project, run: RunFolder, n_pairs: int) -> dict[str, str]:
+    """Say where models and merged pairs lie now, by where they lay in the search."""
+    known, models = (
+        run.read_manifest().models,
+        referenced_models(project.space.template),
+    )
+    places = dict(zip(known, models, strict=False))
+    for number in range(1, n_pairs + 1):
+        pair = run.pair(number)
+        for model in pair.read_manifest().models:
+            *_, merged, name = ["", "", *ModelPart(model).names]
+            if merged == run.merged.name and model not in places:
+                places[model] = str(run.merged / name)
+    return places
+
+
+def _finished_pair(
+    project: Project, pair: RunFolder, places: Mapping[str, str]
+) -> Project:
+    """Read what a pair merges; tasks and backend are those of the whole."""
+    file = read_yaml(pair.config)
+    raise_problems(file, check_merge(file.merge))
+    space = _pair_space(file, file.merge)
+    placed = map_references(space.template, lambda model: places.get(model, model))
+    return replace(project, file=file, space=replace(space, template=placed))
+
+
+def _search_pair(
+    smalls: Sequence[Study],
+    made: Callable[[Study], Project],
+    search: Callable[[Project], Front],
+) -> tuple[Project, Front]:
+    """Search a pair as the first of its studies whose limits can be kept."""
+    for small in smalls:
+        part = made(small)
+        front = search(part)
+        if not unmet_limits(front):
+            break
+    return part, front
+
+
+def _small_study(
+    study: Study, pair: Pair, select: SelectSpec, readings: Anchors, *, last: bool
+) -> Study:
+    """Reduce a study to a pair; what was measured before gives limits in numbers."""
+    if select.limited:
+        limits = find_limits(select, study.tasks, readings)
+        require = {task: limit.value for task, limit in limits.items()}
+        select = SelectSpec.model_validate(
+            select.model_dump(exclude_unset=True, exclude={"not_worse_than", "margin"})
+            | {"require": require}
+        )
+    return pair_study(study, pair, select, last=last)
+
+
+def _pair_project(
+    project: Project, small: Study, pair: Pair, run: RunFolder, number: int
+) -> Project:
+    """Make the project of a pair, and write its configuration for the record.
+
+    Models and tasks are not checked again: two merges may well be alike.
+    """
+    merge = pair_merge(project.space, [group.label for group in pair], run.merged)
+    space = replace(_pair_space(project.file, merge), bounds=small.box)
+    bounds = dict(zip(space.names, small.bounds.values(), strict=True))
+    block = project.file.content["map"]
+    search = {k: v for k, v in (block.get("search") or {}).items() if k != "order"}
+    search |= {
+        "strategy": "map",
+        "refine": False,
+        "evaluations": small.search.evaluations,
+        "remeasure": small.search.remeasure,
+        "bounds": {name: list(ends) for name, ends in bounds.items()},
+    }
+    changes = {
+        "tasks": {task: block["tasks"][task] for task in small.tasks},
+        "search": search,
+        "select": small.select.model_dump(exclude_unset=True),
+    }
+    content = {**merge, "map": {**block, **changes}}
+    order = " and ".join(str(group.order) for group in pair)
+    text = yaml_text([content], [f"A pair of a nested search: {order}"])
+    path = run.pair(number).path.with_suffix(".yml")
+    write_atomically(path, text)
+    typed = {
+        "tasks": {task: project.spec.tasks[task] for task in small.tasks},
+        "search": small.search.model_copy(update={"bounds": bounds}),
+        "select": small.select,
+    }
+    return replace(
+        project,
+        file=YamlFile(path, text, content, {}, ()),
+        spec=project.spec.model_copy(update=typed),
+        space=space,
+        tasks={task: project.tasks[task] for task in small.tasks},
+    )
+
+
+def _pair_space(file: YamlFile, merge: MergeConfig) -> MergeSpace:
+    space, problems = build_space(merge, SearchSpec())
+    raise_problems(file, problems)
+    if space is None:
+        raise AssertionError("no problem, and no pair either")
+    return space
+
+
+def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
+    """Write a checkpoint, unless it is the one that lies there."""
+    text = yaml_text([config], [f"made of {part.merge}"])
+    recipe = place / "mergekit_config.yml"
+    if recipe.exists() and recipe.read_text(encoding="utf-8") == text:
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    with whole_folder(place) as folder:
+        write_checkpoint(config, folder, part.options)
+        (folder / recipe.name).write_text(text, encoding="utf-8")
+
+
+def _whole_front(
+    study: Study, evaluations: Sequence[Evaluation], front: Front, order: Order
+) -> Front:
+    """Put the anchors of all models in the place of those of the last pair.
+
+    They have no coefficients there: a single model is no merge of two merges.
+    """
+    anchors = tuple(
+        Merge(
+            label=label,
+            coefficients={},
+            predicted=dict.fromkeys(study.tasks, UNKNOWN),
+            measured=measured_at(study, c, evaluations),
+        )
+        for label, c in study.anchors.items()
+    )
+    former = (
+        Merge(coefficients=a.coefficients, measured=a.measured) for a in front.anchors
+    )
+    merges = (*front.merges, *former)
+    update = {"order": order, "anchors": anchors, "merges": merges}
+    whole = front.model_copy(update=update)
+    return chosen_as(whole, whole.selected, study.select)

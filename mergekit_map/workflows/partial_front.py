@@ -1,0 +1,214 @@
+"""Looking at a search that is not finished: what is found so far, as a folder.
+
+What its log says is written to ``RUN/so-far``, which is a run folder of its own, log
+included. The search itself never reads it, so that it goes on as if nobody had looked;
+the folder goes when the search is finished.
+
+Writing the folder of what an unfinished search has found so far.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.config.yaml_file import read_text
+from mergekit_map.errors import ArtifactError
+from mergekit_map.report.plots import save_front
+from mergekit_map.results.front import Front, Unfinished
+from mergekit_map.results.log import (
+    LOCK_NAME,
+    Evaluation,
+    by_merge,
+    read_log,
+    whole_lines,
+)
+from mergekit_map.results.recipe_rendering import recipe_like
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.results.search_plan import Underway, read_underway
+from mergekit_map.results.selection import judged
+from mergekit_map.search.partial_front import complete_merges, find_so_far
+from mergekit_map.search.study import Study
+from mergekit_map.utils.files import StrPath, digest, unwritable, write_atomically
+from mergekit_map.workflows.atomic_selection import mended
+
+
+def write_so_far(folder: RunFolder) -> None:
+    """Find what the log of an unfinished search says, unless it is found already.
+
+    Raises:
+        ArtifactError: there is nothing to look at yet, or a file is damaged.
+        ConfigError: the configuration is.
+    """
+    plan, so_far = read_underway(folder), folder.so_far
+    if plan.recipe is None:
+        raise ArtifactError(_of_pairs(folder))
+    lines = whole_lines(folder.log)
+    of = digest(
+        [
+            folder.plan.read_text("utf-8"),
+            *(line.decode(errors="replace") for line in lines),
+        ]
+    )
+    earlier = _earlier(so_far)
+    if earlier and earlier.unfinished and earlier.unfinished.of == of:
+        return
+    # Before anything is written: they may be damaged.
+    measured, config = list(read_log(folder.log)), read_text(folder.config)
+    so_far.manifest.unlink(missing_ok=True)
+    so_far.choosing.unlink(missing_ok=True)  # all of it is written anew
+    # What merging a point so far has measured is not in the log of the search.
+    known = set(lines)
+    more = [line for line in whole_lines(so_far.log) if line not in known]
+    write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
+    (so_far.path / LOCK_NAME).touch()  # tells a run folder
+    write_atomically(so_far.config, config)
+    _link_samples(folder.path / "samples", so_far.path / "samples")
+    _write_found(folder, plan, measured, _wishes(plan, earlier), of)
+
+
+def study_of(plan: Underway) -> Study:
+    """Give what is searched and measured, without the models."""
+    return Study(
+        bounds=plan.bounds,
+        anchors=plan.anchors,
+        tasks={name: task.metric for name, task in plan.tasks.items()},
+        definitions=plan.manifest.definitions,
+        merge=plan.manifest.merge,
+        search=plan.search,
+        select=plan.select,
+        documents={name: task.documents for name, task in plan.tasks.items()},
+    )
+
+
+def _write_found(
+    folder: RunFolder,
+    plan: Underway,
+    measured: Sequence[Evaluation],
+    wishes: Sequence[SelectSpec],
+    of: str,
+) -> None:
+    study, so_far = study_of(plan), folder.so_far
+    log = list(read_log(so_far.log))
+    try:
+        front, surrogates = find_so_far(study, log, wishes)
+    except ArtifactError as error:
+        again = plan.going_on(folder.path)
+        raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
+    unfinished = Unfinished(
+        measured=len(by_merge(complete_merges(study, measured))),
+        most=plan.most,
+        fitted=surrogates is not None,
+        of=of,
+    )
+    front = judged(front.model_copy(update={"unfinished": unfinished}))
+    so_far.surrogates.unlink(missing_ok=True)
+    if surrogates is not None:
+        write_record(so_far.surrogates, surrogates)
+    _write_recipes(so_far, plan, front)
+    save_front(front, so_far)
+    write_record(so_far.manifest, plan.manifest)
+
+
+def _write_recipes(so_far: RunFolder, plan: Underway, front: Front) -> None:
+    for index in range(len(front.points)):
+        text = recipe_like(
+            plan.recipe or "", so_far.plan, plan.manifest.identity, front, index
+        )
+        write_atomically(so_far.recipe(index), text)
+        if index == front.selected:
+            write_atomically(so_far.chosen_recipe, f"# {front.reason}\n{text}")
+    so_far.remove_recipes(len(front.points))
+
+
+def _earlier(so_far: RunFolder) -> Front | None:
+    """Read what was found when somebody looked before."""
+    with suppress(ArtifactError):
+        return so_far.read_front()
+    return None
+
+
+def _wishes(plan: Underway, earlier: Front | None) -> list[SelectSpec]:
+    """List what to choose by: as before, but a point's number means another one now."""
+    before = [] if earlier is None or earlier.select.index is not None else [earlier]
+    return [*(front.select for front in before), plan.select]
+
+
+def _link_samples(source: Path, target: Path) -> None:
+    """Put records into another folder: files that are replaced, never written into."""
+    for file in source.rglob("[!.]*.json"):
+        place = target / file.relative_to(source)
+        if place.exists() and place.samefile(file):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        try:
+            os.link(file, place)
+        except OSError:  # a disk without links
+            shutil.copyfile(file, place)
+
+
+def _of_pairs(folder: RunFolder) -> str:
+    pairs = sorted(p.parent for p in folder.path.glob("nested/pair-*/manifest.json"))
+    finished = ", ".join(map(str, pairs)) or "none yet"
+    return (
+        f"{folder.path} merges checkpoints pair by pair, and can be looked at when it "
+        f"is finished; its pairs that are: {finished}"
+    )
+
+
+_LOCK = ".so-far.lock"
+_PATIENCE = 60  # seconds, for somebody else who is looking
+
+
+def look_at(run: StrPath) -> Path:
+    """Give the folder that a search is read from, finished or not.
+
+    That of a finished one is its own. What an unfinished one has found so far, whether
+    it was stopped, was killed or is running, is put into ``RUN/so-far`` first, which
+    ``select_point``, ``merge_point`` and ``write_report`` take for a finished search.
+
+    Raises:
+        ArtifactError: there is nothing to look at yet, or a file is damaged.
+    """
+    run = Path(run)
+    folder = RunFolder(run)
+    if folder.manifest.exists() or not folder.plan.exists():
+        return mended(run).path
+    # It fits surrogates, which a finished search has.
+
+    open_run(run)
+    with _alone(folder):
+        write_so_far(folder)
+    return folder.so_far.path
+
+
+def forget_so_far(folder: RunFolder) -> None:
+    """Remove what was found before a search was finished, and what it set out to do."""
+    folder.plan.unlink(missing_ok=True)
+    if folder.so_far.path.exists():
+        with _alone(folder):
+            shutil.rmtree(folder.so_far.path, ignore_errors=True)
+    (folder.path / _LOCK).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """Let one process at a time write what is found so far."""
+    try:
+        with FileLock(folder.path / _LOCK, timeout=_PATIENCE):
+            yield
+    except Timeout:
+        raise ArtifactError(
+            f"somebody else has been writing {folder.so_far.path} for {_PATIENCE} "
+            "seconds; try again"
+        ) from None
+    except PermissionError as error:
+        raise unwritable(folder.path, error) from None

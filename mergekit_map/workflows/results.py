@@ -1,0 +1,62 @@
+"""A finished search as a value that a notebook shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mergekit_map.report.notebook import front_html
+from mergekit_map.report.plots import front_figure
+from mergekit_map.results.front import Front
+from mergekit_map.results.front_table import front_frame
+from mergekit_map.results.run_folder import open_run
+from mergekit_map.utils.files import StrPath
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The folder of a finished search, and its front; goes wherever its path does."""
+
+    path: Path
+    front: Front  # all that front.json holds
+
+    def __fspath__(self) -> str:
+        """Name the folder."""
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        """Say in a line what was found and chosen."""
+        return f"Run({str(self.path)!r}: {front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        return front_html(self.front, str(self.path))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Give the points of the front as a table, the columns of front.csv."""
+        return front_frame(self.front)
+
+    def plot(self) -> Figure:
+        """Draw the front."""
+        return front_figure(self.front)
+
+
+def read_run(run: StrPath) -> Run:
+    """Read the folder of a finished search, without changing anything in it.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file of it is damaged.
+    """
+    folder = open_run(Path(run))
+    return Run(folder.path, folder.read_front())
+
+
+def front_line(front: Front) -> str:
+    """Say in a line how large a front is, and what is chosen."""
+    tasks = ", ".join(front.tasks)
+    points = "1 point" if len(front.points) == 1 else f"{len(front.points)} points"
+    return f"{points} for {tasks}; chosen {front.selected}: {front.chosen.weights}"

@@ -1,0 +1,262 @@
+"""The search as a function: from a project to a finished run folder."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from mergekit_map._version import __version__
+from mergekit_map.evaluation.evaluator import MergeEvaluator
+from mergekit_map.evaluation.project import Project, load_project
+from mergekit_map.merging.recipe import Recipes, changes_in_words
+from mergekit_map.report.plots import save_front
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
+from mergekit_map.results.out_of_order_results import EarlyResults
+from mergekit_map.results.records import write_record
+from mergekit_map.results.run_folder import Manifest, RunFolder
+from mergekit_map.results.search_plan import Asked, Underway
+from mergekit_map.results.surrogate_file import Surrogates
+from mergekit_map.search.budget import forecast
+from mergekit_map.search.callbacks import (
+    Callback,
+    Told,
+    telling,
+)
+from mergekit_map.search.finish import fitted_surrogates, found_front
+from mergekit_map.search.import_csv import add_imported
+from mergekit_map.search.measure import matching, measure
+from mergekit_map.search.nested_groups import first_candidates
+from mergekit_map.search.planning import warn_of_few
+from mergekit_map.search.reuse import reuse_measurements
+from mergekit_map.search.study import (
+    Reporter,
+    Study,
+    StudyResult,
+)
+from mergekit_map.utils.files import (
+    StrPath,
+    digest,
+    write_atomically,
+)
+from mergekit_map.workers.pool import WorkerPool
+from mergekit_map.workflows.item_comparison import Records, with_differences
+from mergekit_map.workflows.nested_checkpoints import search_pairs
+from mergekit_map.workflows.partial_front import forget_so_far
+from mergekit_map.workflows.recipes import write_recipes
+from mergekit_map.workflows.results import Run
+from mergekit_map.workflows.search_loop import (
+    hands_for,
+    measured_before,
+    measured_front,
+    project_for,
+    reporting,
+    started,
+    started_pool,
+)
+
+
+def search_front(
+    project: Project | StrPath,
+    run: StrPath,
+    reporter: Reporter | None = None,
+    imported: Sequence[Evaluation] = (),
+    callbacks: Sequence[Callback] = (),
+    workers: int | str | WorkerPool | None = None,
+) -> Run:
+    """Search into a run folder, going on where an earlier search was stopped.
+
+    The project may be named by its configuration. Without a reporter, a line on
+    standard error says how far it is, where somebody sees it. What was measured
+    elsewhere may be imported, as ``read_imported`` gives it. Callbacks hear how the
+    search goes. With ``workers``, so many processes measure, or Ray actors (``"ray"``,
+    ``"ray:4"``), or the workers of a pool that outlives the search.
+
+    Raises:
+        ArtifactError: the folder is something else's, or another search is writing it.
+        ConfigError: with all problems of the configuration.
+        MapError: the models or tasks cannot be merged or measured.
+    """
+    if not isinstance(project, Project):
+        project = load_project(project)
+    run = Path(run)
+    with (
+        reporting(reporter) as seen,
+        telling(seen, callbacks) as told,
+        started_pool(workers) as pool,
+    ):
+        front = _search(project, run, told, imported, pool)
+        told.finish(front)
+    return Run(run, front)
+
+
+def _search(
+    project: Project,
+    run: Path,
+    told: Told,
+    imported: Sequence[Evaluation] = (),
+    pool: WorkerPool | None = None,
+) -> Front:
+    project = project_for(run, project, told, imported)
+    if project.nests_checkpoints:
+        return _search_nested(project, run, told, imported, pool)
+    with _claimed(run) as log:
+        with _opened_run(project, log, told, imported, pool) as (study, evaluate):
+            result, front = measured_front(project, run, told, study, log, evaluate)
+            _write_stages(project, result, log, run)
+        surrogates = fitted_surrogates(study, result)
+        recipes = Recipes(project.space, project.options)
+        _write_results(project, front, surrogates, recipes, log)
+    return front
+
+
+def _search_nested(
+    project: Project,
+    run: Path,
+    told: Told,
+    imported: Sequence[Evaluation],
+    pool: WorkerPool | None,
+) -> Front:
+    with _claimed(run) as log:
+        with _opened_run(project, log, told, imported, pool) as (study, evaluate):
+            anchors = first_candidates(study)
+            measure(study, anchors, evaluate, log, told.progress)
+            evaluations = matching(study, log)
+        search = partial(_search, told=told, pool=pool)
+        front, surrogates, recipes = search_pairs(
+            project, evaluations, RunFolder(run), search
+        )
+        records = Records.of(project, RunFolder(run))
+        front = with_differences(front, project.tasks, records)
+        _write_results(project, front, surrogates, recipes, log)
+    return front
+
+
+@contextmanager
+def _claimed(run: Path) -> Iterator[EvaluationLog]:
+    """Have a run folder for this search alone, until its results are written."""
+    folder = RunFolder(run)
+    folder.claim()
+    with open_log(folder.log) as log:
+        yield log
+
+
+@contextmanager
+def _opened_run(
+    project: Project,
+    log: EvaluationLog,
+    told: Told,
+    imported: Sequence[Evaluation],
+    pool: WorkerPool | None,
+) -> Iterator[tuple[Study, MergeEvaluator]]:
+    run = log.path.parent
+    folder, study = RunFolder(run), project.study()
+    with ExitStack() as stack:
+        before = measured_before(folder)
+        changed = "the configuration"
+        if before is not None:
+            changed = changes_in_words(before.identity, project.identity)
+        write_record(folder.plan, _underway(project, study, folder))
+        folder.manifest.unlink(missing_ok=True)
+        write_atomically(folder.config, project.file.text)
+        reuse_measurements(study, log, folder, told.notice, changed)
+        add_imported(study, log, imported, told.notice)
+        told.start(started(project, study, run, log), study)
+        log.tell(told.measured)
+        if few := warn_of_few(study, matching(study, log)):
+            told.notice(few)
+        early = EarlyResults(folder.early, lambda: log)
+        stack.callback(early.tidy)
+        evaluate = MergeEvaluator(
+            hands_for(project, pool),
+            folder.samples(study.merge),
+            study.definitions,
+            early.of(study.merge, study.definitions),
+        )
+        yield study, stack.enter_context(evaluate)
+        latest = {e.key: e for e in matching(study, log)}
+    if failed := sum(e.failed for e in latest.values()):
+        told.notice(
+            f"{failed} measurements failed and are left out of the fits; they are the "
+            f"lines with a null value in {folder.log}"
+        )
+
+
+def _write_stages(
+    project: Project, result: StudyResult, log: EvaluationLog, run: Path
+) -> None:
+    for number, stage in enumerate(result.stages, start=1):
+        # Only the whole is merged, so that the points of a pair have no recipes.
+        front = found_front(stage.study, stage.result, log, part=True)
+        records = Records.of(project, RunFolder(run))
+        front = with_differences(front, project.tasks, records, log)
+        save_front(front, RunFolder(run).pair(number))
+
+
+def _write_results(
+    project: Project,
+    front: Front,
+    surrogates: Surrogates,
+    recipes: Recipes,
+    log: EvaluationLog,
+) -> None:
+    log.check()
+    folder = RunFolder(log.path.parent)
+    write_recipes(recipes, front, folder)
+    write_record(folder.surrogates, surrogates)
+    save_front(front, folder)
+    log.check()
+    write_record(folder.manifest, _manifest(project, project.study()))
+    forget_so_far(folder)
+
+
+def _underway(project: Project, study: Study, run: RunFolder) -> Underway:
+    """Write down what a search sets out to do, for whoever looks before its end."""
+    ahead = forecast(study, checkpoints=project.nests_checkpoints)
+    recipe = None
+    if not project.nests_checkpoints:
+        recipes = Recipes(project.space, project.options)
+        command = recipes.command(run.so_far.recipe(0), "OUT")
+        anchor = next(iter(study.anchors.values()))
+        recipe = recipes.text(anchor, [f"Merge it with: {command}"])
+    return Underway(
+        manifest=_manifest(project, study),
+        source=str(project.file.path),
+        most=ahead.searched + ahead.front,
+        bounds=dict(study.bounds),
+        anchors={label: dict(merge) for label, merge in study.anchors.items()},
+        tasks={
+            name: Asked(
+                higher_is_better=metric.higher_is_better,
+                range=(metric.lower, metric.upper),
+                unit=metric.unit,
+                differentiable=metric.differentiable,
+                documents=study.documents.get(name, "all"),
+            )
+            for name, metric in study.tasks.items()
+        },
+        search=study.search,
+        select=study.select,
+        recipe=recipe,
+    )
+
+
+def _manifest(project: Project, study: Study) -> Manifest:
+    packages = ("mergekit", "torch", "transformers", "lm_eval", "peft", "pymoo")
+    return Manifest(
+        mergekit_map=__version__,
+        python=platform.python_version(),
+        packages={name: importlib.metadata.version(name) for name in packages},
+        config=digest(project.file.text),
+        directory=str(project.directory),
+        seed=study.search.seed,
+        random_seed=project.options.random_seed,
+        merge=study.merge,
+        identity=project.identity,
+        definitions=dict(study.definitions),
+        digests=2,
+    )

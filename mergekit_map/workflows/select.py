@@ -1,0 +1,159 @@
+"""Choosing a point of a finished front: no model is loaded, nothing is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mergekit_map.config.problems import parse_select
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.report.notebook import folded, front_html
+from mergekit_map.report.plots import front_figure
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.front_table import front_frame
+from mergekit_map.results.recipe_rendering import (
+    further_recipe,
+    naming_its_place,
+    recipe_of,
+)
+from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.results.selection import choose_point, judged
+from mergekit_map.utils.files import StrPath, write_atomically
+from mergekit_map.workflows.atomic_selection import changing, save_choice
+from mergekit_map.workflows.partial_front import look_at
+from mergekit_map.workflows.results import front_line
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+    from mergekit_map.results.surrogate_file import Surrogates
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A point of a front, and the recipe that merges it."""
+
+    front: Front
+    recipe: str  # mergekit YAML
+
+    @property
+    def index(self) -> int:
+        """Tell which point of the front it is."""
+        return self.front.selected
+
+    @property
+    def point(self) -> Merge:
+        """Give the point."""
+        return self.front.chosen
+
+    def __repr__(self) -> str:
+        """Say in a line what is chosen."""
+        return f"Selection({front_line(self.front)})"
+
+    def _repr_html_(self) -> str:
+        shown = front_html(self.front, "chosen", points=False)
+        return shown + folded("recipe.yml", self.recipe)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Give the points of the front as a table, the columns of front.csv."""
+        return front_frame(self.front)
+
+    def plot(self) -> Figure:
+        """Draw the front, the chosen point with it."""
+        return front_figure(self.front)
+
+
+def select_point(
+    run: StrPath,
+    *,
+    prefer: Mapping[str, float] | None = None,
+    scalarization: str | None = None,
+    knee: bool = False,
+    require: Mapping[str, float | str] | None = None,
+    not_worse_than: str | Sequence[str] | None = None,
+    margin: float | None = None,
+    index: int | None = None,
+) -> Selection:
+    """Choose a point of a front and write ``recipe.yml``.
+
+    The arguments are the keys of ``map.select``. Without any, what was chosen last
+    stays chosen.
+
+    Args:
+        run: The folder of a finished search.
+        prefer: How much each task counts, after it is scaled by its best and worst
+            value on the front.
+        scalarization: ``sum`` of the weighted tasks, or ``achievement``: the weighted
+            distance to the best, on the task where it is largest.
+        knee: Take the point that every other one loses more against than it gains.
+        require: Limits that the predictions of the point must keep: a number in the
+            task's own units, or a share of the best single model's gain over the base,
+            such as ``"95%"``.
+        not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
+            on no task may the point be predicted to be worse than they measured.
+        margin: By how many standard errors at least it must be better than these;
+            less than 0 lets it be worse by as many.
+        index: The number of the point.
+
+    Where the surrogates predict a better merge than all points of the front, that one
+    joins the front, as its last point, and gets a recipe.
+
+    Raises:
+        ArtifactError: the search is not finished, or a file of it is damaged.
+        ConfigError: there is no such task, or the arguments do not go together.
+        DesignError: there is no such point, or no merge within the limits.
+    """
+    asked = {
+        "prefer": prefer,
+        "scalarization": scalarization,
+        "knee": knee or None,
+        "require": require,
+        "not_worse_than": _listed(not_worse_than),
+        "margin": margin,
+        "index": index,
+    }
+    select = parse_select({k: v for k, v in asked.items() if v is not None})
+    folder = open_run(look_at(Path(run)))
+    folder.read_manifest()
+    with changing(folder):
+        before = folder.read_front()
+        front = _chosen(folder, before, select)
+        joined = len(front.points) > len(before.points)
+        _write_recipe(folder, front, joined=joined)
+        return Selection(front, save_choice(front, folder))
+
+
+def _listed(names: str | Sequence[str] | None) -> str | list[str] | None:
+    return names if names is None or isinstance(names, str) else list(names)
+
+
+def _chosen(folder: RunFolder, front: Front, select: SelectSpec) -> Front:
+    if not select.model_fields_set:
+        return judged(front)
+    known = known_surrogates(folder, front) if select.index is None else None
+    return choose_point(front, select, known)
+
+
+def _write_recipe(folder: RunFolder, front: Front, *, joined: bool) -> None:
+    """Write the recipe of the chosen point."""
+    text = further_recipe(folder, front) if joined else None
+    text = text or recipe_of(folder, front, front.selected)
+    text = naming_its_place(text, folder, front.selected)
+    write_atomically(folder.recipe(front.selected), text)
+
+
+def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
+    """Read what predicted a front; None where the folder has it no more.
+
+    Raises:
+        ArtifactError: it is damaged, or of another front.
+    """
+    if not folder.surrogates.exists():  # a folder that was thinned out
+        return None
+    # It brings SciPy, which takes longer than all else where an index is given.
+    from mergekit_map.results.surrogate_file import read_surrogates
+
+    return read_surrogates(folder.surrogates, front)

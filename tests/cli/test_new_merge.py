@@ -1,0 +1,194 @@
+"""Merges from options alone: the file they stand for, and all that follows from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+
+from mergekit_map.cli.main import main
+from mergekit_map.config.presets import PRESETS
+
+
+@pytest.fixture
+def options(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Options of a merge that works, in a working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    Path("fr.txt").write_text("hello world, one plus two\n" * 30)
+    Path("de.jsonl").write_text('{"id": 1, "body": "def return x"}\n' * 30)
+    models = ["--base", str(family["base"])]
+    models += ["--model", str(family["a"]), "--model", str(family["b"])]
+    return [*models, "--text", "fr.txt", "--text", "german=de.jsonl"]
+
+
+def invoke(*arguments: str | Path) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, [*map(str, arguments)])
+
+
+def asked(*arguments: str) -> dict[str, Any]:
+    """Give the configuration that options are written as."""
+    result = invoke("init", "asked.yml", *arguments)
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = yaml.safe_load(Path("asked.yml").read_text())
+    Path("asked.yml").unlink()
+    return content
+
+
+def test_options_stand_for_a_configuration(
+    options: list[str], family: dict[str, Path]
+) -> None:
+    assert asked(*options, "--task", "gsm8k", "--task", "q.yaml:acc,none") == {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[name])} for name in "ab"],
+        "dtype": "float32",  # that of the base
+        "map": {
+            "tasks": {
+                "fr": {"perplexity": "fr.txt"},
+                "german": {"perplexity": "de.jsonl"},
+                "gsm8k": {"preset": "gsm8k"},
+                "q": {"lm_eval": "q.yaml", "metric": "acc", "filter": "none"},
+            },
+            "select": {"not_worse_than": "base"},
+        },
+    }
+
+
+def test_a_base_of_the_hub_is_merged_as_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    content = asked("--base", "org/base", "--model", "org/a", "--method", "ties")
+
+    assert content["dtype"] == "bfloat16"
+    assert content["parameters"] == {"density": 0.5}
+    assert content["map"]["tasks"] == {"a": {"perplexity": "a.txt"}}  # to be filled in
+
+
+@pytest.mark.parametrize("name", ["no", "1e3", "a: b", "ü", "'"])
+def test_any_name_of_a_model_or_file_is_written_as_it_is(
+    name: str, options: list[str]
+) -> None:
+    Path(f"{name}.txt").touch()
+
+    content = asked("--base", name, "--model", name, "--text", f"{name}.txt", *options)
+
+    assert content["models"][0] == {"model": name}
+    (task, *_) = content["map"]["tasks"].values()
+    assert task == {"perplexity": f"{name}.txt"}
+
+
+def test_a_search_without_a_file_can_be_continued_with_and_without_it(
+    options: list[str],
+) -> None:
+    first = invoke("search", *options, "s")
+    assert first.exit_code == 0, first.output
+    log = Path("s/evaluations.jsonl").read_text()
+    assert Path("s/config.yml").read_text() == Path("s.yml").read_text()
+
+    again = [invoke("search", *options, "s"), invoke("search", "s.yml", "s")]
+
+    assert [result.exit_code for result in again] == [0, 0]
+    assert Path("s/evaluations.jsonl").read_text() == log
+    front = json.loads(Path("s/front.json").read_text())
+    assert set(front["tasks"]) == {"fr", "german"}
+
+
+def test_inspect_needs_no_file_and_leaves_none(options: list[str]) -> None:
+    before = sorted(Path().iterdir())
+
+    result = invoke("inspect", *options, "--json")
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["plan"]["tasks"] == ["fr", "german"]
+    assert sorted(Path().iterdir()) == before
+
+
+def test_other_options_are_written_over_what_nobody_edited(options: list[str]) -> None:
+    wrong = [*options, "--dtype", "float23"]
+    assert "there is no dtype 'float23'" in invoke("search", *wrong, "s").stderr
+
+    assert invoke("inspect", "s.yml").exit_code == 2
+    assert "dtype" not in invoke("search", *options, "--method", "x", "s").stderr
+    assert "merge_method: x" in Path("s.yml").read_text()
+
+
+def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
+    invoke("search", *options, "--dtype", "float23", "s")
+    edited = Path("s.yml").read_text() + "# mine\n"
+    Path("s.yml").write_text(edited)
+
+    result = invoke("search", *options, "s")
+
+    assert result.exit_code == 2
+    assert "was edited, and is left as it is" in result.stderr
+    assert "mergekit-map search s.yml s" in result.stderr
+    assert Path("s.yml").read_text() == edited
+
+
+USAGE = {
+    "run": "Missing argument 'OUT'",
+    "run out": "Missing argument 'CONFIG' or 'OUT'. In the place of CONFIG",
+    "run a b c": "Got unexpected extra argument (c)",
+    "inspect": "Missing argument 'CONFIG'. In the place",
+    "search a.yml b --base c": "--base and CONFIG both say what to do",
+    "run --base a --text fr.txt out": "Missing option '--model'",
+    "run --base a --model b out": "Missing option '--text' or '--task'",
+    "run --model b --text fr.txt out": "Missing option '--base'",
+    "run --base a --model b --text no.txt out": "there is no file no.txt",
+    "run --base a --model b --text b.csv out": "a .txt or .jsonl file was expected",
+    "run --base a --model b --task gsm9k out": "did you mean 'gsm8k'?",
+    "run --base a --model b --task zzz out": f"known: {sorted(PRESETS)[0]}",
+    "run --base a --model b --task humaneval out": "it runs code that a model wrote",
+    "init": "[PLAIN] CONFIG was expected",
+    "init plain.yml new.yml --base a": "--base: plain.yml says this already",
+    "init fr.txt --base a --model b": "fr.txt exists already and is left as it is",
+    "init fr.txt": "mergekit-map init fr.txt fr-map.yml",
+}
+
+
+@pytest.mark.parametrize("words", USAGE)
+def test_what_is_missing_is_told(words: str, options: list[str]) -> None:  # noqa: ARG001
+    Path("b.csv").touch()
+
+    result = invoke(*words.split())
+
+    assert result.exit_code == 2
+    assert USAGE[words] in " ".join(result.stderr.split())
+
+
+def test_what_is_wrong_in_an_option_is_said_of_the_option(options: list[str]) -> None:
+    wrong = [*options, "--dtype", "float23"]
+    said = "dtype: there is no dtype 'float23'"
+
+    alone, kept = invoke("inspect", *wrong, "--json"), invoke("search", *wrong, "s")
+    Path("s.yml").write_text(f"{Path('s.yml').read_text()}# mine\n")
+    edited = invoke("inspect", "s.yml", "--json")
+
+    places = [
+        json.loads(result.stdout)["problems"][0]["place"] for result in (alone, edited)
+    ]
+    assert places[0] == "--dtype: dtype"
+    assert f"s.yml:8 (--dtype): {said}" in kept.stderr
+    assert places[1] == "s.yml:8: dtype"
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [("--base", ""), ("--model", "a\nb"), ("--text", "\udcff"), ("--task", "\x1b[31m")],
+)
+def test_options_that_cannot_be_written_down_are_refused(
+    option: str, given: str, options: list[str]
+) -> None:
+    result = invoke("search", *options, f"{option}={given}", "s")
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
+    assert not Path("s.yml").exists()

@@ -1,0 +1,359 @@
+"""``mergekit-map push`` from YAML to a repository that others load; nothing leaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import yaml
+from hub_server import TOKEN, Hub, Repository, go_online, serve
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+
+from mergekit_map.cli.main import main
+
+REPO = "me/merged"
+LOCAL = ("base", "a", "b")
+
+READ_BACK = """
+import json, sys
+import huggingface_hub, transformers
+from safetensors.torch import save_file
+
+repo, out = sys.argv[1:]
+model = transformers.AutoModelForCausalLM.from_pretrained(repo)
+tokens = transformers.AutoTokenizer.from_pretrained(repo)("hello world")["input_ids"]
+save_file({n: t.clone() for n, t in model.state_dict().items()}, out)
+card = huggingface_hub.ModelCard.load(repo)
+print(json.dumps({"tokens": tokens, "licence": card.data.license}))
+"""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A search and what it merged, ``run`` and ``out`` in a folder."""
+
+    folder: Path
+    family: dict[str, Path]
+
+    def private(self) -> list[bytes]:
+        """List what must be in no file that goes to the Hub."""
+        paths = [self.folder, *self.family.values(), Path.home(), Path.cwd()]
+        return [*(str(path).encode() for path in paths), TOKEN.encode()]
+
+
+@pytest.fixture(scope="module")
+def merged(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Merged:
+    """A front of a few points, and a checkpoint in several files."""
+    folder = tmp_path_factory.mktemp("merged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_config(folder, family)
+        invoke("search", "config.yml", "run")
+        record_a_failure(folder / "run", family)
+        invoke("merge", "run", "out", "--out-shard-size", "50K")
+    return Merged(folder, family)
+
+
+def write_config(folder: Path, family: dict[str, Path]) -> None:
+    """Name models and texts by absolute and relative paths."""
+    tasks: dict[str, Any] = {}
+    texts = {"greeting": "hello world, one plus two\n", "code": "def return x\n"}
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text * 6)
+        tasks[name] = {"perplexity": {"file": f"{name}.txt"}, "block": 16}
+    tasks["code"]["perplexity"]["file"] = str(folder / "code.txt")
+    config = {
+        "merge_method": "dare_linear",
+        "base_model": str(family["base"]),
+        "models": [
+            {"model": str(family["a"]), "parameters": {"density": 0.6}},
+            {
+                "model": os.path.relpath(family["b"], folder),
+                "parameters": {"density": 0.6},
+            },
+        ],
+        "dtype": "float32",
+        "map": {
+            "tasks": tasks,
+            "search": {"evaluations": 7, "remeasure": 1, "seed": 3},
+        },
+    }
+    text = yaml.safe_dump(config, sort_keys=False)
+    (folder / "config.yml").write_text(f"# texts of {folder}\n{text}")
+
+
+def record_a_failure(run: Path, family: dict[str, Path]) -> None:
+    """Add a measurement that failed, as the log of a search has them."""
+    log = run / "evaluations.jsonl"
+    line = json.loads(log.read_text().splitlines()[-1])
+    error = f"task 'code' on model '{family['a']}': no file {run}/x, {Path.home()}/y"
+    failed = {**line, "value": None, "merge": "another", "error": error}
+    with log.open("a") as file:
+        file.write(json.dumps(failed) + "\n")
+
+
+def invoke(*arguments: str, code: int = 0) -> str:
+    result = click.testing.CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def pushed(merged: Merged) -> Iterator[Hub]:
+    """A server that the merge and its search were pushed to by the command."""
+    with serve() as hub:
+        command(
+            hub,
+            merged,
+            "push",
+            "out",
+            REPO,
+            "--run",
+            "run",
+            "--license",
+            "mit",
+            "--yes",
+        )
+        yield hub
+
+
+def environment(hub: Hub, folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": TOKEN,
+        "HF_HOME": str(folder / "hf"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_OFFLINE": "0",
+        "TRANSFORMERS_OFFLINE": "0",
+        "COLUMNS": "100",
+    }
+
+
+def words(*arguments: str) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", "mergekit_map", *arguments]
+
+
+def command(hub: Hub, merged: Merged, *arguments: str) -> str:
+    """Run a command in a process of its own, as a user would."""
+    result = subprocess.run(
+        words(*arguments),
+        check=False,
+        cwd=merged.folder,
+        env=environment(hub, merged.folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert TOKEN not in result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_what_was_pushed_loads_bit_for_bit(
+    merged: Merged, pushed: Hub, tmp_path: Path
+) -> None:
+    read = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ_BACK, REPO, str(tmp_path / "w")],
+        check=True,
+        cwd=tmp_path,
+        env=environment(pushed, tmp_path),
+        capture_output=True,
+        text=True,
+    )
+
+    loaded = load_file(tmp_path / "w")
+    shards = sorted((merged.folder / "out").glob("*.safetensors"))
+    assert len(shards) > 2
+    local = {name: t for shard in shards for name, t in load_file(shard).items()}
+    assert loaded.keys() == local.keys()
+    for name, tensor in local.items():
+        assert torch.equal(loaded[name], tensor), name
+    said = json.loads(read.stdout)
+    assert said["licence"] == "mit"
+    assert len(said["tokens"]) > 1
+
+
+@pytest.mark.slow
+def test_no_file_of_the_repository_holds_a_local_path_or_token(
+    merged: Merged, pushed: Hub
+) -> None:
+    files = pushed.repositories[REPO].files
+    leaks = [(p, s) for p, c in files.items() for s in merged.private() if s in c]
+
+    assert leaks == []
+    assert {"README.md", "front.png", "mergekit_config.yml"} <= files.keys()
+    search = [path for path in files if path.startswith("mergekit-map/")]
+    assert len(search) > 10
+    # All of it is there on this machine, paths and all.
+    local = [p for p in merged.folder.glob("run/*") if p.suffix in {".json", ".yml"}]
+    holding = [p.name for p in local if str(merged.family["a"]) in p.read_text()]
+    assert {"manifest.json", "recipe.yml", "config.yml"} <= set(holding)
+
+
+@pytest.mark.slow
+def test_the_card_says_what_was_merged_and_measured(
+    merged: Merged, pushed: Hub
+) -> None:
+    card = ModelCard(pushed.repositories[REPO].files["README.md"].decode())
+    front = json.loads((merged.folder / "run" / "front.json").read_text())
+    log = (merged.folder / "run" / "evaluations.jsonl").read_text().splitlines()
+    point = front["points"][front["selected"]]
+    values = {
+        line["task"]: line["value"]
+        for line in map(json.loads, log)
+        if line["coefficients"] == point["coefficients"] and line["value"] is not None
+    }
+
+    results = card.data.eval_results
+    found = {r.task_name: r.metric_value for r in results if r.metric_type == "loss"}
+    assert found == values
+    assert card.data.model_name == "merged"
+    assert card.data.to_dict()["base_model_relation"] == "merge"
+    assert all(f"- {name} (a local model)" in card.text for name in LOCAL)
+    assert "mergekit-yaml mergekit_config.yml OUT --random-seed 3" in card.text
+
+
+@pytest.fixture
+def hub(merged: Merged, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A new server, for commands within this process."""
+    monkeypatch.chdir(merged.folder)
+    with serve() as served:
+        go_online(monkeypatch, served)
+        yield served
+
+
+def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:
+    output = invoke("push", "out", "merged", "--license", "mit", code=2)
+
+    assert "model-00001-of-" in output
+    assert "The repository is new and will be private" in output
+    assert "no terminal to ask on; look at the list above" in output
+    assert not hub.repositories
+
+
+def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> None:
+    hub.repositories[REPO] = Repository(private=False)
+
+    output = invoke("push", "out", REPO, "--license", "mit", "--yes", code=2)
+
+    assert "there already and stays PUBLIC: everybody sees it" in output
+    assert "say --public too" in output
+    assert hub.repositories[REPO].commits == []
+    invoke("push", "out", REPO, "--license", "mit", "--yes", "--public")
+    assert len(hub.repositories[REPO].commits) == 1
+
+
+def test_local_models_may_be_given_their_names_on_the_hub(hub: Hub) -> None:
+    parents = [f"--parent={name}=me/{name}" for name in LOCAL]
+    run = ("--run", "run", "--license", "mit", "--yes")
+    invoke("push", "out", REPO, *parents, *run)
+
+    files = hub.repositories[REPO].files
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.base_model == ["me/base", "me/a", "me/b"]
+    for path in ("mergekit_config.yml", "mergekit-map/config.yml"):
+        config = yaml.safe_load(files[path])
+        assert [m["model"] for m in config["models"]] == ["me/a", "me/b"]
+    assert "[me/base](https://huggingface.co/me/base), the base model" in card.text
+
+
+@pytest.mark.parametrize(
+    "options", [["--parent", "a"], ["--parent", "=me/a"], ["--license", "My own!"]]
+)
+def test_options_that_cannot_be_read_are_refused(hub: Hub, options: list[str]) -> None:
+    assert "write " in invoke("push", "out", REPO, *options, code=2)
+    assert not hub.requests
+
+
+@pytest.mark.slow
+def test_on_a_terminal_nothing_is_uploaded_before_the_answer_is_yes(
+    merged: Merged,
+) -> None:
+    with serve() as hub:
+        license_question = ("identifier of the Hub, such", "mit\n")
+        refused = on_a_terminal(hub, merged, license_question, ("Upload?", "n\n"))
+        posted = {p for m, p in hub.requests if m != "GET"}
+        assert posted == {"/api/validate-yaml"}
+        assert not hub.repositories
+        accepted = on_a_terminal(hub, merged, license_question, ("Upload?", "y\n"))
+
+        assert "Nothing was uploaded." in refused
+        assert f"{hub.url}/{REPO} holds the merge" in accepted
+        assert hub.repositories[REPO].private
+        assert hub.repositories[REPO].card()["license"] == "mit"
+
+
+def on_a_terminal(hub: Hub, merged: Merged, *answers: tuple[str, str]) -> str:
+    """Answer questions as they come; gives what the terminal showed."""
+    ours, theirs = pty.openpty()
+    environ = environment(hub, merged.folder)
+    process = subprocess.Popen(
+        words("push", "out", REPO),
+        cwd=merged.folder,
+        env=environ,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown, waiting = b"", list(answers)
+    while select.select([ours], [], [], 120)[0]:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        if waiting and waiting[0][0].encode() in shown:
+            os.write(ours, waiting.pop(0)[1].encode())
+    os.close(ours)
+    process.wait(60)
+    return shown.decode()
+
+
+@pytest.mark.slow
+def test_an_upload_that_was_killed_goes_on_with_what_is_missing(
+    merged: Merged,
+) -> None:
+    arguments = ("push", "out", REPO, "--license", "mit", "--yes")
+    last = max((merged.folder / "out").glob("*.safetensors"))
+    with serve() as hub:
+        over = hub.hang(last)
+        process = subprocess.Popen(
+            words(*arguments),
+            cwd=merged.folder,
+            env=environment(hub, merged.folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        # The picture is as large a file as one of weights.
+        others = len(list((merged.folder / "out").glob("*.safetensors")))
+        deadline = time.monotonic() + 60
+        while len(hub.large_files) < others and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        over.set()
+        assert len(hub.large_files) == others
+        assert hub.repositories[REPO].commits == []
+        before = hub.count("PUT", "large")
+
+        command(hub, merged, *arguments)
+
+        assert hub.count("PUT", "large") == before + 1
+        files = hub.repositories[REPO].files
+        for path in (merged.folder / "out").glob("*.safetensors"):
+            assert files[path.name] == path.read_bytes()

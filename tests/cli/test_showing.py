@@ -1,0 +1,151 @@
+"""How much the command line says: quiet, more, into a file, for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import click.testing
+import pytest
+import yaml
+from nested_runs import write
+from plain_runs import write_plain
+from rich.console import Console
+
+from mergekit_map.cli.main import main
+from mergekit_map.cli.progress import _State
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import read_log
+from mergekit_map.results.records import read_record
+
+
+@pytest.fixture(scope="module")
+def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished search, ``run``."""
+    folder = tmp_path_factory.mktemp("searched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_plain(family)
+        assert run("search", "config.yml", "run").exit_code == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a copy, where ``run`` has another search that it can go on from."""
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree("run", "other.run")
+
+
+def run(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, list(arguments))
+
+
+def test_quiet_commands_print_the_path_of_what_they_made_and_nothing_else() -> None:
+    said = {
+        ("search", "config.yml", "run"): "run",
+        ("select", "run", "--prefer", "one=1"): "run/recipe.yml",
+        ("report", "run"): "run/report.html",
+        ("merge", "run", "merged", "--trust-run"): "merged",
+        ("run", "config.yml", "other"): "other",
+    }
+    for command, path in said.items():
+        result = run(*command, "--quiet")
+
+        assert result.exit_code == 0, result.output
+        assert result.output == f"{path}\n", command
+        assert Path(path).exists()
+
+
+def test_errors_are_said_to_whoever_asked_for_quiet() -> None:
+    config = yaml.safe_load(Path("config.yml").read_text())
+    config["models"][0]["model"] = "nowhere"
+    write(config)
+
+    result = run("search", "config.yml", "run", "--quiet")
+
+    assert result.exit_code == 2
+    assert not result.stdout
+    assert result.stderr.startswith("error: ")
+    assert "nowhere" in result.stderr
+
+
+def test_more_says_stages_and_each_measurement_with_its_value_and_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))  # not recorded yet
+    shutil.rmtree("run")
+
+    result = run("search", "config.yml", "run", "-v", "--log-file", "all.log")
+
+    assert result.exit_code == 0, result.output
+    log = list(read_log(Path("run/evaluations.jsonl")))
+    for e in log:
+        weights = " ".join(f"{n}={v:.4g}" for n, v in e.coefficients.items())
+        said = f"{e.role} {weights}: {e.task} {e.reading} in {e.seconds:.1f} s"
+        assert said in result.stderr
+        assert said in Path("all.log").read_text()
+    times = [line.split()[0] for line in Path("all.log").read_text().splitlines()]
+    assert times == sorted(times)
+    assert all(datetime.fromisoformat(time).tzinfo for time in times)
+    assert re.search(r"recording a merge of base, a, b \([\d.]+ [kM]B\)", result.stderr)
+    stages = ["checking models and tasks of config.yml ...", "recording a merge of"]
+    stages += ["loading the merge (", "preparing one, two ..."]
+    places = [result.stderr.index(text) for text in stages]
+    assert places == sorted(places)
+
+
+def test_a_program_gets_one_object_and_people_nothing_less() -> None:
+    plain = run("search", "config.yml", "run")
+
+    result = run("search", "config.yml", "run", "--json")
+
+    content = json.loads(result.stdout)
+    front = read_record(Path("run/front.json"), Front, "front")
+    assert content["version"] == 1
+    assert content["run"] == "run"
+    assert content["finished"] is True
+    assert content["chosen"]["index"] == front.selected
+    assert content["chosen"]["coefficients"] == front.chosen.coefficients
+    assert content["verdicts"] == list(front.verdicts)
+    for line in plain.stdout.splitlines():
+        assert line.strip() in result.stderr
+
+
+def test_every_command_that_prints_results_has_them_for_programs() -> None:
+    keys = {
+        ("select", "run", "--knee"): {"recipe", "recipe_file", "chosen", "reason"},
+        ("report", "run"): {"page", "pictures"},
+        ("merge", "run", "merged", "--trust-run"): {"model", "command", "chosen"},
+        ("run", "config.yml", "other"): {"model", "run", "chosen", "command"},
+    }
+    for command, wanted in keys.items():
+        result = run(*command, "--json")
+
+        assert result.exit_code == 0, result.output
+        assert wanted <= json.loads(result.stdout).keys(), command
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_counts_and_times_are_whole_at_every_width(width: int) -> None:
+    state = _State()
+    state.begin(7, 1236, "a_task_with_a_very_long_name")
+    state.step = 120, 48000
+    state.merge = "refinement " + " ".join(f"model_{n}=0.123" for n in range(9))
+    state.values = {f"task_{n}": "0.1234" for n in range(12)}
+    file = io.StringIO()
+
+    Console(width=width, file=file).print(state)
+    lines = file.getvalue().splitlines()
+
+    assert len(lines) == 3
+    assert all(len(line) < width for line in lines)
+    assert lines[0].startswith("7/1236 ")
+    assert "0:00" in lines[0]
+    assert lines[1].endswith("…")
+    assert "120/48000" in lines[1]

@@ -1,0 +1,143 @@
+"""Merging and the tasks together, on tiny models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lm_eval.models.huggingface import HFLM
+
+from mergekit_map.errors import EvaluationError
+from mergekit_map.evaluation.evaluator import merges_in_memory
+from mergekit_map.evaluation.project import load_project
+from mergekit_map.evaluation.worker import Work, Worker
+from mergekit_map.types import Measurement
+
+
+@pytest.fixture
+def config(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """A text and a function of one's own as tasks."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("hello world, one plus two\n" * 40)
+    Path("own.py").write_text("def f(model, tokenizer):\n    return 0.5\n")
+    models = [{"model": str(family[n]), "parameters": {"density": 0.5}} for n in "ab"]
+    return {
+        "merge_method": "ties",
+        "base_model": str(family["base"]),
+        "models": models,
+        "map": {
+            "tasks": {
+                "text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300},
+                "own": {"python": "own:f", "direction": "maximize"},
+            },
+        },
+    }
+
+
+def measured(
+    config: dict[str, Any], coefficients: Mapping[str, float], **search: Any
+) -> dict[str, Measurement]:
+    config["map"]["search"] = search
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    with merges_in_memory(load_project(Path("config.yml"))) as merges:
+        return {task: measure() for task, measure in merges.at(coefficients).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_gradients_come_with_perplexity_and_change_nothing_else(
+    config: dict[str, Any], checkpoint: bool
+) -> None:
+    coefficients = {"a": 0.4, "b": 0.7}
+    plain = measured(config, coefficients)
+    switches = {"gradients": True, "checkpoint_activations": checkpoint}
+
+    found = measured(config, coefficients, **switches)
+
+    gradient = found["text"].gradient
+    assert gradient is not None
+    assert gradient.keys() == coefficients.keys()
+    assert found == {**plain, "text": replace(plain["text"], gradient=gradient)}
+
+
+def test_a_gradient_is_of_the_merge_that_was_written_last(
+    config: dict[str, Any],
+) -> None:
+    config["map"]["search"] = {"gradients": True}
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    with merges_in_memory(load_project(Path("config.yml"))) as merges:
+        gradients = [
+            merges.at({"a": x, "b": 0.5})["text"]().gradient for x in (0.2, 0.9, 0.2)
+        ]
+
+    assert gradients[0] == gradients[2]
+    assert gradients[0] != gradients[1]
+
+
+def test_after_a_function_that_changes_the_weights_the_merge_is_written_again(
+    config: dict[str, Any],
+) -> None:
+    code = "def f(model, tokenizer):\n    model.lm_head.weight.mul_(2); return 1\n"
+    Path("own.py").write_text(code)
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    merge = tuple({"a": 0.4, "b": 0.7}.items())
+    worker = Worker(merges_in_memory(load_project(Path("config.yml"))))
+
+    before = worker.measure(Work(merge, "text"))
+    with pytest.raises(EvaluationError, match="changed the weights"):
+        worker.measure(Work(merge, "own"))
+
+    assert worker.measure(Work(merge, "text")) == before
+    worker.close()
+
+
+def test_two_metrics_of_a_merge_are_of_one_generation_and_of_that_merge(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("a b", "c", "d e f"))
+    Path("ask.jsonl").write_text(rows)
+    task = {
+        "task": "ask",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(Path("ask.jsonl").absolute())}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{text}}",
+        "doc_to_target": "a",
+        "generation_kwargs": {"until": ["e"], "max_gen_toks": 8},
+        "metric_list": [
+            {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
+        ],
+    }
+    Path("ask.yaml").write_text(yaml.safe_dump(task))
+    config["map"]["tasks"] = {
+        name: {"lm_eval": "ask.yaml", "metric": metric}
+        for name, metric in (("right", "exact_match"), ("length", "answer_tokens"))
+    }
+    coefficients = [{"a": x, "b": 1 - x} for x in (0.0, 1.0, 0.0)]
+    alone = [measured(config, c)["length"] for c in coefficients[:2]]
+    generated = []
+    real = HFLM.generate_until
+
+    def generate(*args: Any, **options: Any) -> list[str]:
+        generated.append(real(*args, **options))
+        return generated[-1]
+
+    monkeypatch.setattr(HFLM, "generate_until", generate)
+    with merges_in_memory(load_project(Path("config.yml"))) as merges:
+        found = []
+        for c in coefficients:
+            measures = merges.at(c)
+            measures["right"]()
+            found.append(measures["length"]())
+
+    assert len(generated) == 3
+    assert generated[0] == generated[2] != generated[1]
+    assert found == [*alone, alone[0]]

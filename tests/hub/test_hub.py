@@ -1,0 +1,400 @@
+"""Planning and uploading, against a server on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+import yaml
+from fronts import make_front
+from hub_server import TOKEN, Hub, Repository, go_online, serve
+from huggingface_hub import HfApi, ModelCard
+from safetensors.torch import save_file
+
+from mergekit_map.errors import (
+    ArtifactError,
+    ConfigError,
+    HubError,
+)
+from mergekit_map.hub.card import MergeRecord, write_card
+from mergekit_map.hub.metadata import Licence, Licences
+from mergekit_map.hub.plan import (
+    Plan,
+    Wishes,
+    plan_push,
+)
+from mergekit_map.hub.push import open_hub, upload
+
+DATA = Path(__file__).parents[1] / "data"
+REPO = "me/merged"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    huggingface_hub.utils.disable_progress_bars()
+    with serve() as served:
+        go_online(monkeypatch, served)
+        yield served
+
+
+@pytest.fixture
+def api(hub: Hub) -> HfApi:
+    return open_hub(hub.url)
+
+
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of two files of weights, its parents a local model and the Hub's."""
+    root = tmp_path_factory.mktemp("merged")
+    parent = root / "models" / "one"
+    parent.mkdir(parents=True)
+    (parent / "README.md").write_text("---\nlicense: mit\n---\n")
+    out = root / "out"
+    out.mkdir()
+    (out / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    for number in (1, 2):
+        name = f"model-0000{number}-of-00002.safetensors"
+        save_file({"a": torch.full((1000,), float(number))}, out / name)
+    (out / "model.safetensors.index.json").write_text("{}")
+    models = [{"model": str(parent)}, {"model": "x/two"}]
+    recipe = yaml.safe_dump({"merge_method": "linear", "models": models})
+    (out / "mergekit_config.yml").write_text(recipe)
+    front = make_front([([(0.7, 0.01), (2.8, 0.02)], [(0.7, 0.03), (2.8, 0.04)])])
+    write_card(out, MergeRecord("out", recipe, "mergekit-yaml r OUT", front, {}))
+    return out
+
+
+@pytest.fixture
+def folder(merged: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(merged, tmp_path / "out"))
+
+
+@pytest.fixture
+def run(merged: Path, tmp_path: Path) -> Path:
+    """What is left of the search."""
+    run = tmp_path / "run"
+    (run / "recipes").mkdir(parents=True)
+    shutil.copy(merged / "mergekit_config.yml", run / "recipes" / "000.yml")
+    (run / "config.yml").write_text("models: [{model: models/one}, {model: x/two}]\n")
+    models = {str(merged.parent / "models" / "one"): "f1", "x/two": "f2"}
+    manifest = json.loads((DATA / "run_v1" / "run" / "manifest.json").read_text())
+    manifest |= {"directory": str(merged.parent), "identity": {"models": models}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    return run
+
+
+def nobody(licences: Licences) -> Licence:
+    raise AssertionError(f"asked for a licence: {licences}")
+
+
+def planned(
+    folder: Path,
+    api: HfApi,
+    run: Path | None = None,
+    ask: Callable[[Licences], Licence] = nobody,
+    **wishes: Any,
+) -> Plan:
+    wishes = {"repo": REPO, "licence": "mit", **wishes}
+    return plan_push(folder, run, Wishes(**wishes), api, ask)
+
+
+def push(plan: Plan, api: HfApi) -> str | None:
+    target, private = plan.target, plan.private
+    return upload(api, target, plan.files, plan.removed, "merged", private=private)
+
+
+def there(hub: Hub, *files: str, private: bool = True, card: str = "") -> Repository:
+    """Put a repository on the server."""
+    content = {**dict.fromkeys(files, b"old"), "README.md": card.encode()}
+    repository = Repository(private, content)
+    hub.repositories[REPO] = repository
+    return repository
+
+
+def test_planning_changes_nothing(folder: Path, hub: Hub, api: HfApi) -> None:
+    plan = planned(folder, api)
+
+    assert not hub.repositories
+    assert hub.count("POST", "(?!validate-yaml)$") == hub.count("POST", "validate")
+    assert plan.target.repo_id == REPO
+    assert plan.private
+    assert {f.path for f in plan.files if f.rewritten} == {
+        "README.md",
+        "mergekit_config.yml",
+    }
+    assert plan.size == sum(file.size for file in plan.files)
+
+
+def test_what_was_planned_is_what_is_there(folder: Path, hub: Hub, api: HfApi) -> None:
+    plan = planned(folder, api)
+
+    url = push(plan, api)
+
+    repository = hub.repositories[REPO]
+    assert repository.private
+    assert repository.commits == ["merged"]
+    assert url == f"{hub.url}/{REPO}/commit/{repository.sha}"
+    assert list(repository.files) == [file.path for file in plan.files]
+    for name in ("config.json", "model-00001-of-00002.safetensors"):
+        assert repository.files[name] == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("repo", ["merged", "team/merged"])
+def test_a_repository_without_an_owner_is_ones_own(
+    folder: Path, api: HfApi, repo: str
+) -> None:
+    expected = repo if "/" in repo else f"me/{repo}"
+
+    assert planned(folder, api, repo=repo).target.repo_id == expected
+
+
+def test_pushing_twice_uploads_nothing_again(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    push(planned(folder, api), api)
+    puts, sha = hub.count("PUT", "large"), hub.repositories[REPO].sha
+
+    assert push(planned(folder, api), api) is None
+    assert hub.repositories[REPO].sha == sha
+    assert hub.count("PUT", "large") == puts
+
+
+def test_an_upload_that_failed_goes_on_where_it_was(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    plan = planned(folder, api)
+    (large,) = [
+        f.content for f in plan.files if "00002-of" in f.path and not f.rewritten
+    ]
+    assert isinstance(large, Path)
+    hub.failures["PUT", sha256(large)] = 403
+
+    with pytest.raises(HubError, match=r"HTTP 403: .*may write to it"):
+        push(plan, api)
+
+    assert not hub.repositories[REPO].commits
+    before = hub.count("PUT", "large")
+    hub.failures.clear()
+    push(planned(folder, api), api)
+    assert hub.count("PUT", "large") == before + 1
+    assert hub.repositories[REPO].commits == ["merged"]
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_weights_and_search_of_another_merge_are_removed(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    stale = [
+        ".eval_results/gsm8k.yaml",
+        "added_tokens.json",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "additional_chat_templates/tools.jinja",
+        "chat_template.jinja",
+        "generation_config.json",
+        "mergekit-map/front.json",
+        "merges.txt",
+        "model.safetensors",
+        "pytorch_model-00001-of-00002.bin",
+        "pytorch_model.bin.index.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "vocab.json",
+    ]
+    kept = ["model.gguf", "sub/model.safetensors", ".gitattributes"]
+    there(hub, *stale, *kept)
+
+    plan = planned(folder, api)
+    push(plan, api)
+
+    assert plan.removed == sorted(stale)
+    assert plan.kept == 2
+    assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
+
+
+@pytest.mark.parametrize("recipe", [b"merge_method: ties\n", b"a: [", b"\xff", None])
+def test_the_search_of_another_merge_does_not_stay(
+    folder: Path, hub: Hub, api: HfApi, run: Path, recipe: bytes | None
+) -> None:
+    push(planned(folder, api, run), api)
+    files = hub.repositories[REPO].files
+    searched = sorted(path for path in files if path.startswith("mergekit-map/"))
+    if recipe is None:
+        del files["mergekit_config.yml"]
+    else:
+        files["mergekit_config.yml"] = recipe
+
+    plan = planned(folder, api)
+
+    assert plan.removed == searched
+    assert "## The search" not in card_of(plan).text
+
+
+def test_a_private_repository_is_not_taken_for_a_public_one(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    there(hub, private=True)
+
+    with pytest.raises(ConfigError, match="only its owners see it, but a public one"):
+        planned(folder, api, private=False)
+
+
+@pytest.mark.parametrize("wish", [None, False])
+def test_a_repository_stays_as_visible_as_it_is(
+    folder: Path, hub: Hub, api: HfApi, wish: bool | None
+) -> None:
+    for private in (True, False) if wish is None else (wish,):
+        there(hub, private=private)
+        assert planned(folder, api, private=wish).private is private
+
+
+def test_the_licence_is_that_of_the_parents_if_they_agree(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    hub.repositories["x/two"] = Repository(
+        False, {"README.md": b"---\nlicense: mit\n---"}
+    )
+
+    plan = planned(folder, api, licence=None)
+
+    assert plan.licence == Licence("mit")
+    assert plan.licences == {"one": Licence("mit"), "x/two": Licence("mit")}
+    assert card_of(plan).data.license == "mit"
+
+
+def card_of(plan: Plan) -> ModelCard:
+    content = plan.files[0].content
+    assert isinstance(content, bytes)
+    return ModelCard(content.decode())
+
+
+@pytest.mark.parametrize("two", [b"---\nlicense: apache-2.0\n---", b"", None])
+def test_the_licence_is_asked_for_if_parents_differ_or_are_silent(
+    folder: Path, hub: Hub, api: HfApi, two: bytes | None
+) -> None:
+    if two is not None:
+        hub.repositories["x/two"] = Repository(False, {"README.md": two})
+    asked: list[Licences] = []
+
+    def ask(licences: Licences) -> Licence:
+        asked.append(licences)
+        return Licence("other")
+
+    plan = planned(folder, api, licence=None, ask=ask)
+
+    other = Licence("apache-2.0") if two else None
+    assert asked == [{"one": Licence("mit"), "x/two": other}]
+    assert card_of(plan).data.license == "other"
+
+
+def test_the_search_goes_along_by_public_names(
+    folder: Path, hub: Hub, api: HfApi, run: Path, merged: Path
+) -> None:
+    plan = planned(folder, api, run, parents={"one": "me/one"})
+    push(plan, api)
+
+    files = hub.repositories[REPO].files
+    config = yaml.safe_load(files["mergekit-map/config.yml"])
+    assert config == {"models": [{"model": "me/one"}, {"model": "x/two"}]}
+    manifest = json.loads(files["mergekit-map/manifest.json"])
+    assert manifest["identity"]["models"] == {"me/one": "f1", "x/two": "f2"}
+    card = card_of(plan)
+    assert card.data.base_model == ["x/two", "me/one"]
+    assert "## The search" in card.text
+    assert not [p for p, c in files.items() if str(merged.parent).encode() in c]
+
+
+def test_the_search_of_another_merge_is_refused(
+    folder: Path, api: HfApi, run: Path
+) -> None:
+    (run / "recipes" / "000.yml").write_text("merge_method: ties\n")
+
+    with pytest.raises(ArtifactError, match="no recipe of this merge"):
+        planned(folder, api, run)
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [("README.md", "a local path: {}"), ("notes.txt", "my token: {}")],
+)
+def test_nothing_is_planned_with_a_path_or_token_in_a_file(
+    folder: Path, merged: Path, hub: Hub, api: HfApi, place: str, what: str
+) -> None:
+    secret = TOKEN if "token" in what else str(merged.parent / "models" / "one")
+    with (folder / place).open("a") as file:
+        file.write(what.format(secret))
+
+    with pytest.raises(ArtifactError, match=rf"{place}:\d+: "):
+        planned(folder, api)
+    assert not hub.requests or hub.count("POST", "") == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "words"),
+    [
+        (("GET", "whoami"), 401, "does not know this login .*hf auth login"),
+        (("GET", "models/me"), 403, "may not do that .*a repository of your own"),
+        (("POST", "validate-yaml"), 404, "model card.* check the name"),
+    ],
+)
+def test_what_the_hub_refuses_is_told_in_our_words(
+    folder: Path,
+    hub: Hub,
+    api: HfApi,
+    request_: tuple[str, str],
+    status: int,
+    words: str,
+) -> None:
+    hub.failures[request_] = status
+
+    with pytest.raises(HubError, match=words) as error:
+        planned(folder, api)
+    assert TOKEN not in str(error.value)
+    assert error.value.__suppress_context__
+
+
+def test_a_network_that_is_down_is_told(folder: Path, hub: Hub) -> None:
+    api = HfApi(endpoint="http://127.0.0.1:9", token=TOKEN)
+    assert hub.url != api.endpoint
+
+    with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be used: .*push again"):
+        planned(folder, api)
+
+
+@pytest.mark.parametrize("repo", ["a/b/c", "me/bad name", "me/-x", ""])
+def test_a_name_that_no_repository_can_have_is_refused(
+    folder: Path, hub: Hub, api: HfApi, repo: str
+) -> None:
+    with pytest.raises(ConfigError, match="write it as owner/name"):
+        planned(folder, api, repo=repo)
+    assert not hub.requests
+
+
+def test_a_new_repository_is_public_only_if_asked_for(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    push(planned(folder, api, private=False), api)
+
+    assert not hub.repositories[REPO].private
+
+
+def test_a_public_repository_is_not_taken_for_a_private_one(
+    folder: Path, hub: Hub, api: HfApi
+) -> None:
+    there(hub, private=False)
+
+    with pytest.raises(ConfigError, match="everybody can see it"):
+        planned(folder, api, private=True)

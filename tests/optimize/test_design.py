@@ -1,0 +1,235 @@
+"""Designs: anchors first, nothing twice, inside the box, nested where promised."""
+
+import numpy as np
+import pytest
+
+from mergekit_map.errors import DesignError
+from mergekit_map.optimize.design import DESIGNS, make_design
+from mergekit_map.surrogates.quadratic import n_quadratic_terms, quadratic_features
+
+NESTED = ["uniform", "sobol", "d_optimal"]
+
+
+def unit(d: int) -> np.ndarray:
+    return np.tile([0.0, 1.0], (d, 1))
+
+
+def soup_anchors(d: int) -> np.ndarray:
+    return np.vstack([np.zeros((1, d)), np.eye(d), np.full((1, d), 1 / d)])
+
+
+def condition(X: np.ndarray) -> float:
+    return float(np.linalg.cond(quadratic_features(X)))
+
+
+@pytest.mark.parametrize("kind", sorted(DESIGNS))
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_anchors_come_first_then_distinct_points_of_the_box(kind: str, d: int) -> None:
+    bounds = np.tile([-0.5, 1.5], (d, 1))
+    anchors = np.vstack([soup_anchors(d), np.full((1, d), 4.0)])  # one outside
+    n = 3**d + len(anchors) + 2
+
+    design = make_design(kind, n, bounds, anchors, np.random.default_rng(1))
+
+    n_anchors = len(np.unique(anchors, axis=0))  # for d = 1 the soup is the model
+    kept = anchors[np.sort(np.unique(anchors, axis=0, return_index=True)[1])]
+    np.testing.assert_array_equal(design[:n_anchors], kept)
+    assert len(np.unique(design, axis=0)) == len(design)
+    assert (design[n_anchors:] >= -0.5).all()
+    assert (design[n_anchors:] <= 1.5).all()
+    assert len(design) == n or kind == "grid"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in sorted(DESIGNS) if kind != "grid"])
+def test_every_design_reaches_into_all_quarters_of_the_box(kind: str) -> None:
+    bounds = np.array([[10.0, 20.0], [-3.0, -1.0]])
+
+    design = make_design(kind, 40, bounds, np.empty((0, 2)), np.random.default_rng(0))
+
+    halves = (design > bounds.mean(axis=1)).astype(int)
+    assert {tuple(row) for row in halves.tolist()} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("d", [1, 2, 4, 7])
+def test_a_larger_design_starts_with_the_smaller_one(kind: str, d: int) -> None:
+    anchors = soup_anchors(d)
+    sizes = [n_quadratic_terms(d) + 1, n_quadratic_terms(d) + 2, 75, 130]
+
+    small, next_one, middle, large = (
+        make_design(kind, n, unit(d), anchors, np.random.default_rng(5)) for n in sizes
+    )
+
+    np.testing.assert_array_equal(next_one[: len(small)], small)
+    np.testing.assert_array_equal(middle[: len(next_one)], next_one)
+    np.testing.assert_array_equal(large[: len(middle)], middle)
+
+
+def test_nesting_outlasts_the_first_block_of_candidates() -> None:
+    designs = [
+        make_design("d_optimal", n, unit(1), np.empty((0, 1)), np.random.default_rng(2))
+        for n in (700, 701)
+    ]
+
+    np.testing.assert_array_equal(designs[1][:700], designs[0])
+    assert len(np.unique(designs[1])) == 701
+
+
+@pytest.mark.parametrize("kind", sorted(DESIGNS))
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(kind: str) -> None:
+    first, again, other = (
+        make_design(kind, 16, unit(2), soup_anchors(2), np.random.default_rng(seed))
+        for seed in (3, 3, 4)
+    )
+
+    assert first.tobytes() == again.tobytes()
+    assert (first.tobytes() != other.tobytes()) == (
+        kind
+        in {
+            "uniform",
+            "sobol",
+            "latin_hypercube",
+            "d_optimal",
+        }
+    )
+
+
+def test_a_latin_hypercube_has_one_point_in_every_slice() -> None:
+    design = make_design(
+        "latin_hypercube", 20, unit(3), np.empty((0, 3)), np.random.default_rng(0)
+    )
+
+    for column in design.T:
+        assert sorted(np.floor(column * 20)) == list(range(20))
+
+
+def test_anchors_differing_by_rounding_or_the_sign_of_zero_are_one() -> None:
+    anchors = np.array([[0.0, 0.3], [-0.0, 0.1 + 0.2], [0.0, 0.3]])
+
+    design = make_design("grid", 10, unit(2), anchors, np.random.default_rng(0))
+
+    assert (design[1:] != design[0]).any(axis=1).all()
+    assert len(design) == 10
+
+
+@pytest.mark.parametrize(
+    ("n", "levels"), [(9, 3), (15, 3), (16, 4), (24, 4), (25, 5), (26, 5)]
+)
+def test_the_grid_has_the_most_levels_that_fit(n: int, levels: int) -> None:
+    anchors = np.array([[0.0, 0.0], [1.0, 1.0]])  # on every grid
+
+    design = make_design("grid", n, unit(2), anchors, np.random.default_rng(0))
+
+    axis = np.linspace(0, 1, levels)
+    expected = np.array([[a, b] for a in axis for b in axis])
+    np.testing.assert_array_equal(design[np.lexsort(design.T[::-1])], expected)
+
+
+def test_the_grid_counts_anchors_between_its_points() -> None:
+    anchors = np.array([[0.5, 0.5], [0.1, 0.1]])  # on the 3-level grid; on none
+
+    exact = make_design("grid", 10, unit(2), anchors, np.random.default_rng(0))
+
+    assert len(exact) == 10
+    with pytest.raises(DesignError, match=r"needs 10 evaluations .*allow 1 more"):
+        make_design("grid", 9, unit(2), anchors, np.random.default_rng(0))
+
+
+def test_a_grid_too_small_says_how_many_evaluations_it_needs() -> None:
+    with pytest.raises(DesignError, match=r"3 levels .*needs 27 evaluations"):
+        make_design("grid", 20, unit(3), np.empty((0, 3)), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 7])
+def test_just_identified_d_optimal_designs_beat_random_ones(d: int) -> None:
+    n = n_quadratic_terms(d)
+
+    def design(kind: str, seed: int) -> np.ndarray:
+        anchors = np.empty((0, d))
+        return make_design(kind, n, unit(d), anchors, np.random.default_rng(seed))
+
+    ours = condition(design("d_optimal", 0))
+
+    assert ours < 1000
+    assert ours < min(condition(design("uniform", seed)) for seed in range(20))
+
+
+def test_d_optimal_in_one_coefficient_is_the_textbook_design() -> None:
+    design = make_design(
+        "d_optimal", 3, unit(1), np.empty((0, 1)), np.random.default_rng(0)
+    )
+
+    np.testing.assert_array_equal(np.sort(design[:, 0]), [0.0, 0.5, 1.0])
+
+
+def test_d_optimal_designs_build_on_their_anchors() -> None:
+    corners = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+
+    design = make_design("d_optimal", 6, unit(2), corners, np.random.default_rng(0))
+
+    assert np.linalg.matrix_rank(quadratic_features(design)) == 6
+    assert [1.0, 1.0] in design[3:].tolist()  # the corner that was missing
+
+
+@pytest.mark.parametrize(("d", "terms"), [(1, 3), (2, 6), (3, 10), (8, 45)])
+def test_the_number_of_terms(d: int, terms: int) -> None:
+    assert n_quadratic_terms(d) == terms == quadratic_features(np.ones((1, d))).size
+
+
+def test_exactly_the_anchors_may_be_the_design() -> None:
+    anchors = np.random.default_rng(0).uniform(size=(6, 2))
+
+    for kind in set(DESIGNS) - {"grid"}:
+        design = make_design(kind, 6, unit(2), anchors, np.random.default_rng(0))
+        np.testing.assert_array_equal(design, anchors)
+
+
+def test_arguments_are_not_modified() -> None:
+    bounds, anchors = unit(2), soup_anchors(2)
+
+    for kind in DESIGNS:
+        make_design(kind, 30, bounds, anchors, np.random.default_rng(0))
+
+    np.testing.assert_array_equal(bounds, unit(2))
+    np.testing.assert_array_equal(anchors, soup_anchors(2))
+
+
+@pytest.mark.parametrize(
+    ("n", "n_anchors", "message"),
+    [
+        (8, 11, r"11 anchors .*only 8 .*at least 3 more$"),
+    ],
+)
+def test_too_few_evaluations_are_refused(n: int, n_anchors: int, message: str) -> None:
+    anchors = np.random.default_rng(0).uniform(size=(n_anchors, 2))
+
+    with pytest.raises(DesignError, match=message):
+        make_design("sobol", n, unit(2), anchors, np.random.default_rng(0))
+
+
+def test_a_misspelt_kind_names_the_nearest() -> None:
+    with pytest.raises(DesignError, match="did you mean 'sobol'"):
+        make_design("sobel", 9, unit(2), np.empty((0, 2)), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("ends", [[1.0, 1.0], [1.0, 0.0], [0.0, np.inf], [np.nan, 1]])
+def test_a_box_without_inside_is_refused(ends: list[float]) -> None:
+    bounds = np.array([[0.0, 1.0], ends])
+
+    with pytest.raises(DesignError, match="coefficient 2 must be searched between"):
+        make_design("sobol", 9, bounds, np.empty((0, 2)), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "anchors", "message"),
+    [
+        (np.zeros((0, 2)), np.zeros((0, 0)), "bounds must be"),
+        (unit(2), np.zeros((1, 3)), r"anchors must be \(a, 2\)"),
+        (unit(2), np.full((1, 2), np.nan), "anchors must be finite"),
+    ],
+)
+def test_wrong_arrays_are_programming_mistakes(
+    bounds: np.ndarray, anchors: np.ndarray, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_design("sobol", 9, bounds, anchors, np.random.default_rng(0))

@@ -1,0 +1,323 @@
+"""Fronts that are known: one point, a segment, a triangle, a sphere."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pymoo.problems import get_problem
+from pymoo.util.ref_dirs import get_reference_directions
+
+from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.optimize.nsga3 import compute_front
+
+Predict = Callable[[np.ndarray], np.ndarray]
+
+
+def slow(*arguments: int) -> Any:
+    return pytest.param(*arguments, marks=pytest.mark.slow)
+
+
+def unit(d: int) -> np.ndarray:
+    return np.tile([0.0, 1.0], (d, 1))
+
+
+def bowls(centres: np.ndarray) -> Predict:
+    """One task per centre (m, d): minus the squared distance to it."""
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        return -((X[:, None, :] - centres) ** 2).sum(axis=2)
+
+    return predict
+
+
+def random_tasks(d: int, m: int, seed: int) -> Predict:
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(m, d, d))
+    A = A + A.transpose(0, 2, 1)
+    b = rng.normal(size=(m, d))
+    return lambda X: X @ b.T + np.einsum("ki,mij,kj->km", X, A, X) / 2
+
+
+def brute_force(Y: np.ndarray) -> np.ndarray:
+    return np.array(
+        [
+            not any((other >= row).all() and (other > row).any() for other in Y)
+            for row in Y
+        ]
+    )
+
+
+@pytest.mark.whole_front
+@pytest.mark.parametrize("d", [slow(2), 8])
+def test_the_front_of_two_bowls_is_the_segment_between_their_centres(d: int) -> None:
+    start, end = np.random.default_rng(d).uniform(0.1, 0.9, size=(2, d))
+
+    front = compute_front(bowls(np.array([start, end])), unit(d), 2, seed=0)
+
+    along = (front - start) @ (end - start) / ((end - start) @ (end - start))
+    nearest = start + np.clip(along, 0, 1)[:, None] * (end - start)
+    np.testing.assert_allclose(front, nearest, rtol=0, atol=1e-4)
+    assert len(front) >= 90
+    # Both ends are there, and directions even in the metrics (squared distances)
+    # leave no gap much above sqrt(1 / 100) along the segment.
+    np.testing.assert_allclose([along.min(), along.max()], [0, 1], atol=2e-4)
+    assert np.diff(np.sort(along)).max() < 0.15
+    assert (np.diff(along) < 0).all()  # increasing in the first task
+
+
+@pytest.mark.slow
+@pytest.mark.whole_front
+def test_the_front_of_three_bowls_is_their_triangle() -> None:
+    centres = np.array([[0.1, 0.2], [0.9, 0.3], [0.4, 0.8]])
+
+    front = compute_front(bowls(centres), unit(2), 3, seed=0)
+
+    corners = np.vstack([centres.T, np.ones(3)])
+    barycentric = np.linalg.solve(corners, np.vstack([front.T, np.ones(len(front))]))
+    assert barycentric.min() > -1e-4
+    np.testing.assert_allclose(barycentric.max(axis=1), 1, atol=1e-3)
+    # No hole: every part of the triangle has a point near it.
+    inside = np.random.default_rng(0).dirichlet(np.ones(3), size=500) @ centres
+    distance = np.linalg.norm(inside[:, None] - front, axis=2).min(axis=1)
+    assert distance.max() < 0.12
+
+
+@pytest.mark.slow
+@pytest.mark.whole_front
+def test_the_non_convex_front_of_dtlz2_is_an_eighth_of_the_unit_sphere() -> None:
+    problem = get_problem("dtlz2", n_var=7, n_obj=3)
+
+    front = compute_front(lambda X: -problem.evaluate(X), unit(7), 3, seed=0)
+
+    Y = problem.evaluate(front)
+    np.testing.assert_allclose(np.linalg.norm(Y, axis=1), 1, atol=1e-4)
+    assert len(front) > 80
+    np.testing.assert_allclose(front[:, 2:], 0.5, atol=0.02)
+    # No direction is farther from a point than even directions lie apart.
+    even = problem.pareto_front(
+        get_reference_directions("das-dennis", 3, n_partitions=12)
+    )
+    gaps = np.linalg.norm(even[:, None] - Y[None], axis=2).min(axis=1)
+    assert gaps.max() < 0.12
+
+
+def test_tasks_that_agree_have_one_best_point() -> None:
+    centre = np.array([[0.3, 0.6]])
+
+    front = compute_front(
+        bowls(np.repeat(centre, 3, axis=0)), unit(2), 3, seed=0, n_points=30
+    )
+
+    np.testing.assert_allclose(front, centre, atol=1e-5)
+
+
+@pytest.mark.parametrize("d", [1, 3, 10])
+def test_one_task_has_one_best_point(d: int) -> None:
+    centre = np.random.default_rng(d).uniform(size=(1, d))
+    centre[0, 0] = 1.7  # out of the box: the best is on its border
+
+    front = compute_front(bowls(centre), unit(d), 1, seed=0)
+
+    np.testing.assert_allclose(front, np.minimum(centre, 1), atol=1e-6)
+
+
+@pytest.mark.whole_front
+@pytest.mark.parametrize(
+    ("d", "m"),
+    [(1, 2), *(slow(d, m) for d, m in [(2, 4), (3, 5), (8, 8), (10, 2), (2, 12)])],
+)
+def test_every_front_is_distinct_non_dominated_and_inside(d: int, m: int) -> None:
+    tasks = random_tasks(d, m, seed=d + m)
+    bounds = np.column_stack([np.full(d, -0.5), np.linspace(1, 2, d)])
+    asked = []
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        asked.append(bool(((bounds[:, 0] <= X) & (bounds[:, 1] >= X)).all()))
+        return tasks(X)
+
+    front = compute_front(predict, bounds, m, seed=0)
+
+    assert asked
+    assert all(asked)
+    assert (front >= bounds[:, 0]).all()
+    assert (front <= bounds[:, 1]).all()
+    assert len(np.unique(front, axis=0)) == len(front)
+    Y = tasks(front)
+    assert brute_force(Y).all()
+    inside = np.random.default_rng(1).uniform(*bounds.T, size=(3000, d))
+    sampled = tasks(inside)
+    # These tasks have many local optima, so a few points may be only nearly best.
+    loss = (sampled[:, None] - Y).min(axis=2).max(axis=0) / np.ptp(
+        sampled, axis=0
+    ).max()
+    assert (loss > 1e-3).mean() < 0.05
+    assert loss.max() < 0.02
+    assert (Y.max(axis=0) >= sampled.max(axis=0)).all()
+
+
+@pytest.mark.parametrize(("d", "m"), [(4, 2), (6, 4), (8, 8)])
+def test_the_best_of_each_task_is_that_of_an_exhaustive_search(d: int, m: int) -> None:
+    # A convex task is at its best in a corner of the box.
+    rng = np.random.default_rng(d)
+    A = rng.normal(size=(m, d, d))
+    A = A @ A.transpose(0, 2, 1)
+    b = rng.normal(size=(m, d)) * 3
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        return X @ b.T + np.einsum("ki,mij,kj->km", X, A, X) / 2
+
+    corners = np.array(list(np.ndindex(*[2] * d)), dtype=float)
+
+    front = compute_front(predict, unit(d), m, seed=0, n_points=30)
+
+    best = predict(corners).max(axis=0)
+    np.testing.assert_allclose(predict(front).max(axis=0), best, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
+def test_a_constant_task_does_not_widen_the_front(rounding: float) -> None:
+    centre = np.array([[0.3, 0.6]])
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        constant = 5e5 + rounding * np.sin(5 * X.sum(axis=1))
+        return np.column_stack([bowls(centre)(X)[:, 0], constant])
+
+    front = compute_front(predict, unit(2), 2, seed=0, n_points=30)
+
+    np.testing.assert_allclose(front, centre, atol=1e-5)
+
+
+def test_only_constant_tasks_leave_one_point() -> None:
+    front = compute_front(
+        lambda X: np.ones((len(X), 2)), unit(2), 2, seed=0, n_points=9
+    )
+
+    assert len(front) == 1
+
+
+def test_where_a_task_is_flat_the_other_decides() -> None:
+    # The first task ignores the second coefficient, which the other wants at 0.8.
+    def predict(X: np.ndarray) -> np.ndarray:
+        first = -((X[:, 0] - 0.7) ** 2)
+        return np.column_stack([first, -((X[:, 0] - 0.2) ** 2) - (X[:, 1] - 0.8) ** 2])
+
+    front = compute_front(predict, unit(2), 2, seed=0, n_points=30)
+
+    np.testing.assert_allclose(front[:, 1], 0.8, atol=1e-3)
+
+
+def test_units_and_the_box_do_not_matter() -> None:
+    tasks = bowls(np.array([[0.2, 0.3], [0.7, 0.9]]))
+    scale, lower, width = (
+        np.array([1e-6, 1e6]),
+        np.array([-5, 100]),
+        np.array([10, 0.1]),
+    )
+
+    plain = compute_front(tasks, unit(2), 2, seed=0, n_points=30)
+    moved = compute_front(
+        lambda X: tasks((X - lower) / width) * scale + 3,
+        np.column_stack([lower, lower + width]),
+        2,
+        seed=0,
+        n_points=30,
+    )
+
+    spread = np.linalg.norm(plain[:, None] - (moved - lower) / width, axis=2)
+    assert spread.min(axis=0).max() < 0.15
+    assert spread.min(axis=1).max() < 0.15
+    np.testing.assert_allclose(
+        (moved[[0, -1]] - lower) / width, plain[[0, -1]], atol=1e-3
+    )
+
+
+def test_the_seed_alone_decides() -> None:
+    def front(seed: int) -> np.ndarray:
+        tasks = random_tasks(3, 3, seed=0)
+        return compute_front(tasks, unit(3), 3, seed=seed, n_points=30)
+
+    np.random.seed(0)  # noqa: NPY002  # the global state must play no part
+    first = front(7)
+    np.random.seed(1)  # noqa: NPY002
+    again = front(7)
+    other = front(8)
+
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()
+
+
+@pytest.mark.parametrize(("n_points", "least", "most"), [(10, 8, 12), (40, 35, 42)])
+def test_the_number_of_points_follows_the_wish(
+    n_points: int, least: int, most: int
+) -> None:
+    tasks = bowls(np.array([[0.1, 0.2], [0.9, 0.8]]))
+
+    front = compute_front(tasks, unit(2), 2, seed=0, n_points=n_points)
+
+    assert least <= len(front) <= most
+
+
+def test_the_filters_of_the_process_are_left_alone() -> None:
+    before = list(warnings.filters)
+
+    compute_front(random_tasks(2, 2, seed=0), unit(2), 2, seed=0, n_points=9)
+
+    assert list(warnings.filters) == before
+
+
+def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    compute_front(random_tasks(2, 12, seed=0), unit(2), 12, seed=0, n_points=5)
+
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.whole_front
+@pytest.mark.parametrize(
+    ("bounds", "n_tasks", "value", "message"),
+    [
+        (np.zeros(2), 2, 0.0, r"bounds must be \(d, 2\)"),
+        (np.zeros((2, 2)), 2, 0.0, "finite and increasing"),
+        (unit(2), 0, 0.0, "need a task"),
+        (unit(2), 3, 0.0, r"predict must return \(4096, 3\), got \(4096, 2\)"),
+        (unit(2), 2, np.nan, "finite values everywhere"),
+    ],
+)
+def test_wrong_arguments_are_programming_mistakes(
+    bounds: np.ndarray, n_tasks: int, value: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        compute_front(lambda X: np.full((len(X), 2), value), bounds, n_tasks, seed=0)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (60, 1), (200, 2), (200, 3), (100, 6)])
+def test_non_dominated_is_what_pairwise_comparison_says(n: int, m: int) -> None:
+    rng = np.random.default_rng(n + m)
+    # Few values: many ties and duplicates.
+    Y = rng.integers(0, 5, size=(n, m)).astype(float)
+
+    np.testing.assert_array_equal(non_dominated(Y), brute_force(Y))
+
+
+def test_equal_points_are_all_kept() -> None:
+    Y = np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 2.0]])
+
+    assert non_dominated(Y).tolist() == [True, True, False]
+
+
+def test_nan_is_dominated_and_dominates_nothing() -> None:
+    Y = np.array([[np.nan, 9.0], [1.0, 2.0], [np.nan, np.nan], [2.0, 1.0]])
+
+    assert non_dominated(Y).tolist() == [False, True, False, True]
+    assert non_dominated(Y[:1]).tolist() == [False]
+
+
+def test_infinity_is_a_value_like_others() -> None:
+    Y = np.array([[np.inf, 0.0], [1.0, 0.0], [-np.inf, 1.0]])
+
+    assert non_dominated(Y).tolist() == [True, False, True]
+
+
+def test_no_points_have_an_empty_front() -> None:
+    assert non_dominated(np.empty((0, 3))).tolist() == []

@@ -1,0 +1,169 @@
+"""Finished searches of tiny models, made once by the command line, for the reports."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import yaml
+from browser import Watched, open_browser, watched_page
+from playwright.sync_api import Browser
+from quick_fronts import fronts_of_few_points
+from safetensors.torch import load_file
+
+from mergekit_map.cli.main import main
+from mergekit_map.report.page import write_report
+
+# Tasks measure how far the output layer is from that of a model.
+TASK_MODULE = """
+import math
+import torch
+
+heads = torch.load("heads.pt", weights_only=True)
+
+def away(model, name):
+    return 3000 * ((model.lm_head.weight.float() - heads[name]) ** 2).mean().item()
+
+def loss(model, name):
+    return 1.5 + away(model, name) ** 1.1, 0.02
+
+def score(model, name):
+    return 0.25 + 0.6 / (1 + math.exp(2 * away(model, name) - 2)), 0.02
+
+def a_score(model, tokenizer): return score(model, "a")
+def b_loss(model, tokenizer): return loss(model, "b")
+def c_score(model, tokenizer): return score(model, "c")
+
+def b_sometimes(model, tokenizer):
+    value = score(model, "b")
+    if 0.5 < value[0] < 0.7:
+        raise RuntimeError("the <b>grader</b> gave up")
+    return value
+"""
+SCORE = {"direction": "maximize", "range": [0, 1]}
+LOSS = {"direction": "minimize"}
+TASKS: dict[str, dict[str, Any]] = {
+    "math": {"python": "report_tasks:a_score", **SCORE},
+    "code_loss": {"python": "report_tasks:b_loss", **LOSS},
+    "chat": {"python": "report_tasks:c_score", **SCORE},
+    "sometimes": {"python": "report_tasks:b_sometimes", **SCORE},
+}
+
+# What is merged, measured, and else asked for.
+SEARCHES: dict[str, tuple[str, list[str], dict[str, Any], dict[str, Any]]] = {
+    "one": ("a", ["math"], {}, {}),
+    "two": ("ab", ["math", "code_loss"], {}, {"prefer": {"math": 2, "code_loss": 1}}),
+    "three": (
+        "abc",
+        ["math", "code_loss", "chat"],
+        {"evaluations": 14, "refine": True},
+        {"require": {"math": "70%"}},
+    ),
+    "failing": (
+        "ab",
+        ["math", "code_loss", "chat", "sometimes"],
+        {"surrogate": "residual_gp", "evaluations": 14},
+        {},
+    ),
+    "nested": (
+        "abc",
+        ["math", "code_loss", "chat"],
+        {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8},
+        {},
+    ),
+    "nested_ties": (
+        "abc",
+        ["math", "code_loss", "chat"],
+        {"strategy": "nested", "order": [["a", "b"], "c"], "evaluations": 8},
+        {},
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def finished_run(
+    family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Make the run folder of a search by its name, once."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            # Points of three tasks enough to move along, where that costs little.
+            with fronts_of_few_points(24 if name == "three" else 10):
+                made[name] = _search(name, family, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return make
+
+
+def _search(name: str, family: Mapping[str, Path], folder: Path) -> Path:
+    models, tasks, search, select = SEARCHES[name]
+    heads = {
+        n: load_file(path / "model.safetensors")["lm_head.weight"]
+        for n, path in family.items()
+    }
+    torch.save(heads, folder / "heads.pt")
+    (folder / "report_tasks.py").write_text(TASK_MODULE)
+    config = {
+        "merge_method": "ties" if name == "nested_ties" else "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[n])} for n in models],
+        "dtype": "float32",
+        "map": {
+            "tasks": {task: TASKS[task] for task in tasks},
+            "search": {"remeasure": 3, **search},
+            "select": select,
+        },
+    }
+    (folder / "config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        command = ["search", "config.yml", "run"]
+        result = click.testing.CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def reported(
+    finished_run: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Copy a run by its name, with a report."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            place = tmp_path_factory.mktemp(f"reported-{name}") / "run"
+            made[name] = Path(shutil.copytree(finished_run(name), place))
+            write_report(made[name])
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def open_report(
+    browser: Browser, reported: Callable[[str], Path]
+) -> Iterator[Callable[..., Watched]]:
+    opened = []
+
+    def open_one(name: str, **options: Any) -> Watched:
+        context = watched_page(browser, reported(name) / "report.html", **options)
+        opened.append(context)
+        return context.__enter__()
+
+    yield open_one
+    for context in opened:
+        context.__exit__(None, None, None)

@@ -1,0 +1,114 @@
+"""What a notebook shows of a front: what is known, escaped, on any background."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from fronts import MATH, NOT_MEASURED, make_front
+
+from mergekit_map.report.notebook import folded, front_html
+from mergekit_map.results.front import Front
+from mergekit_map.results.gains import gains
+
+PREDICTED = [(0.5, 0.02), (2.0, 0.1)]
+MEASURED = [(0.52, 0.03), (1.9, 0.05)]
+ANCHORS = {
+    "base": [(0.4, 0.03), (3.0, 0.1)],
+    "soup": [(0.45, 0.03), (2.5, 0.1)],
+    "a": [(0.6, 0.03), (2.8, 0.1)],
+    "b": [(0.3, 0.03), (1.8, 0.1)],
+}
+OTHER = [(0.45, 0.02), (1.7, 0.1)]
+TAGS = ("b", "br", "details", "div", "pre", "span", "summary")
+TAGS += ("table", "td", "th", "tr")
+EVIL = "<script>alert(1)</script>&\"'"
+
+
+class Page(HTMLParser):
+    """Reads the tables of a page, a cell as the pieces of its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[list[str]]]] = []
+        self.styles: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert {name for name, _ in attrs} <= {"style"}
+        assert tag in TAGS
+        self.styles += [value or "" for _, value in attrs]
+        if tag != "br":
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"th", "td"}:
+            self.tables[-1][-1].append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"th", "td"} & {*self.open} and data.strip():
+            self.tables[-1][-1][-1].append(data.strip())
+
+
+@pytest.fixture
+def front() -> Front:
+    points = [(PREDICTED, MEASURED), (OTHER, NOT_MEASURED)]
+    return make_front(points, ANCHORS, recommended=[0])
+
+
+def test_the_chosen_merge_stands_beside_what_it_gains_over(front: Front) -> None:
+    (header, chosen, *rows, kept), _ = Page(front_html(front, "my-search")).tables
+    rivals = gains(front).rivals
+
+    assert header[1:] == [
+        ["math", "higher is better"],
+        ["code", "nats/token, lower is better"],
+    ]
+    assert chosen == [["chosen, point 0"], ["0.52 ± 0.03"], ["1.9 ± 0.05"]]
+    assert [row[0][0] for row in rows] == [rival.label for rival in rivals]
+    assert rows[2][1][:2] == ["0.6 ± 0.03", "a"]
+    assert rows[2][2][:2] == ["1.8 ± 0.1", "b"]
+    for row, rival in zip(rows, rivals, strict=True):
+        for cell, gained in zip(row[1:], rival.tasks.values(), strict=True):
+            amount, _, _, side, *noise = cell[-1].replace(",", "").split()
+            assert cell[0] == str(gained.reading)
+            assert float(amount) == pytest.approx(abs(gained.amount), rel=0.05)
+            assert side == ("better" if gained.amount > 0 else "worse")
+            assert (noise == []) == (gained.verdict != "noise")
+    # (0.52 - 0.4) / (0.6 - 0.4), and (3 - 1.9) / (3 - 1.8)
+    assert kept[1:] == [["60 %"], ["92 %"]]
+
+
+def test_predicted_is_never_shown_as_measured(front: Front) -> None:
+    _, (header, measured, predicted) = Page(front_html(front, "my-search")).tables
+
+    assert [cell[0] for cell in header] == ["point", "a", "b", "math", "code"]
+    assert measured[0] == ["0 *"]
+    assert measured[3:] == [["0.52 ± 0.03"], ["1.9 ± 0.05"]]
+    assert predicted[3:] == [["0.45 ± 0.02", "predicted"], ["1.7 ± 0.1", "predicted"]]
+
+
+def test_of_a_large_front_a_few_points_are_shown_and_always_the_chosen() -> None:
+    rows = [([(i / 200, 0.01), (2 - i / 200, 0.1)], NOT_MEASURED) for i in range(200)]
+    _, points = Page(front_html(make_front(rows, ANCHORS, selected=77), "")).tables
+
+    assert 8 <= len(points) - 1 <= 9
+    assert ["77"] in [row[0] for row in points]
+
+
+def test_names_are_text_and_nothing_else() -> None:
+    rows, base = [([(0.5, 0.1)], [(0.5, 0.1)])], [(0.4, 0.1)]
+    front = make_front(rows, {"base": base}, tasks={EVIL: MATH})
+    page = front_html(front, EVIL) + folded(EVIL, EVIL)
+
+    # The parser refuses any tag or attribute that is not ours.
+    assert Page(page).tables[0][0][1][0] == EVIL
+    assert "<script" not in page

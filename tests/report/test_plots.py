@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fronts import Row, make_front
+from matplotlib.image import imread
+
+from mergekit_map.report.plots import plot_front
+from mergekit_map.results.front import Front
+
+
+def front(tasks: list[str], n_points: int = 5) -> Front:
+    def row(index: int) -> Row:
+        return [(index * (-1) ** k + 0.5, 0.01) for k, _ in enumerate(tasks)]
+
+    missing: Row = [(None, None)] * len(tasks)
+    about = {"direction": "minimize", "range": [None, None], "unit": "nats/token"}
+    return make_front(
+        [(row(i), row(i) if i % 2 else missing) for i in range(n_points)],
+        {"$base_$ <b>": row(1)},
+        selected=min(1, n_points - 1),
+        tasks=dict.fromkeys(tasks, about),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.picture
+@pytest.mark.parametrize(
+    ("n_tasks", "n_points"),
+    [(1, 1), (1, 5), (2, 5), (3, 5), pytest.param(5, 5, marks=pytest.mark.slow)],
+)
+def test_draws_a_panel_for_each_pair_of_tasks(
+    n_tasks: int, n_points: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "front.png"
+    plot_front(front([f"task{i}" for i in range(n_tasks)], n_points), path)
+
+    height, width = imread(path).shape[:2]
+    panels = max(1, n_tasks - 1)
+    assert width == pytest.approx(100 * (1.5 + 4.2 * panels), abs=1)
+    assert height == pytest.approx(100 * (1.2 + 3.8 * panels), abs=1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.picture
+@pytest.mark.parametrize("tasks", [["$\\href{x}{y}$"], ["$\\no$", "$x^$"]])
+def test_names_that_are_no_mathematics_are_drawn_as_they_are(
+    tasks: list[str], tmp_path: Path
+) -> None:
+    plot_front(front(tasks), tmp_path / "front.png")
+
+    assert (tmp_path / "front.png").stat().st_size > 1000

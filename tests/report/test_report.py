@@ -1,0 +1,330 @@
+"""What a report holds: its data, its page as text, its pictures; no browser here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from mergekit_map import select_point
+from mergekit_map.cli.main import main
+from mergekit_map.errors import ArtifactError
+from mergekit_map.report.data import report_content
+from mergekit_map.report.merges import measured_merges, predict_surfaces
+from mergekit_map.report.overlay import write_fronts_report
+from mergekit_map.report.page import report_page, write_report
+from mergekit_map.results.finished import RunFolder, read_finished
+
+Make = Callable[[str], Path]
+
+
+def content_of(run: Path | RunFolder) -> dict[str, Any]:
+    read = read_finished(run) if isinstance(run, Path) else run
+    return report_content(read, predict_surfaces(read), measured_merges(read))
+
+
+def copied(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "run"))
+
+
+@pytest.mark.slow
+def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+
+    result = click.testing.CliRunner().invoke(main, ["report", str(run)])
+
+    assert result.exit_code == 0, result.output
+    assert f"{run}/report.html (" in result.output
+    new = {path.name for path in run.iterdir() if path.is_file()} - before.keys()
+    assert new == {"report.html", "surrogates.png"}
+    del before["front.png"]
+    assert all((run / name).read_bytes() == text for name, text in before.items())
+
+
+def test_the_page_goes_where_it_is_asked_to(finished_run: Make, tmp_path: Path) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    page = tmp_path / "elsewhere" / "page.html"
+
+    report = write_report(run, page)
+
+    assert report.page == page
+    assert page.stat().st_size < 6e6  # plotly.js is 4.8 MB of it
+    assert not (run / "report.html").exists()
+
+
+def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    log, page = run / "evaluations.jsonl", tmp_path / "page.html"
+    before = log.read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    page.touch()  # such as a temporary file that somebody made for it
+
+    write_report(run, page)
+    write_report(run, page)
+
+    for place in (log, tmp_path / "pipe", tmp_path):
+        with pytest.raises(ArtifactError, match="no page of mergekit-map"):
+            write_report(run, place)
+        with pytest.raises(ArtifactError, match="no page of mergekit-map"):
+            write_fronts_report([run, run], place)
+    assert log.read_bytes() == before
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_says_that_a_search_is_not_finished(finished_run: Make, tmp_path: Path) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    (run / "manifest.json").unlink()
+
+    result = click.testing.CliRunner().invoke(main, ["report", str(run)])
+
+    assert result.exit_code == 2
+    assert "no manifest.json" in result.output
+    assert "mergekit-map search" in result.output
+    assert not (run / "report.html").exists()
+
+
+def test_says_which_recipe_is_missing(finished_run: Make, tmp_path: Path) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    (run / "recipes/003.yml").unlink()
+
+    with pytest.raises(ArtifactError, match=r"recipes/003\.yml cannot be read.*again"):
+        write_report(run)
+    assert not (run / "report.html").exists()
+
+
+def test_the_page_may_run_its_own_two_scripts_and_fetch_nothing(
+    finished_run: Make,
+) -> None:
+    page = report_page(content_of(finished_run("two")))
+
+    (policy,) = re.findall(
+        r'http-equiv="Content-Security-Policy" content="(.*?)"', page
+    )
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()) for s in scripts]
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"].split() == [f"'sha256-{h.decode()}'" for h in hashes]
+    assert len(scripts) == 2
+    assert "unsafe" not in rules["script-src"]
+    assert page.index("Content-Security-Policy") < page.index("<style>")
+    own = page.replace(scripts[0], "")  # all but plotly.js, which names its licence
+    assert not re.findall(r"https?://|@import|url\(", own)
+
+
+def test_names_with_markup_stay_within_the_data(finished_run: Make) -> None:
+    content = content_of(finished_run("two"))
+    evil = "</script><script>alert(1)</script><!-- $style $policy & \u2028"
+    content["name"] = content["reason"] = content["tasks"][0]["name"] = evil
+
+    page = report_page(content)
+
+    (data,) = re.findall(r'id="content">(.*?)</script>', page, re.DOTALL)
+    assert "<" not in data
+    assert json.loads(data)["name"] == evil
+    assert page.count("alert(1)") == data.count("alert(1)")
+
+
+@pytest.mark.slow
+def test_numbers_that_choose_are_exact_and_recipes_are_those_of_the_files(
+    finished_run: Make,
+) -> None:
+    run = finished_run("three")
+    front = json.loads((run / "front.json").read_text())
+
+    content = json.loads(json.dumps(content_of(run)))
+
+    for index, (point, shown) in enumerate(
+        zip(front["points"], content["points"], strict=True)
+    ):
+        assert shown["predicted"] == [
+            list(r.values()) for r in point["predicted"].values()
+        ]
+        assert shown["recipe"] == (run / f"recipes/{index:03d}.yml").read_text()
+    assert [a["kind"] for a in content["anchors"]] == ["base", *["model"] * 3, "soup"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shape"),
+    [("one", "curve", (101,)), ("two", "contour", (41, 41)), ("three", "slices", None)],
+)
+def test_surfaces_are_what_the_surrogates_predict(
+    finished_run: Make, name: str, kind: str, shape: tuple[int, ...] | None
+) -> None:
+    run = read_finished(finished_run(name))
+
+    surfaces = predict_surfaces(run)
+
+    assert surfaces.kind == kind
+    for t, task in enumerate(run.front.tasks):
+        surrogate = run.surrogates[task]
+        value, stderr = surfaces.value[t], surfaces.stderr[t]
+        if kind == "slices":
+            d, g = surfaces.nodes.shape
+            assert value.shape == (len(run.front.points), d, g)
+            point = run.locate([run.front.points[2].coefficients])
+            point[0, 1] = surfaces.nodes[1, 7]
+            found = value[2, 1, 7], stderr[2, 1, 7]
+        else:
+            assert value.shape == shape
+            place = (5, 17)[: value.ndim]
+            # The first index is that of the last axis.
+            point = np.array(
+                [[n[i] for n, i in zip(surfaces.nodes, place[::-1], strict=True)]]
+            )
+            found = value[place], stderr[place]
+        np.testing.assert_allclose(found[0], surrogate.predict(point)[0], rtol=1e-4)
+        np.testing.assert_allclose(found[1], surrogate.stderr(point)[0], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_every_measured_merge_is_listed_with_what_is_predicted_of_it(
+    finished_run: Make,
+) -> None:
+    run = finished_run("failing")
+    lines = (run / "evaluations.jsonl").read_text().splitlines()
+    log = [json.loads(line) for line in lines]
+
+    content = content_of(run)
+
+    merges = content["merges"]
+    assert len(merges) == len({str(e["coefficients"]) for e in log})
+    assert [m["label"] for m in merges[:4]] == ["base", "a", "b", "soup"]
+    failed = [e for e in log if e["value"] is None]
+    errors = [error for merge in merges for error in merge["errors"] if error]
+    assert errors == [e["error"] for e in failed]
+    assert "<b>grader</b>" in errors[0]
+    assert sum(len([r for r in m["measured"] if r]) for m in merges) == len(log) - len(
+        failed
+    )
+    checked = [m for m in merges if m["point"] is not None and m["roles"] == ["front"]]
+    assert checked
+    for merge in checked:
+        point = content["points"][merge["point"]]
+        np.testing.assert_allclose(merge["predicted"], point["predicted"], rtol=1e-9)
+        assert merge["measured"] == point["measured"]
+    # Of one merge, a task may be fitted that was measured at first, and another not.
+    for t, task in enumerate(content["tasks"]):
+        assert sum(merge["fitted"][t] for merge in merges) == task["fit"]["n"]
+
+
+def test_the_sliders_start_where_the_point_was_chosen(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    two, three = (content_of(finished_run(name)) for name in ("two", "three"))
+    assert two["start"] == {
+        "weights": [2.0, 1.0],
+        "limits": ["", ""],
+        "not_worse_than": [],
+        "margin": 0.0,
+        "scalarization": "sum",
+    }
+    assert three["start"]["weights"] == [0.0, 1.0, 1.0]
+    assert three["start"]["limits"] == ["70%", "", ""]
+
+    run = copied(finished_run("two"), tmp_path)
+    first, second = two["tasks"][0]["name"], two["tasks"][1]["name"]
+    select_point(run, prefer={first: 1, second: 3}, scalarization="achievement")
+    assert content_of(run)["start"] == {
+        "weights": [1.0, 3.0],
+        "limits": ["", ""],
+        "not_worse_than": [],
+        "margin": 0.0,
+        "scalarization": "achievement",
+    }
+
+    select_point(run, not_worse_than="base", margin=-1)
+    start = content_of(run)["start"]
+    assert (start["not_worse_than"], start["margin"]) == (["base"], -1)
+
+    select_point(run, index=0)
+    content = content_of(run)
+    assert content["start"] is None
+    assert content["selected"] == 0
+    assert (
+        content["reason"]
+        == f"Point 0 of {len(content['points'])}, chosen by its index."
+    )
+
+
+@pytest.mark.slow
+def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) -> None:
+    content = content_of(finished_run("nested_ties"))
+
+    assert [c["name"] for c in content["coefficients"]] == ["pair-1", "c"]
+    singles = content["merges"][:5]
+    assert [m["label"] for m in singles] == ["base", "a", "b", "c", "soup"]
+    assert all(m["at"] is None and all(m["measured"]) for m in singles)
+    assert all(m["at"] is not None for m in content["merges"][5:])
+    fitted = sum(m["fitted"][0] for m in content["merges"])
+    # Those of the pair, and up to 4 of its front.
+    assert 8 < fitted == content["tasks"][0]["fit"]["n"] <= 12
+    assert content["points"][0]["recipe"].count("merge_method") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.picture
+@pytest.mark.parametrize(
+    ("name", "panels"),
+    [
+        ("one", (1, 1)),
+        pytest.param("failing", (4, 1), marks=pytest.mark.slow),
+        pytest.param("three", (3, 3), marks=pytest.mark.slow),
+    ],
+)
+def test_draws_the_surrogates(
+    finished_run: Make, tmp_path: Path, name: str, panels: tuple[int, int]
+) -> None:
+    run = copied(finished_run(name), tmp_path)
+
+    report = write_report(run)
+
+    height, width = imread(report.pictures[1]).shape[:2]
+    if name == "three":
+        size = (0.6 + 2.6 * panels[0], 0.2 + 2.3 * panels[1])
+    else:
+        size = (0.4 + 4.2 * panels[0], 0.2 + 3.6 * panels[1])
+    assert (width, height) == pytest.approx([100 * s for s in size], abs=1)
+    assert not list(run.glob(".*.partial"))
+
+
+def test_the_same_run_gives_the_same_page(finished_run: Make, tmp_path: Path) -> None:
+    run = copied(finished_run("two"), tmp_path)
+
+    pages = [write_report(run).page.read_bytes() for _ in range(2)]
+
+    assert pages[0] == pages[1]
+
+
+def test_a_merge_measured_on_some_documents_has_their_number(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = copied(finished_run("two"), tmp_path)
+    log = run / "evaluations.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    one = next(line for line in lines if line["role"] in {"design", "refinement"})
+    one |= {"n": 2, "stderr": 0.25, "sampling": 0.2}
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    content = content_of(run)
+
+    t = [task["name"] for task in content["tasks"]].index(one["task"])
+    found = [merge["measured"][t] for merge in content["merges"]]
+    assert [r for r in found if r and len(r) > 2] == [[one["value"], 0.25, 2]]

@@ -1,0 +1,415 @@
+"""The report in a real browser: it works, fits two widths, and harms nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Watched, find_chromium, watched_page
+from playwright.sync_api import Browser, Page, TimeoutError
+
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.report.data import report_content
+from mergekit_map.report.merges import measured_merges, predict_surfaces
+from mergekit_map.report.page import report_page
+from mergekit_map.results.finished import read_finished
+from mergekit_map.results.gains import Anchors
+from mergekit_map.results.limits import required_limits
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.selection import choose, choose_point
+from mergekit_map.types import Metric
+
+Make = Callable[[str], Path]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_chromium() is None,
+        reason="no Chromium is installed; on Debian: apt-get install chromium",
+    ),
+]
+
+
+def slide(page: Page, weights: Mapping[int, float]) -> None:
+    """Move the sliders of some tasks."""
+    script = """(weights) => {
+      for (const [t, weight] of Object.entries(weights)) {
+        const slider = document.getElementById(`slider-${t}`);
+        slider.value = weight;
+        slider.dispatchEvent(new Event("input", {bubbles: true}));
+      }
+    }"""
+    page.evaluate(script, {str(t): weight for t, weight in weights.items()})
+
+
+def trace(name: str, chart: str = "#front-chart") -> str:
+    """Find a trace of a chart by its name, in the page's language."""
+    found = f"data.find((trace) => trace.name === '{name}')"
+    return f"document.querySelector('{chart}').{found}"
+
+
+def shown_point(page: Page) -> int:
+    return int(page.input_value("#index"))
+
+
+def chosen_of_points(run: Path, choice: Mapping[str, Any]) -> int:
+    """Choose among the points, as the page does: it has no surrogates."""
+    front = RunFolder(run).read_front()
+    return choose_point(front, SelectSpec.model_validate(choice)).selected
+
+
+def assert_shows(page: Page, run: Path, index: int) -> None:
+    """Check that all parts of the page show a point."""
+    assert shown_point(page) == index
+    assert page.text_content("#point-title") == f"Point {index}"
+    recipe = (run / f"recipes/{index:03d}.yml").read_text()
+    assert page.text_content("#recipe") == recipe
+    assert f"--index {index}\n" in (page.text_content("#command") or "")
+    point = json.loads((run / "front.json").read_text())["points"][index]
+    ring = page.evaluate(f"{trace('chosen')}.x")
+    task = next(iter(point["predicted"]))
+    assert ring == [point["predicted"][task]["value"]]
+
+
+# --- choosing ------------------------------------------------------------------------
+
+
+def random_case(rng: np.random.Generator) -> dict[str, Any]:
+    """Make a front, with ties now and then, and something to ask of it."""
+    n, m = int(rng.integers(1, 40)), int(rng.integers(1, 6))
+    values = rng.normal(size=(n, m)) * 10.0 ** rng.integers(-3, 4, size=m)
+    if rng.random() < 0.3:
+        values = np.round(values, 1)  # equal values
+    if rng.random() < 0.2:
+        values[:, 0] = values[0, 0]  # a task that is constant
+    if rng.random() < 0.2:
+        values = values[rng.integers(0, n, size=n)]  # equal points
+    higher = rng.random(m) < 0.5
+    weights = rng.choice([0.0, 0.5, 1, 3.3, 10], size=m)
+    weights[0] = max(weights[0], 0.1)
+    limits: list[str] = []
+    singles = values[rng.integers(0, n, size=2)]
+    worst = np.where(higher, singles.min(axis=0), singles.max(axis=0))
+    base = worst + np.where(higher, -1, 1) * rng.choice([-0.1, 0.1, 2], size=m)
+    for t in range(m):
+        kind = rng.choice(["none", "number", "share"], p=[0.6, 0.25, 0.15])
+        number = float(rng.choice(values[:, t]))
+        share = f"{rng.choice([50, 80, 95, 99.5, 120]):g}%"
+        limits.append({"none": "", "number": repr(number), "share": share}[str(kind)])
+    return {
+        "values": values.tolist(),
+        "higher": higher.tolist(),
+        "weights": weights.tolist(),
+        "limits": limits,
+        "anchors": {
+            "base": base.tolist(),
+            **{f"single {i}": row.tolist() for i, row in enumerate(singles)},
+        },
+        "rivals": rng.permutation(["base", "single 0", "single 1"])[
+            : rng.choice([0, 1, 2], p=[0.7, 0.2, 0.1])
+        ].tolist(),
+        "margin": float(rng.choice([0, 0, 0.5, -1])),
+        "errors": np.sort(rng.random((m, 2)), axis=1).tolist(),
+        "scalarization": str(rng.choice(["sum", "achievement"])),
+    }
+
+
+def python_choice(case: dict[str, Any]) -> dict[str, Any]:
+    """Choose by the rules of the package."""
+    names = [f"t{t}" for t in range(len(case["higher"]))]
+    tasks = {
+        name: Metric(higher, None, None)
+        for name, higher in zip(names, case["higher"], strict=True)
+    }
+    require: dict[str, float | str] = {
+        name: limit if limit.endswith("%") else float(limit)
+        for name, limit in zip(names, case["limits"], strict=True)
+        if limit
+    }
+    select = SelectSpec(
+        prefer=dict(zip(names, case["weights"], strict=True)),
+        scalarization=case["scalarization"],
+        require=require or None,
+        not_worse_than=case["rivals"] or None,
+        margin=case["margin"] if case["rivals"] else 0.0,
+    )
+    errors = dict(zip(names, map(tuple, case["errors"]), strict=True))
+    anchors = Anchors(
+        {
+            label: dict(zip(names, row, strict=True))
+            for label, row in case["anchors"].items()
+        },
+        dict.fromkeys(case["anchors"], errors),
+    )
+    signs = np.where(case["higher"], 1.0, -1.0)
+    utilities = np.array(case["values"]) * signs
+    try:
+        limits = required_limits(select, tasks, anchors)
+    except ConfigError:  # a share of a gain that there is not
+        return {"wrong": True}
+    found = {
+        "limits": [limits[n].value if n in limits else None for n in names],
+        "out": False,
+        "wrong": False,
+    }
+    try:
+        return found | {"index": choose(select, tasks, utilities, anchors)}
+    except DesignError as error:
+        (nearest,) = re.findall(r"at point (\d+), the nearest", str(error))
+        return found | {"index": int(nearest), "out": True}
+
+
+CHOOSE_ALL = """(cases) => cases.map((c) => {
+  const content = {
+    tasks: c.higher.map((higher, t) => ({name: `t${t}`, higher})),
+    points: c.values.map((row) => ({predicted: row.map((v) => [v, null])})),
+    anchors: Object.entries(c.anchors).map(([label, row]) => ({
+      label, kind: label === "base" ? "base" : "model", errors: c.errors,
+      measured: row.map((v) => [v, null])})),
+  };
+  const read = c.limits.map((text, t) => choosing.readLimit(text, content, t));
+  if (read.some(({wrong}) => wrong !== undefined)) return {wrong: true};
+  const limits = read.map(({limit}) => limit);
+  const found = choosing.choose(content,
+    {weights: c.weights, limits, rivals: c.rivals, margin: c.margin,
+     scalarization: c.scalarization});
+  return {index: found.index, limits, out: found.missing !== null, wrong: false};
+})"""
+
+
+def test_the_page_chooses_as_the_package_does(
+    open_report: Callable[..., Watched],
+) -> None:
+    rng = np.random.default_rng(0)
+    cases = [random_case(rng) for _ in range(800)]
+
+    found = open_report("two").page.evaluate(CHOOSE_ALL, cases)
+
+    expected = [python_choice(case) for case in cases]
+    assert found == expected
+    outcomes = {
+        (e["out"], c["scalarization"])
+        for e, c in zip(expected, cases, strict=True)
+        if not e["wrong"]
+    }
+    assert len(outcomes) == 4  # both scalarizations, within reach and out of it
+    assert 10 < sum(e["wrong"] for e in expected) < 400  # shares of no gain
+
+
+@pytest.mark.parametrize("name", ["two"])
+def test_sliders_and_limits_move_the_point_and_its_recipe(
+    open_report: Callable[..., Watched], reported: Callable[[str], Path], name: str
+) -> None:
+    run = reported(name)
+    watched = open_report(name)
+    page = watched.page
+    front = json.loads((run / "front.json").read_text())
+    tasks = list(front["tasks"])
+    assert_shows(page, run, front["selected"])
+    page.click("#reset")
+    for t in range(len(tasks)):
+        page.fill(f"#limit-{t}", "")
+    rng = np.random.default_rng(1)
+    chosen = set()
+    for step in range(12):
+        weights = [round(w, 1) for w in rng.uniform(0.1, 10, size=len(tasks)) ** 2 / 10]
+        slide(page, dict(enumerate(weights)))
+        choice: dict[str, Any] = {"prefer": dict(zip(tasks, weights, strict=True))}
+        page.fill("#limit-0", "")
+        if step % 2:
+            point = front["points"][int(rng.integers(len(front["points"])))]
+            limit = point["predicted"][tasks[0]]["value"]
+            page.fill("#limit-0", repr(limit))
+            choice["require"] = {tasks[0]: limit}
+        if step % 3 == 0:
+            page.check("input[value=achievement]")
+            choice["scalarization"] = "achievement"
+        else:
+            page.check("input[value=sum]")
+        expected = chosen_of_points(run, choice)
+        assert_shows(page, run, expected)
+        chosen.add(expected)
+    assert len(chosen) > 4
+    watched.settle()
+    assert watched.problems == watched.fetched == []
+
+
+# --- looking -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["one", "three", "failing"])
+def test_every_report_fits_two_widths_and_is_quiet(
+    open_report: Callable[..., Watched], name: str
+) -> None:
+    watched = open_report(name)
+    assert_fits(watched.page, 1280)
+
+    watched.page.set_viewport_size({"width": 400, "height": 900})
+    watched.settle()
+    assert_fits(watched.page, 400)
+
+    n_tasks = watched.page.evaluate(
+        "JSON.parse(document.getElementById('content').textContent).tasks.length"
+    )
+    for section in ("surrogate-charts", "fit-charts"):
+        drawn = watched.page.locator(f"#{section} .chart .main-svg:first-child")
+        assert drawn.count() == n_tasks
+    assert watched.page.locator("#all-tasks").is_visible() == (n_tasks > 1)
+    assert watched.problems == watched.fetched == []
+
+
+def assert_fits(page: Page, width: int) -> None:
+    """Check that nothing is wider than the page, and no text too small to read."""
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    too_wide = """() => [...document.querySelectorAll(
+        "main > *, .card, .chart, svg.main-svg")]
+      .filter((e) => e.getBoundingClientRect().right > innerWidth)
+      .map((e) => e.outerHTML.slice(0, 80))"""
+    charts_follow = f"() => ({too_wide})().length === 0"
+    with contextlib.suppress(TimeoutError):
+        page.wait_for_function(charts_follow, timeout=5000)
+    assert page.evaluate(too_wide) == []
+    too_small = """() => [...document.querySelectorAll("main *")]
+      .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+      .filter((e) => parseFloat(getComputedStyle(e).fontSize) < 11)
+      .map((e) => e.outerHTML.slice(0, 80))"""
+    assert page.evaluate(too_small) == []
+
+
+# --- harm ----------------------------------------------------------------------------
+
+EVIL = [
+    '<img src=x onerror="window.harmed=1">',
+    "</script><script>window.harmed=2</script>",
+    "$\\href{javascript:window.harmed=3}{x}$ %{x} {{y}}",
+    "<a href='javascript:window.harmed=4'>\"quoted\" & 'so'</a> 😀",
+    "<b>x</b><i>&lt;&#36;",
+]
+
+
+@pytest.fixture(scope="module")
+def evil_page(reported: Callable[[str], Path], tmp_path_factory: Any) -> Path:
+    """A page whose every name and sentence is markup."""
+    run = read_finished(reported("three"))
+    content = report_content(run, predict_surfaces(run), measured_merges(run))
+    names = itertools.cycle(EVIL)
+    for field in ("tasks", "coefficients"):
+        for part in content[field]:
+            part["name"] = next(names)
+    for task in content["tasks"]:
+        task["unit"] = next(names)
+    for merge in (*content["anchors"], *content["merges"]):
+        merge["label"] = next(names)
+    for merge in content["merges"]:
+        merge["roles"] = [next(names)]
+        merge["errors"][0] = next(names)
+    for point in content["points"]:
+        point["recipe"] = next(names)
+    content["tested"]["words"] = next(names)
+    for row in content["tested"]["rows"]:
+        row["merge"] = next(names)
+    surfaces = content["surfaces"]
+    surfaces["axes"] = [next(names) for _ in surfaces["axes"]]
+    content.update(name=EVIL[0], run=EVIL[1], reason=EVIL[2], sentences=EVIL)
+    for said in content["said"]:
+        said["verdicts"] = said["gained"] = list(range(len(EVIL)))
+    for rival in content["rivals"]:
+        rival["label"] = next(names)
+    won = [[[2, 0, 1, [[next(names), 1.0]]] for _ in content["tasks"]]]
+    point = content["selected"]
+    content["items"] = [{"point": point, "against": won * len(content["anchors"])}]
+    content["facts"].update(method=EVIL[0], surrogate=EVIL[1])
+    page: Path = tmp_path_factory.mktemp("evil") / "<b>&page#.html"
+    page.write_text(report_page(content), encoding="utf-8")
+    return page
+
+
+def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None:
+    with watched_page(browser, evil_page) as watched:
+        page = watched.page
+        for box in page.evaluate(
+            """[...document.querySelectorAll(".chart .nsewdrag")].map((e) => {
+              const r = e.getBoundingClientRect();
+              return [r.x + scrollX + r.width / 2, r.y + scrollY + r.height / 2]; })"""
+        ):
+            page.evaluate("([x, y]) => scrollTo(0, y - 300)", box)
+            page.mouse.move(box[0], 300)
+            page.wait_for_timeout(30)
+        page.click("#space")
+        page.wait_for_timeout(800)
+
+        assert page.evaluate("window.harmed") is None
+        for tag in ("img", "b > *", "main a", "main script", "iframe", "object"):
+            assert page.locator(tag).count() == 0, tag
+        assert page.title() == f"{EVIL[0]}: mergekit-map report"
+        assert page.text_content("h1") == EVIL[0]
+        assert page.text_content("#lead") == EVIL[2]
+        shown = page.locator("#verdicts li").all_text_contents()
+        assert shown == page.locator("#gain-chosen > p").all_text_contents() == EVIL
+        assert (
+            page.evaluate("document.querySelector('#axis-x').options[1].text")
+            == EVIL[1]
+        )
+        assert watched.fetched == []
+        slow = ("GPU stall", "willReadFrequently")
+        assert [p for p in watched.problems if not any(s in p for s in slow)] == []
+
+
+@pytest.fixture
+def server(
+    reported: Callable[[str], Path],
+) -> Iterator[tuple[str, list[str]]]:
+    """Serve the folder of a run; gives its address and what was asked for."""
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments: Any) -> None:
+            asked.append(arguments[1])
+
+    handler = functools.partial(Handler, directory=str(reported("two")))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}", asked
+        http.shutdown()
+        thread.join()
+
+
+def test_the_policy_lets_nothing_else_run_or_be_fetched(
+    browser: Browser, server: tuple[str, list[str]]
+) -> None:
+    address, asked = server
+    page = browser.new_page()
+    page.goto(f"{address}/report.html")
+    page.wait_for_selector("#fit-charts .main-svg")
+
+    stopped = page.evaluate(
+        """async () => {
+          const stopped = [];
+          addEventListener("securitypolicyviolation",
+            (e) => stopped.push(e.effectiveDirective));
+          const script = document.createElement("script");
+          script.textContent = "window.harmed = 1";
+          document.body.append(script);
+          document.body.append(Object.assign(new Image(), {src: "/front.png"}));
+          await fetch("/front.json").catch(() => null);
+          await new Promise((done) => setTimeout(done, 300));
+          return [...stopped, window.harmed ?? null];
+        }"""
+    )
+
+    page.close()
+    assert sorted(stopped[:-1]) == ["connect-src", "img-src", "script-src-elem"]
+    assert stopped[-1] is None
+    assert asked == ["GET /report.html HTTP/1.1"]

@@ -1,0 +1,481 @@
+"""Evaluations measured elsewhere: read from a CSV file, fitted, not measured again."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+from fakes import Recorder, ignore, make_study
+from plain_runs import write_plain
+
+from mergekit_map.cli.main import main
+from mergekit_map.errors import ConfigError
+from mergekit_map.results.front_table import front_table
+from mergekit_map.results.log import (
+    Evaluation,
+    merge_key,
+    open_log,
+    read_log,
+)
+from mergekit_map.search.finish import found_front
+from mergekit_map.search.fitting import fit_surrogates
+from mergekit_map.search.import_csv import add_imported, read_imported
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.study import (
+    Evaluator,
+    Study,
+    StudyResult,
+)
+from mergekit_map.types import Measurement, Metric
+
+# What is best on both alike is far from the soup, so that it is measured when chosen.
+IDEAL = {"near": (0.8, 0.3), "far": (0.2, 0.9)}
+HALF = 0.5
+
+
+def study_of(**search: Any) -> Study:
+    loss = Metric(higher_is_better=False, lower=0.0, upper=None)
+    search = {"evaluations": 10, "remeasure": 0, **search}
+    return make_study("xy", list(IDEAL), ("base", "soup"), loss, **search)
+
+
+def bowl(coefficients: Mapping[str, float], task: str) -> float:
+    return 1 + float(np.sum((np.array(list(coefficients.values())) - IDEAL[task]) ** 2))
+
+
+def measured_bowl(coefficients: Mapping[str, float], task: str) -> Measurement:
+    return Measurement(bowl(coefficients, task), 0.01, 10)
+
+
+def run(
+    study: Study,
+    folder: Path,
+    evaluate: Evaluator,
+    file: Path | None = None,
+) -> tuple[StudyResult, list[str]]:
+    """Search as the pipeline does; returns the result and what was said."""
+    folder.mkdir(exist_ok=True)
+    notices: list[str] = []
+    with open_log(folder / "evaluations.jsonl") as log:
+        imported = read_imported(file, study) if file else []
+        add_imported(study, log, imported, notices.append)
+        return run_study(study, evaluate, log, ignore), notices
+
+
+def logged(folder: Path) -> list[Evaluation]:
+    return list(read_log(folder / "evaluations.jsonl"))
+
+
+def n_known(folder: Path, task: str = "near") -> int:
+    """Count the merges of which a value is known: a search fits them all in the end."""
+    return len({e.key for e in logged(folder) if e.task == task and not e.failed})
+
+
+def fitted(result: StudyResult) -> set[int]:
+    return {s.quality.n for s in result.surrogates.values()}
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def as_rows(evaluations: Sequence[Evaluation], *tasks: str) -> list[dict[str, Any]]:
+    """Lay measurements out as a spreadsheet would hold them."""
+    rows: dict[Any, dict[str, Any]] = {}
+    for e in evaluations:
+        row = rows.setdefault(e.key[0], dict(e.coefficients))
+        if e.task in (tasks or IDEAL):
+            parts = {"": e.value, " stderr": e.stderr, " n": e.n}
+            row |= {e.task + suffix: value for suffix, value in parts.items()}
+    return list(rows.values())
+
+
+def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
+    points = np.random.default_rng(seed).uniform(size=(n, 2)).tolist()
+    merges = [dict(zip("xy", point, strict=True)) for point in points]
+    return [{**m, **{task: bowl(m, task) for task in IDEAL}} for m in merges]
+
+
+@pytest.mark.slow
+def test_a_search_that_imports_all_finds_the_same_front(tmp_path: Path) -> None:
+    study = study_of(evaluations=13)
+    result, _ = run(study, tmp_path / "whole", measured_bowl)
+    measured = [e for e in logged(tmp_path / "whole") if e.role != "front"]
+    file = write_csv(tmp_path / "all.csv", as_rows(measured))
+    evaluate = Recorder(measured_bowl)
+
+    again, _ = run(study, tmp_path / "imported", evaluate, file)
+
+    chosen = tuple(again.front[again.selected].values())
+    assert evaluate.calls == [(chosen, "near"), (chosen, "far")]
+    assert again.front == result.front
+    assert again.selected == result.selected
+    imported = [e for e in logged(tmp_path / "imported") if e.role == "imported"]
+    assert [(e.key, e.value, e.stderr, e.n) for e in imported] == [
+        (e.key, e.value, e.stderr, e.n) for e in measured
+    ]
+
+
+@pytest.mark.parametrize("design", ["sobol", "d_optimal"])
+def test_imported_merges_take_the_place_of_as_many_new_ones(
+    design: str, tmp_path: Path
+) -> None:
+    file = write_csv(tmp_path / "some.csv", random_rows(5))
+    evaluate = Recorder(measured_bowl)
+
+    result, _ = run(study_of(design=design), tmp_path / "run", evaluate, file)
+
+    # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
+    assert len(evaluate.calls) == 2 * (10 - 5 + 1)
+    assert fitted(result) == {10 + 1}
+
+
+@pytest.mark.parametrize(
+    ("search", "planned"),
+    [
+        ({"design": "grid", "evaluations": 11}, 9),
+        ({"strategy": "bayesian", "evaluations": 11}, 11),
+    ],
+    ids=["grid", "bayesian"],
+)
+def test_who_chooses_its_own_merges_measures_them_beside_the_imported(
+    search: dict[str, Any], planned: int, tmp_path: Path
+) -> None:
+    evaluate = Recorder(measured_bowl)
+    file = write_csv(tmp_path / "some.csv", random_rows(5))
+
+    result, notices = run(study_of(**search), tmp_path / "run", evaluate, file)
+
+    assert any(
+        f"{next(iter(search.values()))} chooses its own" in text for text in notices
+    )
+    n_front = sum(e.role == "front" for e in logged(tmp_path / "run")) // 2
+    assert fitted(result) == {planned + 5 + n_front}
+    assert len(evaluate.calls) == 2 * (planned + n_front)
+
+
+def test_one_task_is_imported_and_the_other_measured(tmp_path: Path) -> None:
+    study = study_of()
+    result, _ = run(study, tmp_path / "whole", measured_bowl)
+    measured = [e for e in logged(tmp_path / "whole") if e.role != "front"]
+    file = write_csv(tmp_path / "near.csv", as_rows(measured, "near"))
+    evaluate = Recorder(measured_bowl)
+
+    again, _ = run(study, tmp_path / "half", evaluate, file)
+
+    assert [task for _, task in evaluate.calls].count("far") == 10 + 1
+    assert [task for _, task in evaluate.calls].count("near") == 1
+    assert again.front == result.front
+
+
+def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
+    tmp_path: Path,
+) -> None:
+    file = write_csv(tmp_path / "some.csv", random_rows(5))
+    first, said = run(study_of(), tmp_path / "run", measured_bowl, file)
+    before = (tmp_path / "run/evaluations.jsonl").read_bytes()
+    assert "10 measurements of 5 merges imported" in said[0]
+    evaluate = Recorder(measured_bowl)
+
+    twice, notices = run(study_of(), tmp_path / "run", evaluate, file)
+    without, silence = run(study_of(), tmp_path / "run", evaluate)
+
+    assert evaluate.calls == []
+    assert (tmp_path / "run/evaluations.jsonl").read_bytes() == before
+    assert first.front == twice.front == without.front
+    assert notices == ["of the 10 measurements to import none is new"]
+    assert silence == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.2, 0.8], ids=["importing", "measuring"])
+def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
+    share: float, tmp_path: Path
+) -> None:
+    file = write_csv(tmp_path / "some.csv", random_rows(5))
+    whole, _ = run(study_of(), tmp_path / "whole", measured_bowl, file)
+    text = (tmp_path / "whole/evaluations.jsonl").read_bytes()
+    (tmp_path / "killed").mkdir()
+    cut = text[: int(share * len(text))]
+    (tmp_path / "killed/evaluations.jsonl").write_bytes(cut)
+
+    again, _ = run(study_of(), tmp_path / "killed", measured_bowl, file)
+
+    assert again.front == whole.front
+    ended = [replace(e, seconds=0.0) for e in logged(tmp_path / "killed")]
+    assert ended == [replace(e, seconds=0.0) for e in logged(tmp_path / "whole")]
+
+
+def test_an_import_into_a_search_under_way_is_fitted_too(tmp_path: Path) -> None:
+    run(study_of(), tmp_path / "run", measured_bowl)
+    evaluate = Recorder(measured_bowl)
+    file = write_csv(tmp_path / "some.csv", random_rows(5))
+
+    result, _ = run(study_of(), tmp_path / "run", evaluate, file)
+
+    # All evaluations were used, so that at most another point is chosen.
+    assert len(evaluate.calls) <= 2
+    assert fitted(result) == {n_known(tmp_path / "run")}
+    assert n_known(tmp_path / "run") >= 10 + 5 + 1
+
+
+def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
+    run(study_of(), tmp_path / "run", measured_bowl)
+    before = logged(tmp_path / "run")
+    wrong = [{"x": HALF, "y": HALF, "near": 7.0, "far": 1.25}]
+
+    _, notices = run(
+        study_of(),
+        tmp_path / "run",
+        measured_bowl,
+        write_csv(tmp_path / "wrong.csv", wrong),
+    )
+
+    assert logged(tmp_path / "run") == before
+    assert "none is new" in notices[0]
+    assert notices[1].startswith("near at x=0.5, y=0.5 was measured here, so its 1.13 ")
+    assert "not the 7 of the import" in notices[1]
+    assert len(notices) == 2
+
+
+def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
+    tmp_path: Path,
+) -> None:
+    # The corner of the box, which is best for "near", is imported a little wrong.
+    corner = dict(zip("xy", IDEAL["near"], strict=True))
+    study = replace(
+        study_of(remeasure=100, surrogate="quadratic", refine=False),
+        bounds={"x": (0.0, corner["x"]), "y": (corner["y"], 1.0)},
+        anchors={"corner": corner},
+    )
+    row = {**corner, "near": bowl(corner, "near") + 1e-3, "far": bowl(corner, "far")}
+    file = write_csv(tmp_path / "measured.csv", [row])
+
+    result, _ = run(study, tmp_path / "run", measured_bowl, file)
+
+    front = found_front(study, result, logged(tmp_path / "run"))
+    (point,) = (p for p in front.points if p.coefficients == corner)
+    assert point.measured["near"].value == bowl(corner, "near")
+    latest = {e.key: e for e in logged(tmp_path / "run")}
+    X = study.vectors(result.front)
+    fit = fit_surrogates(study, latest.values())["near"].predict(X)
+    assert result.surrogates["near"].predict(X) == pytest.approx(fit, abs=1e-9)
+    # Going on changes nothing.
+    again, _ = run(study, tmp_path / "run", measured_bowl)
+    assert again.front == result.front
+
+
+def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
+    rows = random_rows(5)
+    run(
+        study_of(), tmp_path / "run", measured_bowl, write_csv(tmp_path / "1.csv", rows)
+    )
+    rows[2]["near"] = 3.0
+
+    _, notices = run(
+        study_of(), tmp_path / "run", measured_bowl, write_csv(tmp_path / "2.csv", rows)
+    )
+
+    assert "1 measurement of 1 merge " in notices[0]
+    assert "of an earlier import they replace 1" in notices[0]
+    imported = [e for e in logged(tmp_path / "run") if e.role == "imported"]
+    assert len(imported) == 2 * 5 + 1
+    assert imported[-1].value == 3.0
+    known = {e.key: e.value for e in logged(tmp_path / "run")}
+    assert list(known.values()).count(3.0) == 1
+
+
+def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> None:
+    rows = [*random_rows(4), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}]
+    file = write_csv(tmp_path / "some.csv", rows)
+
+    result, notices = run(study_of(), tmp_path / "run", measured_bowl, file)
+
+    assert any("1 imported merges lie outside the bounds" in text for text in notices)
+    assert fitted(result) == {n_known(tmp_path / "run") - 1} == {10 + 1}
+    assert logged(tmp_path / "run")[9].coefficients == {"x": 2.0, "y": 0.0}
+
+
+def test_slopes_cannot_be_imported(tmp_path: Path) -> None:
+    def sloped(coefficients: Mapping[str, float], task: str) -> Measurement:
+        c = np.array(list(coefficients.values()))
+        slope = dict(zip("xy", (2 * (c - IDEAL[task])).tolist(), strict=True))
+        return Measurement(bowl(coefficients, task), None, 1, gradient=slope)
+
+    study = study_of(gradients=True, evaluations=6)
+    smooth = Metric(higher_is_better=False, lower=0.0, upper=None, differentiable=True)
+    study = replace(study, tasks=dict.fromkeys(IDEAL, smooth))
+    file = write_csv(tmp_path / "some.csv", random_rows(3))
+    evaluate = Recorder(sloped)
+
+    _, notices = run(study, tmp_path / "run", evaluate, file)
+
+    assert any("measured again, for their derivatives" in text for text in notices)
+    assert len(evaluate.calls) == 2 * (6 + 1)
+
+
+def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
+    study = study_of(remeasure=3)
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        result = run_study(study, measured_bowl, log, ignore)
+        front = found_front(study, result, log)
+        text = front_table(front)
+    (tmp_path / "front.csv").write_text(text)
+
+    found = read_imported(tmp_path / "front.csv", study)
+
+    points = {merge_key(p.coefficients) for p in front.points}
+    measured = {e.key: e.value for e in logged(tmp_path) if e.key[0] in points}
+    assert {e.key: e.value for e in found} == measured
+    assert len(measured) >= 2 * 3
+    assert {e.stderr for e in found} == {0.01}
+    assert {e.role for e in found} == {"imported"}
+
+
+def test_a_task_may_have_the_name_of_a_coefficient(tmp_path: Path) -> None:
+    study = study_of()
+    named = {"x": study.tasks["near"]}
+    study = replace(study, tasks=named, definitions={"x": "dx"})
+    file = tmp_path / "some.csv"
+
+    file.write_text("\ufeffx,y,x value\n0.25,0.5,1.5\n\n")
+    (found,) = read_imported(file, study)
+
+    assert (found.coefficients, found.value) == ({"x": 0.25, "y": 0.5}, 1.5)
+    file.write_text("x,y,x\n0.25,0.5,1.5\n")
+    with pytest.raises(ConfigError, match="name the task's column 'x value'"):
+        read_imported(file, study)
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("", [r": a line of column names and a line per merge .* got 0"]),
+        ("x,y,near\n", [r"got 1 in all"]),
+        ("x,y,naer\n0,0,1\n", [r":1: naer: there is no such column; .*'near'"]),
+        ("x,near\n0,1\n", [r":1: y: a column for every coefficient is required"]),
+        ("x,y\n0,1\n", [r":1: a column for at least one task .*'near', 'far'"]),
+        (
+            "x,y,near,near value\n0,0,1,1\n",
+            [r":1: near value: the column 'near' says the same; remove one"],
+        ),
+        (
+            "x,y,near\n0,zero,1\n1,,2\n0,1,nan\n0,1,-1\n0,1\n",
+            [
+                r"5 problems in .*some.csv",
+                r":2: y: a finite number is required, got 'zero'",
+                r":3: y: a finite number is required, got ''",
+                r":4: near: a finite number, or an empty cell, is required, got 'nan'",
+                r":5: near: values of this task lie between 0 and inf, got -1; .*units",
+                r":6: 3 cells are required as in the first line, got 2",
+            ],
+        ),
+        (
+            "x,y,near,near stderr,near n\n0,0,1,-1,\n0,0,1,,1.5\n0,0,,1,\n",
+            [
+                r":2: near stderr: a standard error is 0 or more, got -1",
+                r":3: near n: a whole number of items is required, got 1.5",
+                r":4: near: there is no value that this is the stderr of; add it",
+            ],
+        ),
+        (
+            "x,y,near\n0,0,1\n1,1,2\n0,0,1\n0,0,3\n",
+            [r"1 problem in", r":5: near: line 2 has another result .*, 1; remove one"],
+        ),
+        ('x,y,near\n0,0,"1\n', [r"cannot be read as CSV in UTF-8"]),
+        (
+            "x,y,near\n" + "0,0,one\n" * 40,
+            [r"40 problems in", r"and 20 more$"],
+        ),
+    ],
+)
+def test_says_what_is_wrong_with_a_file(
+    text: str, messages: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text(text)
+
+    for message in messages:
+        with pytest.raises(ConfigError, match=message):
+            read_imported(file, study_of())
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.csv: there is no such file"):
+        read_imported(tmp_path / "none.csv", study_of())
+
+
+QUADRATIC = """
+def bowl(model, entry, ideal):
+    with open("calls.txt", "a") as calls:
+        calls.write("x")
+    return 1 + (100 * model.lm_head.weight[entry].item() - ideal) ** 2
+
+def one(model, tokenizer):
+    return bowl(model, (0, 0), 1.0)
+
+def two(model, tokenizer):
+    return bowl(model, (1, 1), 2.0)
+"""
+
+
+@pytest.fixture
+def _configured(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Write two functions that are exactly quadratic in the weights of a merge."""
+    monkeypatch.chdir(tmp_path)
+    write_plain(family, code=QUADRATIC, evaluations=10, remeasure=2, refine=False)
+
+
+def search(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, ["search", "config.yml", *arguments])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_configured")
+def test_the_command_imports_and_measures_the_front_alone() -> None:
+    assert search("whole").exit_code == 0
+    lines = [e for e in logged(Path("whole")) if e.role != "front"]
+    rows: dict[Any, dict[str, Any]] = {}
+    for e in lines:
+        rows.setdefault(e.key[0], {**e.coefficients})[e.task] = e.value
+    write_csv(Path("all.csv"), list(rows.values()))
+    Path("calls.txt").unlink()
+
+    result = search("again", "--import", "all.csv")
+
+    assert result.exit_code == 0, result.output
+    assert "20 measurements of 10 merges imported" in " ".join(result.stderr.split())
+    whole, again = (
+        json.loads(Path(f, "front.json").read_text()) for f in ("whole", "again")
+    )
+    assert again == whole
+    fronts = [e for e in logged(Path("again")) if e.role == "front"]
+    assert len(Path("calls.txt").read_text()) == len(fronts) > 0
+    assert Path("again/recipes/000.yml").exists()
+
+
+@pytest.mark.usefixtures("_configured")
+def test_a_bad_file_costs_nothing() -> None:
+    Path("bad.csv").write_text("a,b,one,tow\n0,0,1,1\n")
+
+    result = search("run", "--import", "bad.csv")
+
+    assert result.exit_code == 2
+    assert (
+        "bad.csv:1: tow: there is no such column; did you mean 'two'" in result.stderr
+    )
+    assert not Path("run").exists()
+    assert not Path("calls.txt").exists()

@@ -1,0 +1,333 @@
+"""Nested MAP on metrics whose answer is known, with no model anywhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import LOSS, Recorder, make_study, run
+from quick_fronts import fronts_of_few_points
+from stopping import stopped_and_resumed
+
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.results.front import Front
+from mergekit_map.search.checks import search_problems
+from mergekit_map.search.finish import fitted_surrogates
+from mergekit_map.search.study import Study, StudyResult
+from mergekit_map.types import Measurement, Metric
+
+NAMES = "abcd"
+OPTIMUM = dict(zip(NAMES, (0.9, 0.6, 0.7, 0.8), strict=True))
+Function = Callable[[Mapping[str, float], str], float]
+
+
+def own_optimum(c: Mapping[str, float], task: str) -> float:
+    """Depend on one model alone: each has a best weight, whatever the others have."""
+    return (c[task] - OPTIMUM[task]) ** 2
+
+
+def own_corner(c: Mapping[str, float], task: str) -> float:
+    """Squared distance to the single model of the task: all tasks trade off."""
+    return sum((c[n] - (n == task)) ** 2 for n in c)
+
+
+def orders_of(result: StudyResult) -> list[Any]:
+    """List what was merged with what, as a configuration has it."""
+    content: list[Any] = json.loads(json.dumps([s.result.order for s in result.stages]))
+    return content
+
+
+def measuring(function: Function = own_optimum) -> Recorder:
+    return Recorder(lambda c, task: Measurement(function(c, task), None, 10))
+
+
+def study_of(names: str = NAMES, **search: Any) -> Study:
+    search = {"strategy": "nested", "evaluations": 8, "remeasure": 0, **search}
+    return make_study(names, names, **search)
+
+
+def test_where_tasks_do_not_interact_the_nested_optimum_is_the_flat_one(
+    tmp_path: Path,
+) -> None:
+    result = run(study_of(), tmp_path, measuring())
+
+    assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
+
+
+def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(
+    tmp_path: Path,
+) -> None:
+    result = run(study_of(), tmp_path, measuring(own_corner))
+
+    # The sum of all losses is smallest where every weight is 1/4: 1/2 in each pair,
+    # and 1/2 of each pair.
+    chosen = result.front[result.selected]
+    assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
+
+
+def test_a_preference_for_one_task_goes_through_all_pairs(tmp_path: Path) -> None:
+    study = replace(study_of(), select=SelectSpec(prefer={"c": 1.0}))
+
+    result = run(study, tmp_path, measuring(own_corner))
+
+    chosen = result.front[result.selected]
+    assert chosen["c"] == pytest.approx(1, abs=1e-3)
+    assert max(chosen["a"], chosen["b"], chosen["d"]) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        # Less than a has where a pair of tasks counts alike.
+        {"require": {"a": 0.45}},
+        # What half of the way to both limits would be, no merge of a and b keeps.
+        {"prefer": {"c": 1.0}, "require": {"a": 0.3, "b": 1.5}},
+    ],
+)
+def test_limits_that_a_merge_keeps_are_kept(
+    tmp_path: Path, select: dict[str, Any]
+) -> None:
+    study = replace(study_of(), select=SelectSpec(**select))
+
+    with fronts_of_few_points(40):
+        result = run(study, tmp_path, measuring(own_corner))
+
+    chosen = result.front[result.selected]
+    for task, limit in select["require"].items():
+        assert own_corner(chosen, task) <= limit + 1e-9
+
+
+def test_a_limit_out_of_reach_of_a_pair_is_left_to_the_pairs_after(
+    tmp_path: Path,
+) -> None:
+    # One model gets a to 0.5 and no further; two of different pairs get it to 0.
+    def evaluate(c: Mapping[str, float], task: str) -> float:
+        return 1 - c["a"] / 2 - c["c"] / 2 if task == "a" else own_optimum(c, task)
+
+    study = study_of(order=[["a", "b"], ["c", "d"]])
+    study = replace(study, select=SelectSpec(require={"a": 0.3}))
+
+    result = run(study, tmp_path, measuring(evaluate))
+
+    assert evaluate(result.front[result.selected], "a") <= 0.3 + 1e-9
+
+
+def test_a_merge_of_merges_is_the_product_of_its_weights(tmp_path: Path) -> None:
+    result = run(study_of(), tmp_path, measuring(own_corner))
+
+    *_, last = result.stages
+    (one, other), vectors = result.groups, list(result.groups.values())
+    assert {one, other} == {"pair-1", "pair-2"}
+    for point in last.result.front:
+        rows = np.array([list(v.values()) for v in vectors])
+        flat = np.array(list(point.values()))
+        weights = flat @ np.linalg.pinv(rows)
+        np.testing.assert_allclose(weights @ rows, flat, atol=1e-12)
+    for stage in result.stages[:2]:
+        merge = stage.result.front[stage.result.selected]
+        assert result.groups[stage.name] == merge
+
+
+def test_measures_what_the_paper_counts(tmp_path: Path) -> None:
+    evaluate = measuring(own_corner)
+    # A preference, so that no soup is chosen, and that of the last pair is a new one.
+    prefer = {"a": 3.0, "b": 2.0, "c": 5.0, "d": 2.0}
+    study = replace(study_of(remeasure=2), select=SelectSpec(prefer=prefer))
+
+    result = run(study, tmp_path, evaluate)
+
+    # 6 anchors on 4 tasks. Two pairs of 8 merges on 2 tasks, of which the base and two
+    # singles are anchors; the chosen merge of each. A pair of pairs of 8 merges on 4
+    # tasks, of which the base is an anchor and two were chosen, on 2 tasks so far; two
+    # points of its front, and the chosen one where that is none of them.
+    first, second, last = 6 * 4, 2 * (5 * 2 + 2), 8 * 4 - 4 - 2 * 2
+    n_front = len(evaluate.calls) - (first + second + last)
+    assert n_front in {2 * 4, 3 * 4}
+    assert len(evaluate.calls) == len(set(evaluate.calls))
+    orders = orders_of(result)
+    assert orders == [["a", "b"], ["c", "d"], [["c", "d"], ["a", "b"]]] or (
+        orders[-1] == [["a", "b"], ["c", "d"]]
+    )
+
+
+@pytest.mark.slow
+def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    study = study_of("abc", evaluations=7, remeasure=2)
+    whole = measuring(own_corner)
+    run(study, tmp_path / "whole", whole)
+    for stop in (18, 22, 40):  # at each of the pairs, and at what was chosen of one
+        folder, evaluate = tmp_path / f"stop{stop}", measuring(own_corner)
+
+        stopped_and_resumed(functools.partial(run, study, folder), evaluate, stop)
+
+        assert evaluate.calls == whole.calls
+        front = (folder / "front.json").read_bytes()
+        assert front == (tmp_path / "whole" / "front.json").read_bytes()
+
+
+def test_pairs_in_the_order_given(tmp_path: Path) -> None:
+    order = ["b", [["d", "a"], "c"]]
+
+    result = run(study_of(order=order), tmp_path, measuring())
+
+    assert orders_of(result) == [
+        ["d", "a"],
+        [["d", "a"], "c"],
+        order,
+    ]
+    assert list(result.groups) == ["b", "pair-2"]
+    assert result.front[result.selected] == pytest.approx(OPTIMUM, abs=1e-3)
+    assert list(result.stages[0].study.tasks) == ["a", "d"]
+
+
+def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
+    ideal = {"a": 0.5, "b": 0.1, "c": 0.48, "d": 0.9}
+
+    def evaluate(c: Mapping[str, float], task: str) -> float:
+        # The single model of the task leaves this share of the worst loss, 1.
+        return 1 - (1 - ideal[task]) * c[task] * (2 - c[task])
+
+    study = study_of(surrogate="quadratic")
+    metric = Metric(higher_is_better=False, lower=0.0, upper=None)
+    study = replace(study, tasks=dict.fromkeys(NAMES, metric))
+
+    result = run(study, tmp_path, measuring(evaluate))
+
+    # a and c leave 0.5 and 0.48, together 0.49, which is 0.39 from b, 0.41 from d.
+    assert orders_of(result) == [
+        ["a", "c"],
+        ["b", ["a", "c"]],
+        ["d", ["b", ["a", "c"]]],
+    ]
+
+
+def test_tasks_and_models_are_independent(tmp_path: Path) -> None:
+    def evaluate(c: Mapping[str, float], task: str) -> float:
+        return {"one": (c["a"] - 1) ** 2 + c["b"] + c["c"], "two": (c["b"] - 1) ** 2}[
+            task
+        ]
+
+    study = replace(
+        study_of("abc", order=["a", ["b", "c"]]),
+        tasks={"one": LOSS, "two": LOSS},
+        definitions={"one": "1", "two": "2"},
+    )
+
+    result = run(study, tmp_path, measuring(evaluate))
+
+    # b owns two, c nothing: their pair is measured on two alone.
+    assert list(result.stages[0].study.tasks) == ["two"]
+    chosen = result.stages[0].result.front[0]
+    assert chosen["b"] == pytest.approx(1, abs=1e-3)
+    assert list(result.surrogates) == ["one", "two"]
+
+
+def test_a_pair_that_is_best_left_out_is_left_out(tmp_path: Path) -> None:
+    study = study_of(order=[["a", "b"], ["c", "d"]])
+    evaluate = measuring(lambda c, _: (c["a"] - 1) ** 2 + c["b"] + c["c"] + c["d"])
+
+    result = run(study, tmp_path, evaluate)
+
+    assert result.front[result.selected] == pytest.approx(
+        {"a": 1, "b": 0, "c": 0, "d": 0}, abs=1e-3
+    )
+    # Merges of the last pair coincide where a group has no weight at all.
+    assert len(evaluate.calls) == len(set(evaluate.calls))
+
+
+def test_gradients_are_followed_into_the_pairs(tmp_path: Path) -> None:
+    metrics = measuring(own_corner)
+    # One evaluation less than the terms of a quadratic, if it were not for the slopes.
+    study = study_of(evaluations=5, gradients=True)
+    loss = replace(study.tasks["a"], differentiable=True)
+    study = replace(study, tasks=dict.fromkeys(NAMES, loss))
+
+    def evaluate(c: Mapping[str, float], task: str) -> Measurement:
+        slopes = {n: 2 * (v - (n == task)) for n, v in c.items()}
+        return replace(metrics(c, task), gradient=slopes)
+
+    result = run(study, tmp_path, evaluate)
+
+    assert all(s.quality.r2 > 0.999999 for s in result.surrogates.values())
+    chosen = result.front[result.selected]
+    assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
+    assert len(metrics.calls) == len(set(metrics.calls))
+
+
+def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None:
+    study = study_of(remeasure=3)
+    result = run(study, tmp_path, measuring(own_corner))
+
+    content = Front.model_validate_json((tmp_path / "front.json").read_bytes())
+
+    for point in content.points:
+        for task in NAMES:
+            expected = own_corner(point.coefficients, task)
+            assert point.readings("predicted")[task].value == pytest.approx(expected)
+    assert 3 <= sum(point.is_measured("a") for point in content.points) <= 4
+    # A single model is not among the merges of the last pair.
+    by_label = {anchor.label: anchor for anchor in content.anchors}
+    assert by_label["a"].readings("predicted")["a"].value is None
+    assert by_label["a"].measured["a"].value == 0
+    assert by_label["base"].readings("predicted")["a"].value == pytest.approx(1)
+    assert list(content.groups) == list(result.groups)
+    surrogates = fitted_surrogates(study, result)
+    assert surrogates.coefficients == tuple(result.groups)
+
+
+def test_one_model_has_nothing_to_be_merged_with() -> None:
+    problems = search_problems(study_of("a"))
+
+    assert [p.key for p in problems] == [("map", "search", "strategy")]
+    assert "only 'a' is searched; use map" in problems[0].message
+
+
+def test_too_few_evaluations_for_a_pair_are_refused() -> None:
+    problems = search_problems(study_of(evaluations=5, surrogate="quadratic"))
+
+    assert [p.key for p in problems] == [("map", "search", "evaluations")]
+
+
+@pytest.mark.parametrize(
+    ("order", "key", "message"),
+    [
+        ([["a", "b"], "c"], (), "'d' is missing"),
+        ([["a", "b"], ["c", "e"]], (1, 1), "no coefficient 'e'; known: a, b, c, d"),
+        ([["a", "b"], ["c", "a"]], (1, 1), "'a' stands twice"),
+        (["a", "b", "c", "d"], (), "two are merged at a time.*got 4"),
+        ([["a", "b"], ["c", ["d"]]], (1, 1), "got 1"),
+        ([["a", "b"], ["c", {"d": 1}]], (1, 1), "no coefficient {'d': 1}"),
+    ],
+)
+def test_orders_that_are_no_binary_tree_of_all_models(
+    order: list[Any], key: tuple[int, ...], message: str
+) -> None:
+    problems = search_problems(study_of(order=order))
+
+    assert [p.key for p in problems] == [("map", "search", "order", *key)]
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(problems[0].message)
+
+
+@pytest.mark.slow
+def test_a_group_of_several_models_takes_the_bounds_that_all_share(
+    tmp_path: Path,
+) -> None:
+    own = replace(
+        study_of(bounds={"a": (0.0, 2.0)}, order=[["a", "b"], ["c", "d"]]),
+        bounds={**dict.fromkeys(NAMES, (0.0, 1.0)), "a": (0.0, 2.0)},
+    )
+
+    ranges = [
+        stage.result.surrogates["a"].bounds.tolist()
+        for stage in run(own, tmp_path, measuring()).stages
+        if "a" in stage.study.tasks
+    ]
+
+    assert ranges == [[[0, 2], [0, 1]], [[0, 1], [0, 1]]]

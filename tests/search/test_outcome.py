@@ -1,0 +1,96 @@
+"""What ``front.json`` holds besides the front."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fakes import line, make_study
+
+from mergekit_map.results.front import UNKNOWN, Reading
+from mergekit_map.results.log import Evaluation
+from mergekit_map.search.finish import found_front
+from mergekit_map.search.study import StudyResult
+from mergekit_map.surrogates.fit import fit_surrogate
+from mergekit_map.surrogates.links import Link
+from mergekit_map.types import Metric
+
+SCORE = Metric(higher_is_better=True, lower=None, upper=None)
+
+
+def evaluation(a: float, task: str, value: float, merge: str = "m") -> Evaluation:
+    return line({"a": a}, task, value, stderr=0.1, merge=merge)
+
+
+@pytest.mark.parametrize(
+    ("value", "ends"), [(0.3, (0.0, 1.0)), (0.0, (None, None))], ids=["0.3", "0"]
+)
+def test_a_constant_task_is_known_everywhere(
+    value: float, ends: tuple[float | None, float | None]
+) -> None:
+    metric = Metric(higher_is_better=True, lower=ends[0], upper=ends[1])
+    study = make_study("a", ["task"], metric=metric)
+    X = np.linspace(0, 1, 6)[:, None]
+    surrogate = fit_surrogate(
+        X, np.full(6, value), stderr=None, link=Link(*metric.ends), bounds=study.box
+    )
+
+    front = found_front(study, StudyResult({"task": surrogate}, [{"a": 0.0}], 0), [])
+
+    assert front.tasks["task"].fit.expected_r2 == 1.0
+    assert front.tasks["task"].fit.front_error is None
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (0.5, 2.5)])
+def test_a_fit_is_as_good_as_its_own_standard_errors_expect(
+    ends: tuple[float, float],
+) -> None:
+    """A share of the variance over the box, and of the range on the front."""
+    study = make_study("a", ["task"], metric=SCORE)
+    study = replace(study, bounds={"a": ends}, anchors={})
+    rng = np.random.default_rng(0)
+    X = rng.uniform(*ends, size=(12, 1))
+    y = rng.normal(X[:, 0], 0.2)
+    surrogate = fit_surrogate(X, y, stderr=None, link=Link(), bounds=study.box)
+    merges = np.array([[0.6], [0.7], [0.95]])
+    points = [{"a": a} for a in merges[:, 0].tolist()]
+
+    front = found_front(study, StudyResult({"task": surrogate}, points, 0), [])
+
+    fit = front.tasks["task"].fit
+    box = np.linspace(*ends, 4096)[:, None]
+    unknown = (surrogate.stderr(box) ** 2).mean()
+    known = surrogate.predict(box).var()
+    assert fit.expected_r2 == pytest.approx(known / (known + unknown), abs=5e-3)
+    assert 0.3 < fit.expected_r2 < 0.98
+    error = np.sqrt((surrogate.stderr(merges) ** 2).mean())
+    width = np.ptp(surrogate.predict(merges))
+    assert fit.front_error == pytest.approx(error / width)
+
+
+def test_lists_the_merges_that_are_neither_points_nor_anchors() -> None:
+    study = make_study("a", ["one", "two"], ("base",), SCORE)
+    X = np.linspace(0, 1, 5)[:, None]
+    fitted = fit_surrogate(
+        X, X[:, 0] ** 2, stderr=None, link=Link(-math.inf, math.inf), bounds=study.box
+    )
+    surrogates = {"one": fitted, "two": fitted}
+    log = [
+        evaluation(0.0, "one", 1.0),  # an anchor
+        evaluation(0.3, "one", 2.0),
+        evaluation(0.4, "one", 3.0),  # a point of the front
+        evaluation(0.5, "one", 4.0, merge="before"),
+        evaluation(0.7, "two", 5.0),
+        evaluation(0.3, "two", 6.0),
+        evaluation(0.3, "one", 7.0),  # measured again: the later one counts
+    ]
+
+    content = found_front(study, StudyResult(surrogates, [{"a": 0.4}], 0), log)
+
+    first, second = content.merges
+    assert first.coefficients == {"a": 0.3}
+    assert [first.measured[t].value for t in ("one", "two")] == [7.0, 6.0]
+    assert second.coefficients == {"a": 0.7}
+    assert second.measured == {"one": UNKNOWN, "two": Reading.of(5.0, 0.1)}

@@ -1,0 +1,286 @@
+"""Which merge is measured next, and when no more is, on predictions made up here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import IDEAL, LOSS, bowls, line, make_study
+
+from mergekit_map.results.front import Reading
+from mergekit_map.results.log import Evaluation, Role
+from mergekit_map.search.refinement import (
+    ending_of,
+    n_quiet_rounds,
+    n_spent,
+    refinement_round,
+)
+from mergekit_map.search.study import Candidate, Study
+from mergekit_map.surrogates.arrays import FloatArray
+
+# On the line between the two best merges each loss goes from 1 to 1 + this.
+RANGE = 0.49 + 0.25
+
+
+class Foretelling:
+    """Predicts a bowl, with a standard error that depends on the place."""
+
+    def __init__(self, task: str, stderr: Callable[[FloatArray], FloatArray]) -> None:
+        self.task, self.stderr = task, stderr
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        return 1 + ((X - IDEAL[self.task]) ** 2).sum(axis=1)
+
+
+STUDY = make_study("ab", list(IDEAL), ("base",))
+
+
+def known_within(stderr: float | Callable[[FloatArray], FloatArray]) -> Any:
+    """Predict with an error that is a share of the range on the front."""
+
+    def everywhere(X: FloatArray) -> FloatArray:
+        share = stderr(X) if callable(stderr) else np.full(len(X), stderr)
+        return share * RANGE
+
+    return {task: Foretelling(task, everywhere) for task in IDEAL}
+
+
+def merge(a: float, b: float, role: Role = "refinement") -> Candidate:
+    return role, {"a": a, "b": b}
+
+
+def measured(
+    candidate: Candidate, missed: float = 0.0, stderr: float | None = 0.0
+) -> list[Evaluation]:
+    """Measure a merge, that was foretold with so much of an error."""
+    role, coefficients = candidate
+    found = []
+    for task in IDEAL:
+        value = bowls(coefficients, task).value
+        foretold = Reading.of(value - missed, stderr) if role == "refinement" else None
+        found.append(line(coefficients, task, value, role=role, foretold=foretold))
+    return found
+
+
+def searched(n_quiet: int) -> tuple[list[list[Candidate]], list[Evaluation]]:
+    """Plan and measure a first design, a round that surprises, and quiet ones."""
+    design = [merge(x, y, "design") for x, y in [(0, 0), (1, 0), (0, 1), (0.6, 0.5)]]
+    later = [[merge(0.31 + 0.1 * k, 0.4)] for k in range(n_quiet + 1)]
+    known = [e for candidate in design for e in measured(candidate)]
+    known += measured(later[0][0], missed=10.0)
+    known += [e for (candidate,) in later[1:] for e in measured(candidate)]
+    return [design, *later], known
+
+
+@pytest.mark.parametrize(
+    ("error", "n_quiet", "more"),
+    [
+        (0.0045, 2, False),
+        (0.0055, 2, True),
+        (0.0045, 1, True),
+        (0.0, 3, False),
+        (0.0, 0, True),
+    ],
+)
+def test_a_search_ends_after_two_quiet_rounds_with_a_front_known_to_half_a_percent(
+    error: float, n_quiet: int, more: bool
+) -> None:
+    rounds, known = searched(n_quiet)
+
+    planned = refinement_round(STUDY, rounds, known, known_within(error))
+
+    assert len(planned) == int(more)
+
+
+@pytest.mark.parametrize(
+    ("missed", "stderr", "came_true"),
+    [
+        (0.0045, 0.0, True),  # shares of what a task was seen to vary
+        (0.0055, 0.0, False),
+        (-0.0055, 0.0, False),
+        (1.9 * 0.1, 0.1, True),
+        (2.1 * 0.1, 0.1, False),
+        (0.0045, None, True),
+    ],
+)
+def test_a_prediction_comes_true_within_its_error_or_a_small_share(
+    missed: float, stderr: float | None, came_true: bool
+) -> None:
+    rounds, known = searched(0)
+    last = merge(0.7, 0.7)
+    width = min(np.ptp([e.value for e in known if e.task == t]) for t in IDEAL)
+    error = None if stderr is None else stderr * width
+
+    after = [*known, *measured(last, missed * width, error)]
+
+    assert n_quiet_rounds([*rounds, [last]], after) == int(came_true)
+
+
+def test_what_was_foretold_of_one_task_alone_must_come_true_of_all() -> None:
+    rounds, known = searched(1)
+    assert n_quiet_rounds(rounds, known) == 1
+    wrong = [*known[:-1], replace(known[-1], value=known[-1].value + 1)]
+    untold = [*known[:-1], replace(known[-1], foretold=None)]
+    failed = [*known[:-2], *(replace(e, value=np.nan) for e in known[-2:])]
+
+    for log in (wrong, untold, failed):
+        assert n_quiet_rounds(rounds, log) == 0
+
+
+def far(X: FloatArray) -> FloatArray:
+    """Where nothing of the front is, and no merge of the design."""
+    return np.linalg.norm(X - [0.05, 0.95], axis=1) < 0.2
+
+
+@pytest.mark.parametrize(("unknown", "poor"), [(0.04, False), (0.06, True)])
+def test_every_other_round_goes_where_least_is_known_while_much_is_unknown(
+    unknown: float, poor: bool
+) -> None:
+    """A twentieth of the variance over the box is much."""
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 64)] * 2), axis=-1).reshape(-1, 2)
+    variances = [((grid - IDEAL[t]) ** 2).sum(axis=1).var() for t in IDEAL]
+    share = np.sqrt(unknown * min(variances) / far(grid).mean()) / RANGE
+    surrogates = known_within(lambda X: 1e-9 + share * far(X))
+    rounds, known = searched(0)
+    assert len(rounds) % 2 == 0
+
+    ((_, even),) = refinement_round(STUDY, rounds, known, surrogates)
+    last = merge(0.7, 0.7)
+    odd_known = [*known, *measured(last, missed=10.0)]
+    ((_, odd),) = refinement_round(STUDY, [*rounds, [last]], odd_known, surrogates)
+
+    assert not far(STUDY.vector(even)[None]).any()
+    assert far(STUDY.vector(odd)[None]).any() == poor
+
+
+def test_a_task_that_is_level_leaves_the_rest_where_it_was() -> None:
+    """However little is known of it: there is no variance to know a share of."""
+
+    class Level(Foretelling):
+        def predict(self, X: FloatArray) -> FloatArray:
+            return np.ones(len(X))
+
+    surrogates = known_within(0.01)
+    level = Level("level", lambda X: np.full(len(X), 0.5))
+    more = replace(STUDY, tasks=dict.fromkeys([*IDEAL, "level"], LOSS))
+    rounds, known = searched(0)
+    odd = [*rounds, [merge(0.7, 0.7)]]
+    known += measured(odd[-1][0], missed=10.0)
+
+    expected = refinement_round(STUDY, odd, known, surrogates)
+    found = refinement_round(more, odd, known, surrogates | {"level": level})
+
+    assert found == expected != []
+
+
+def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:
+    rounds, known = searched(0)
+
+    ((role, planned),) = refinement_round(STUDY, rounds, known, known_within(0.02))
+
+    assert role == "refinement"
+    start, end = (np.array(IDEAL[task]) for task in IDEAL)
+    line = end - start
+    offset = STUDY.vector(planned) - start
+    along = offset @ line / (line @ line)
+    assert np.linalg.norm(offset - along * line) < 0.1
+    # A merge of the design is near the middle, and none near either end.
+    assert not 0.3 < along < 0.7
+
+
+def test_an_uncertain_part_of_the_front_is_measured_first() -> None:
+    rounds, known = searched(0)
+
+    def near(task: str) -> Callable[[FloatArray], FloatArray]:
+        return lambda X: 0.001 + 0.3 * (np.linalg.norm(X - IDEAL[task], axis=1) < 0.25)
+
+    for task in IDEAL:
+        surrogates = known_within(near(task))
+        ((_, planned),) = refinement_round(STUDY, rounds, known, surrogates)
+        assert np.linalg.norm(STUDY.vector(planned) - IDEAL[task]) < 0.25
+
+
+@pytest.mark.parametrize(("apart", "again"), [(0.025, False), (0.035, True)])
+@pytest.mark.parametrize("logged", [False, True])
+def test_nothing_is_measured_next_to_what_was_measured(
+    apart: float, again: bool, logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As near as three percent of the box; planned or only in the log."""
+    # What was measured is worth as much as ever, so that its place alone decides.
+    monkeypatch.setattr(
+        "mergekit_map.search.refinement.gains", lambda hoped, _: -np.arange(len(hoped))
+    )
+    rounds, known = searched(0)
+    surrogates = known_within(0.02)
+    ((_, best),) = refinement_round(STUDY, rounds, known, surrogates)
+    inwards = np.where(STUDY.vector(best) < 0.5, apart, -apart)
+    beside = merge(*(STUDY.vector(best) + inwards), role="design")
+    if logged:
+        known = [*(replace(e, value=np.nan) for e in measured(beside)), *known]
+    else:
+        rounds = [[*rounds[0], beside], *rounds[1:]]
+
+    ((_, planned),) = refinement_round(STUDY, rounds, known, surrogates)
+
+    assert (planned == best) == again
+
+
+def test_the_same_log_gives_the_same_next_round() -> None:
+    rounds, known = searched(1)
+    surrogates = known_within(0.02)
+
+    first = refinement_round(STUDY, rounds, known, surrogates)
+    # The order in which a mapping names its coefficients says nothing.
+    turned = [
+        replace(e, coefficients=dict(reversed(e.coefficients.items()))) for e in known
+    ]
+
+    assert refinement_round(STUDY, rounds, known, surrogates) == first
+    assert refinement_round(STUDY, rounds, turned, surrogates) == first
+
+
+def spent(
+    known: Sequence[Evaluation], *rounds: Sequence[Candidate], study: Study = STUDY
+) -> int:
+    return n_spent(study, rounds, known)
+
+
+def test_what_was_searched_is_counted_once_and_the_front_is_not() -> None:
+    def of(*candidates: Candidate) -> list[Evaluation]:
+        return [e for candidate in candidates for e in measured(candidate)]
+
+    design = [merge(0.1, 0.2, "design"), merge(0.3, 0.4, "design")]
+    front, outside = merge(0.5, 0.5, "front"), merge(2.0, 0.0, "imported")
+    imported = merge(0.9, 0.1, "imported")
+
+    assert spent([], design) == 2
+    assert spent(of(*design), design) == 2
+    assert spent(of(*design, front), design) == 2
+    assert spent(of(*design, front), design, [("refinement", front[1])]) == 3
+    assert spent(of(*design, imported), design) == 3
+    assert spent(of(*design, outside), design) == 2
+    assert spent(of(*design, outside), [*design, ("anchor", outside[1])]) == 3
+
+
+def volume(error: float) -> float:
+    """Integrate what lies below the front, moved by an error on both tasks.
+
+    In units of the ranges it is (1 - t^2, 1 - (1 - t)^2), which has 5/6 above its
+    worst values; the volume reaches a tenth below these.
+    """
+    margin = 0.1 + error
+    return 5 / 6 + 2 * margin + margin**2
+
+
+@pytest.mark.parametrize("error", [0.0, 0.02, 0.3])
+def test_what_more_would_bring_is_the_front_moved_by_its_standard_errors(
+    error: float,
+) -> None:
+    ending = ending_of(STUDY, known_within(error), spent=7, allowed=9, quiet=1)
+
+    assert ending.error == pytest.approx(error, rel=0.02)
+    assert ending.hope == pytest.approx(volume(error) / volume(0) - 1, rel=0.02)
+    assert (ending.evaluations, ending.allowed, ending.quiet) == (7, 9, 1)

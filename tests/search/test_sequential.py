@@ -1,0 +1,416 @@
+"""Whole searches that choose one merge after the other, on functions that are known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import Recorder, ignore, line, make_study, run
+
+from mergekit_map.optimize.front_refinement import non_dominated
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import (
+    Evaluation,
+    by_merge,
+    merge_key,
+    open_log,
+    read_log,
+)
+from mergekit_map.results.surrogate_file import predict
+from mergekit_map.search.budget import forecast
+from mergekit_map.search.fitting import fit_surrogates
+from mergekit_map.search.import_csv import add_imported
+from mergekit_map.search.loop import run_study
+from mergekit_map.search.planning import design
+from mergekit_map.search.study import Progress, Study
+from mergekit_map.types import Measurement
+
+CENTRES = {"one": (0.8, 0.3, 0.6), "two": (0.2, 0.7, 0.5), "three": (0.5, 0.1, 0.9)}
+
+
+def study_of(n: int = 2, m: int = 2, **search: Any) -> Study:
+    """Search n models by m tasks, with all their anchors."""
+    search = {"evaluations": 11, "remeasure": 2, **search}
+    return make_study("abcd"[:n], list(CENTRES)[:m], **search)
+
+
+def rippled(coefficients: Mapping[str, float], task: str) -> Measurement:
+    """Measure a bowl with a ripple, which no quadratic fits."""
+    c = np.array(list(coefficients.values()))
+    centre = np.resize(CENTRES[task], len(c))
+    value = 1 + ((c - centre) ** 2).sum() + 0.05 * math.sin(8 * c.sum())
+    return Measurement(float(value), None, 1)
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every measurement take no time, so that logs can be the same bytes."""
+    monkeypatch.setattr("mergekit_map.search.measure.time.perf_counter", lambda: 0.0)
+
+
+def logged(folder: Path) -> list[Evaluation]:
+    return list(read_log(folder / "evaluations.jsonl"))
+
+
+def merges(folder: Path, *roles: str) -> list[tuple[float, ...]]:
+    found = [e for e in logged(folder) if not roles or e.role in roles]
+    return list(dict.fromkeys(tuple(e.coefficients.values()) for e in found))
+
+
+def front_of(folder: Path) -> Front:
+    return Front.model_validate_json((folder / "front.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Search once, for what can be read from the files."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mergekit_map.search.measure.time.perf_counter", lambda: 0.0)
+        run(study_of(), folder, rippled)
+    return folder
+
+
+def test_what_is_foretold_is_predicted_by_a_fit_to_earlier_lines_alone(
+    whole: Path,
+) -> None:
+    study, log = study_of(), logged(whole)
+    starts = {key: i for i, key in reversed(list(enumerate(e.key[0] for e in log)))}
+    first_front = next(i for i, e in enumerate(log) if e.role == "front")
+    checked = dict.fromkeys(("refinement", "front"), 0)
+    for key, start in starts.items():
+        lines = [e for e in log if e.key[0] == key]
+        if lines[0].role not in checked:
+            assert all(e.foretold is None for e in lines)
+            continue
+        # Of a front first what would be chosen is measured, then the points that show
+        # it, which are planned together.
+        shown = min(start, first_front + 2) if lines[0].role == "front" else start
+        fits = [fit_surrogates(study, log[:end]) for end in {start, shown}]
+        merge = study.vectors([lines[0].coefficients])
+        told = [(e.foretold.value, e.foretold.stderr) for e in lines if e.foretold]
+        expected = [
+            [(r.value, r.stderr) for r in predict(fit, merge)[0].values()]
+            for fit in fits
+        ]
+        assert any(np.allclose(told, e, rtol=1e-4, atol=1e-7) for e in expected)
+        checked[lines[0].role] += len(told)
+    assert checked["refinement"] == 2 * (11 - 6)
+    assert checked["front"] >= 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("n", "first"), [(1, 4), (2, 6), (3, 8), (4, 10)], ids=["1", "2", "3", "4"]
+)
+def test_a_first_design_has_two_merges_for_each_model_and_two_more(
+    n: int, first: int
+) -> None:
+    assert first == 2 * (n + 1)
+    assert len(design(study_of(n, evaluations=40))) == first
+    assert len(design(study_of(n, evaluations=first - 1))) == first - 1
+    plain = study_of(n, evaluations=40, surrogate="quadratic")
+    assert len(design(plain)) == max(n + 2, (n + 1) * (n + 2) // 2) + n
+
+
+@pytest.mark.parametrize(("m", "evaluations"), [(1, 6), (3, 9)])
+def test_a_search_measures_no_more_than_it_is_allowed_and_inspect_says(
+    m: int, evaluations: int, tmp_path: Path
+) -> None:
+    for remeasure in (0, 2):
+        study = study_of(2, m, evaluations=evaluations, remeasure=remeasure)
+        evaluate, folder = Recorder(rippled), tmp_path / str(remeasure)
+
+        run(study, folder, evaluate)
+
+        most = forecast(study, checkpoints=False)
+        assert len(merges(folder, "anchor", "design", "refinement")) <= evaluations
+        assert len(merges(folder, "front")) <= remeasure + 1
+        assert len(evaluate.calls) == len(set(evaluate.calls)) <= most.measurements
+        assert most.searched == evaluations
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    return (folder / "evaluations.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def same(folder: Path, other: Path) -> bool:
+    names = ("evaluations.jsonl", "front.json")
+    return all((folder / n).read_bytes() == (other / n).read_bytes() for n in names)
+
+
+def cut_and_resumed(whole: Path, study: Study, folder: Path, count: int) -> Recorder:
+    """Keep the first lines of a log, and search from there."""
+    folder.mkdir()
+    lines = lines_of(whole)
+    (folder / "evaluations.jsonl").write_bytes(b"".join(lines[:count]) + b'{"torn')
+    evaluate = Recorder(rippled)
+    run(study, folder, evaluate)
+    assert len(evaluate.calls) == len(lines) - count
+    return evaluate
+
+
+@pytest.mark.parametrize("design", ["sobol", "d_optimal"])
+def test_a_search_that_is_stopped_ends_byte_for_byte_the_same(
+    design: str, tmp_path: Path
+) -> None:
+    """Stopped in the design, on the way, and on both ways through the ending."""
+    study, whole = study_of(design=design), tmp_path / "whole"
+    run(study, whole, rippled)
+    n_lines = len(lines_of(whole))
+    first_front = [e.role for e in logged(whole)].index("front")
+    counts = {3, 17, first_front, first_front + 3, n_lines - 1, n_lines}
+    for count in sorted(counts & {*range(n_lines + 1)}):
+        cut_and_resumed(whole, study, tmp_path / str(count), count)
+
+        assert same(tmp_path / str(count), whole)
+
+
+def test_a_search_that_goes_on_keeps_what_was_measured_and_measures_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    few, more = study_of(evaluations=8), study_of(evaluations=12)
+    evaluate = Recorder(rippled)
+    run(few, tmp_path, evaluate)
+    before = lines_of(tmp_path)
+
+    result = run(more, tmp_path, evaluate)
+
+    assert lines_of(tmp_path)[: len(before)] == before
+    assert len(evaluate.calls) == len(set(evaluate.calls))
+    searched = merges(tmp_path, "anchor", "design", "refinement")
+    assert 8 < len(searched) <= 12
+    assert {s.quality.n for s in result.surrogates.values()} == {len(merges(tmp_path))}
+    # And once more nothing changes; nor does a smaller budget ask for anything.
+    whole = (tmp_path / "front.json").read_bytes()
+    again = Recorder(rippled)
+    run(more, tmp_path, again)
+    assert again.calls == []
+    assert (tmp_path / "front.json").read_bytes() == whole
+
+
+def test_a_further_task_is_refined_like_the_first(tmp_path: Path) -> None:
+    small = study_of(m=1)
+    run(small, tmp_path, rippled)
+    both = study_of(m=2)
+
+    run(both, tmp_path, rippled)
+
+    searched = {
+        e.key[0] for e in logged(tmp_path) if e.task == "two" and e.role != "front"
+    }
+    assert len(searched) == both.search.evaluations
+
+
+def test_recommended_points_are_measured_and_nothing_measured_dominates_them(
+    whole: Path,
+) -> None:
+    front, log = front_of(whole), by_merge(logged(whole))
+    tasks = list(front.tasks)
+    Y = {key: -np.array([found[t].value for t in tasks]) for key, found in log.items()}
+    best = {
+        key
+        for key, yes in zip(Y, non_dominated(np.array(list(Y.values()))), strict=True)
+        if yes
+    }
+
+    recommended = {merge_key(front.points[i].coefficients) for i in front.recommended}
+
+    assert recommended == best
+    assert len(recommended) >= 4
+    assert all(front.chosen.is_measured(task) for task in tasks)
+    assert merge_key(front.chosen.coefficients) in log
+
+
+def test_a_front_is_sorted_and_no_two_points_predict_the_same(whole: Path) -> None:
+    *points, _ = front_of(whole).points  # the last was perhaps chosen between them
+    Y = np.array([[r.value for r in p.predicted.values()] for p in points], float)
+
+    # Of a loss the worst first; what was chosen was fitted when they were in order.
+    assert np.diff(Y[:, 0]).max() < 0.05 * np.ptp(Y[:, 0])
+    apart = np.abs(Y[:, None] - Y).max(axis=2) + np.eye(len(Y))
+    assert apart.min() > 1e-7
+
+
+def test_all_that_was_measured_is_fitted_in_the_end_and_rivals_never(
+    whole: Path, tmp_path: Path
+) -> None:
+    n_measured = len(merges(whole))
+    fits = [task.fit.n for task in front_of(whole).tasks.values()]
+    assert fits == [n_measured, n_measured]
+
+    rivals = [
+        replace(e, role=role, value=e.value - 5, coefficients={"a": x, "b": 0.41})
+        for role, x in (("opponent", 0.31), ("baseline", 0.62), ("checkpoint", 0.93))
+        for e in logged(whole)[:2]
+    ]
+    first = lines_of(whole)
+    (tmp_path / "evaluations.jsonl").write_bytes(b"".join(first))
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        for e in rivals:
+            log.append(e)
+    result = run(study_of(), tmp_path, rippled)
+
+    assert {s.quality.n for s in result.surrogates.values()} == {n_measured}
+    assert front_of(tmp_path).points == front_of(whole).points
+
+
+def failing_at(
+    call: int, outcome: Callable[[], Measurement]
+) -> tuple[Recorder, Callable[[Mapping[str, float], str], Measurement]]:
+    asked = Recorder(rippled)
+
+    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
+        measured = asked(coefficients, task)
+        return outcome() if len(asked.calls) == call else measured
+
+    return asked, evaluate
+
+
+def broken() -> Measurement:
+    raise RuntimeError("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [(4, broken), (13, lambda: Measurement(math.nan, None, 1)), (23, broken)],
+    ids=["anchor", "design", "front"],
+)
+def test_a_failure_in_any_round_stops_nothing(
+    call: int, outcome: Callable[[], Measurement], tmp_path: Path
+) -> None:
+    study = study_of()
+    asked, evaluate = failing_at(call, outcome)
+
+    result = run(study, tmp_path, evaluate)
+
+    assert len(asked.calls) >= call
+    (failed,) = (e for e in logged(tmp_path) if e.failed)
+    n = len(merges(tmp_path))
+    assert {t: s.quality.n for t, s in result.surrogates.items()} == {
+        t: n - (t == failed.task) for t in study.tasks
+    }
+    searched = merges(tmp_path, "anchor", "design", "refinement")
+    assert len(searched) <= 11
+    front = front_of(tmp_path)
+    assert all(
+        front.points[i].is_measured(t) for i in front.recommended for t in study.tasks
+    )
+
+
+@pytest.mark.parametrize("call", [4, 13])
+def test_what_is_tried_again_does_not_open_the_budget_anew(
+    call: int, tmp_path: Path
+) -> None:
+    _, evaluate = failing_at(call, broken)
+    run(study_of(), tmp_path, evaluate)
+    again = Recorder(rippled)
+
+    run(study_of(), tmp_path, again)
+
+    assert len(merges(tmp_path, "anchor", "design", "refinement")) <= 11
+    # What failed, and another few points of a front that it moved.
+    assert 1 <= len(again.calls) <= 1 + 2 * (2 + 1)
+
+
+def imported(points: np.ndarray) -> list[Evaluation]:
+    merges = [dict(zip("ab", point, strict=True)) for point in points.tolist()]
+    return [
+        line(merge, task, rippled(merge, task).value, role="imported")
+        for merge in merges
+        for task in ("one", "two")
+    ]
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_what_is_imported_counts(count: int, tmp_path: Path) -> None:
+    study = study_of(evaluations=13)
+    points = np.random.default_rng(1).uniform(size=(count, 2))
+    evaluate = Recorder(rippled)
+
+    with open_log(tmp_path / "evaluations.jsonl") as log:
+        add_imported(study, log, imported(points), print)
+        result = run_study(study, evaluate, log, ignore)
+
+    searched = merges(tmp_path, "anchor", "design", "refinement", "imported")
+    assert len(searched) <= max(13, 4 + count)
+    assert len(evaluate.calls) <= 2 * (max(13 - count, 4) + 3)
+    assert {s.quality.n for s in result.surrogates.values()} == {len(merges(tmp_path))}
+
+
+def measured_with_progress(study: Study, folder: Path) -> list[Progress]:
+    heard: list[Progress] = []
+    folder.mkdir(exist_ok=True)
+    with open_log(folder / "evaluations.jsonl") as log:
+        run_study(study, rippled, log, heard.append)
+    return heard
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {},
+        {"remeasure": 0},
+        {"refine": False},
+        {"strategy": "bayesian", "evaluations": 16},
+    ],
+    ids=["default", "chosen alone", "plain", "bayesian"],
+)
+def test_progress_never_goes_back_and_ends_within_its_total(
+    search: dict[str, Any], tmp_path: Path
+) -> None:
+    study = study_of(**search)
+    heard = measured_with_progress(study, tmp_path)
+
+    done = [p.done for p in heard]
+    assert done[0] == 0
+    assert all(b > a for a, b in itertools.pairwise(done))
+    assert all(p.done < p.total for p in heard)
+    assert all(b >= a for a, b in itertools.pairwise(p.total for p in heard))
+    if study.search.refines:
+        whole = forecast(study, checkpoints=False).measurements
+        assert {p.total for p in heard} == {whole}
+
+
+def test_of_merges_that_measure_the_same_one_is_a_point(tmp_path: Path) -> None:
+    def enough(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure no loss below a bound, which many merges of the middle reach."""
+        return Measurement(max(rippled(coefficients, task).value, 1.35), None, 1)
+
+    run(study_of(), tmp_path, enough)
+
+    best = [
+        key
+        for key, of in by_merge(logged(tmp_path)).items()
+        if all(e.value == 1.35 for e in of.values())
+    ]
+    front = front_of(tmp_path)
+    shown = {merge_key(p.coefficients) for p in front.points}
+    # One of those before, and perhaps the last, which was chosen.
+    assert len(shown & set(best)) == len(front.recommended) <= 2 < len(best)
+
+
+@pytest.mark.parametrize(("surrogate", "m"), [("auto", 2), ("quadratic", 3)])
+def test_a_measured_merge_takes_the_place_of_a_point_that_predicts_the_same(
+    surrogate: str, m: int, tmp_path: Path
+) -> None:
+    def smooth(coefficients: Mapping[str, float], task: str) -> Measurement:
+        """Measure what a second fit predicts as the first one did; the third is 0."""
+        if task == "three":
+            return Measurement(0.0, None, 1)
+        c = np.array(list(coefficients.values()))
+        return Measurement(1 + float(((c - CENTRES[task][:2]) ** 2).sum()), None, 1)
+
+    study = study_of(2, m, surrogate=surrogate, remeasure=6)
+
+    result = run(study, tmp_path, smooth)
+
+    X = np.array([list(c.values()) for c in result.front])
+    Y = np.column_stack([s.predict(X) for s in result.surrogates.values()])
+    apart = np.abs(Y[:, None] - Y).max(axis=2) + np.eye(len(Y))
+    assert apart.min() > 5e-7

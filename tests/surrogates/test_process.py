@@ -1,0 +1,274 @@
+"""The process against scikit-learn, explicit refits and finite differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Kernel, Matern
+from surrogate_data import unit
+
+from mergekit_map.surrogates.gaussian_process import (
+    Posterior,
+    Process,
+    averaged,
+    fit_process,
+)
+from mergekit_map.surrogates.kernel import (
+    Covariance,
+    Rows,
+    covariance_to,
+)
+from mergekit_map.surrogates.quadratic import quadratic_features
+
+THETA = np.log([0.8, 1.7, 1.1, 0.9, 0.4, 0.6, 0.5, 1.3])
+NO_SLOPES = np.empty(0, dtype=int)
+
+
+class OnColumns(Kernel):
+    """A kernel of some of the columns."""
+
+    def __init__(self, kernel: Kernel, columns: tuple[int, ...]):
+        self.kernel, self.columns = kernel, columns
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        assert not eval_gradient
+        pick = list(self.columns)
+        return self.kernel(X[:, pick], None if Y is None else Y[:, pick])
+
+    def diag(self, X):
+        return self.kernel.diag(X[:, list(self.columns)])
+
+    def is_stationary(self):
+        return False
+
+
+def measured(slopes: bool = False) -> tuple[Rows, np.ndarray]:
+    rng = np.random.default_rng(0)
+    U = rng.uniform(-0.5, 0.5, size=(9, 2))
+    sloped = np.array([1, 4]) if slopes else NO_SLOPES
+    noise = np.concatenate([np.linspace(0.01, 0.2, 9), np.ones(2 * len(sloped))])
+    return Rows(U, sloped, noise), rng.normal(size=len(noise))
+
+
+def second_implementation(rows: Rows, z: np.ndarray) -> GaussianProcessRegressor:
+    widths = np.exp(THETA[[0, 0, 1, 2, 1]])  # linear, then square, product, square
+    quadratic = OnColumns(DotProduct(sigma_0=10.0, sigma_0_bounds="fixed"), range(5))
+    lengths = np.exp(THETA[6:])
+    bumps = ConstantKernel(np.exp(2 * THETA[5])) * Matern(lengths, nu=2.5)
+    process = GaussianProcessRegressor(
+        quadratic + OnColumns(bumps, (5, 6)),
+        alpha=np.exp(2 * THETA[3]) * rows.noise + 1e-10,
+        optimizer=None,
+    )
+    return process.fit(columns(rows.U, widths), z)
+
+
+def columns(U: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    return np.hstack([quadratic_features(U)[:, 1:] * widths, U])
+
+
+def test_mean_deviation_and_probability_are_those_of_scikit_learn() -> None:
+    rows, z = measured()
+    U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(20, 2))
+    other = second_implementation(rows, z)
+    widths = np.exp(THETA[[0, 0, 1, 2, 1]])
+    mean, deviation = other.predict(columns(U, widths), return_std=True)
+
+    found = Posterior(rows, z, THETA)
+
+    np.testing.assert_allclose(found.at(U)[0], mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.at(U)[1], deviation, rtol=1e-6)
+    constant = len(z) / 2 * np.log(2 * np.pi)
+    probability = other.log_marginal_likelihood_value_
+    assert -found.surprise - constant == pytest.approx(probability, rel=1e-9)
+
+
+def test_quadratic_and_bumps_are_the_mean_in_two_parts() -> None:
+    rows, z = measured()
+    U = np.random.default_rng(1).uniform(-0.5, 0.5, size=(20, 2))
+    one = np.ones(1)
+    process = Process(rows, z, 3.0, 2.0, THETA, THETA[None], one, 1.0, 0 * one)
+    mean = process.predict(U)[0][0]
+
+    bumps = np.exp(-2 * THETA[5]) * covariance_to(
+        rows, np.concatenate([np.full(3, -40.0), THETA[3:]]), U
+    ) - 100 * np.exp(-2 * THETA[5])
+    parts = quadratic_features(U) @ process.best_terms()
+    parts += bumps @ process.best_weights()
+
+    np.testing.assert_allclose(parts, mean, rtol=1e-8)
+    at_points = process.predict(rows.U)[0][0]
+    np.testing.assert_allclose(process.best_at_points(), at_points, rtol=1e-9)
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+def test_left_out_merges_are_those_of_explicit_refits(slopes: bool) -> None:
+    rows, z = measured(slopes)
+    mean, spread = Posterior(rows, z, THETA).left_out()
+
+    for merge in range(9):
+        kept = np.ones(len(z), dtype=bool)
+        kept[rows.block(merge)] = False
+        sloped = rows.sloped[rows.sloped != merge]
+        sloped = sloped - (sloped > merge)
+        rest = Rows(rows.U[np.arange(9) != merge], sloped, rows.noise[kept])
+        one, deviation = Posterior(rest, z[kept], THETA).at(rows.U[[merge]])
+        noise = np.exp(2 * THETA[3]) * rows.noise[merge]
+        assert mean[merge] == pytest.approx(one[0], rel=1e-7)
+        assert spread[merge] == pytest.approx(deviation[0] ** 2 + noise, rel=1e-7)
+
+
+def test_slopes_are_those_of_the_quadratic() -> None:
+    rows, _ = measured(slopes=True)
+    step = 1e-6
+
+    for place, merge in enumerate(rows.sloped):
+        for coefficient in range(2):
+            shift = step * np.eye(2)[[coefficient]]
+            ends = [quadratic_features(rows.U[[merge]] + s) for s in (shift, -shift)]
+            expected = (ends[0] - ends[1])[0] / (2 * step)
+            found = rows.features[9 + 2 * place + coefficient]
+            np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+def test_the_covariance_depends_on_theta_as_finite_differences_say(
+    slopes: bool,
+) -> None:
+    rows, z = measured(slopes)
+    half = np.random.default_rng(2).normal(size=(len(z), len(z)))
+    outer = half + half.T
+
+    found = Covariance(rows, THETA).slopes(outer)
+
+    for place, step in enumerate(1e-5 * np.eye(8)):
+        ends = [Covariance(rows, THETA + s).whole for s in (step, -step)]
+        expected = (outer * (ends[0] - ends[1])).sum() / 2e-5
+        assert found[place] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def fitted(seed: int = 0, n: int = 14) -> tuple[Process, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    U = rng.uniform(-0.5, 0.5, size=(n, 2))
+    z = np.sin(5 * U[:, 0]) + U[:, 1] + rng.normal(scale=0.1, size=n)
+    rows = Rows(U, NO_SLOPES, np.full(n, 0.01))
+    return fit_process(rows, z, known_noise=True), z
+
+
+def test_no_theta_near_the_most_probable_one_is_more_probable() -> None:
+    process, z = fitted()
+    seen = (z - z.mean()) / z.std()
+    length = np.sqrt(2) / np.e  # of a diagonal
+    belief = np.log([1.0, 2.0, 1.5, 0.5, 0.1, 0.5, length, length])
+    vague = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.0, 0.6, 0.6])
+
+    def probability(theta: np.ndarray) -> float:
+        covariance = Covariance(process.rows, theta).whole
+        fit = multivariate_normal(cov=covariance).logpdf(seen)
+        return float(fit - (((theta - belief) / vague) ** 2).sum() / 2)
+
+    best = probability(process.theta)
+    for step in 0.05 * np.vstack([np.eye(8), -np.eye(8)]):
+        assert probability(process.theta + step) < best
+
+
+def test_the_unit_of_the_metric_does_not_matter() -> None:
+    process, z = fitted()
+    rows = replace(process.rows, noise=np.full(14, 1e4))
+    U = np.random.default_rng(1).uniform(-0.5, 0.5, size=(20, 2))
+
+    large = averaged(
+        fit_process(rows, 1000 * z + 5, known_noise=True), known_noise=True
+    )
+    small = averaged(process, known_noise=True)
+
+    (mean, deviation), (one, other) = large.predict(U), small.predict(U)
+    np.testing.assert_allclose(mean, 1000 * one + 5, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(deviation, 1000 * other, rtol=1e-3, atol=1e-2)
+
+
+def test_draws_are_probable_and_the_same_each_time() -> None:
+    process, _ = fitted()
+
+    first, again = (averaged(process, known_noise=True) for _ in range(2))
+
+    assert first.weights.sum() == pytest.approx(1)
+    assert (first.weights >= 0).all()
+    assert 1 / (first.weights**2).sum() > 5  # as many draws as count
+    np.testing.assert_array_equal(first.draws, again.draws)
+    assert first.draws.std(axis=0).min() > 0.01
+
+
+def test_a_constant_is_expected_to_be_constant() -> None:
+    U = unit(2).T[[0, 1, 1, 0]] - 0.5
+    rows = Rows(U, NO_SLOPES, np.ones(4))
+
+    process = fit_process(rows, np.full(4, 7.0), known_noise=False)
+
+    np.testing.assert_allclose(process.predict(U + 0.1)[0], 7.0, atol=1e-6)
+
+
+def test_what_scatters_not_as_its_standard_errors_say_is_rough_itself() -> None:
+    rng = np.random.default_rng(0)
+    U = rng.uniform(-0.5, 0.5, size=(60, 2))
+    z = U[:, 0] + rng.normal(scale=0.05, size=60)
+
+    def deviation(noise: float, *, known: bool = True) -> float:
+        rows = Rows(U, NO_SLOPES, np.full(60, noise**2))
+        process = fit_process(rows, z, known_noise=known)
+        found = averaged(process, known_noise=known)
+        return float(np.sqrt(found.weights @ found.predict(U)[1] ** 2).mean())
+
+    # Of merges that share their questions, whose errors are mostly the same: the
+    # scatter is the metric's. Else it is noise, which predictions have less of.
+    assert 0.04 < deviation(0.2) < 0.07
+    assert deviation(0.05) < 0.025
+    # More scatter than noise, or none that is known of, is of the metric, too.
+    assert 0.035 < deviation(0.02) < 0.065
+    assert 0.04 < deviation(1.0, known=False) < 0.07
+
+
+def test_sampling_of_one_merge_is_noise_that_theta_does_not_scale() -> None:
+    rows, z = measured(slopes=True)
+    sampling = np.where(np.arange(len(z)) == 4, 0.3, 0.0)
+    sampled = replace(rows, sampling=sampling)
+    scales = np.exp(2 * np.where(np.arange(len(z)) < 9, THETA[3], THETA[4]))
+    noisier = replace(rows, noise=rows.noise + sampling / scales)
+    U = np.random.default_rng(1).uniform(-0.7, 0.7, size=(8, 2))
+
+    found, other = (Posterior(r, z, THETA).at(U) for r in (sampled, noisier))
+
+    np.testing.assert_allclose(found, other, rtol=1e-9)
+
+
+def test_half_of_the_sampling_is_an_error_that_merges_have_in_common() -> None:
+    rows, z = measured(slopes=True)
+    sampling = np.linspace(0.1, 0.5, len(z))
+    sampled = replace(rows, sampling=sampling)
+
+    more = Covariance(sampled, THETA).whole - Covariance(rows, THETA).whole
+
+    root = np.sqrt(sampling)
+    expected = (np.diag(sampling) + np.outer(root, root)) / 2
+    np.testing.assert_allclose(more, expected, atol=1e-12)
+
+
+def test_slopes_of_the_covariance_are_right_with_sampling() -> None:
+    rows, z = measured(slopes=True)
+    rows = replace(rows, sampling=np.linspace(0.1, 0.5, len(z)))
+    rng, step = np.random.default_rng(5), 1e-6
+    outer = rng.normal(size=(len(z), len(z)))
+    outer += outer.T
+    slopes = [
+        (outer * (Covariance(rows, up).whole - Covariance(rows, down).whole)).sum()
+        / (2 * step)
+        for i in range(len(THETA))
+        for move in [step * np.eye(len(THETA))[i]]
+        for up, down in [(THETA + move, THETA - move)]
+    ]
+
+    found = Covariance(rows, THETA).slopes(outer)
+
+    np.testing.assert_allclose(found, slopes, rtol=1e-6, atol=1e-6)

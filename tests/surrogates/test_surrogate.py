@@ -1,0 +1,196 @@
+"""Surrogates: quadratics recovered, and what must not matter to a fit."""
+
+import math
+
+import numpy as np
+import pytest
+from surrogate_data import (
+    BOUNDED,
+    HALF,
+    IDENTITY,
+    LINKS,
+    noisy_data,
+    noisy_fit,
+    random_quadratic,
+    unit,
+)
+
+from mergekit_map.results.surrogate_file import SurrogateRecord
+from mergekit_map.surrogates.fit import Kind, fit_surrogate
+from mergekit_map.surrogates.links import Link
+from mergekit_map.surrogates.quadratic import quadratic_features
+from mergekit_map.surrogates.surrogate import Surrogate
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_recovers_a_quadratic_from_a_just_identified_design(link: Link, d: int) -> None:
+    rng = np.random.default_rng(d)
+    truth = random_quadratic(rng, d)
+    X = rng.uniform(size=((d + 1) * (d + 2) // 2, d))
+
+    fitted = fit_surrogate(
+        X, link.apply(truth.predict(X)), stderr=None, link=link, bounds=unit(d)
+    )
+
+    # Unseen points: agreement on X alone would also hold for a wrong interpolant.
+    Z = rng.uniform(size=(50, d))
+    expected = link.apply(truth.predict(Z))
+    np.testing.assert_allclose(fitted.predict(Z), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(fitted.quadratic.hessian, truth.hessian, atol=1e-4)
+    np.testing.assert_allclose(fitted.quadratic.linear, truth.linear, atol=1e-4)
+    assert fitted.quadratic.intercept == pytest.approx(truth.intercept, abs=1e-4)
+    assert fitted.quality.r2 == pytest.approx(1, abs=1e-9)
+    assert math.isnan(fitted.quality.loo_r2)  # no point can be spared
+    assert math.isnan(fitted.quality.residual_stderr)
+    # Whether the shape is that of a quadratic, no point is left to tell.
+    assert (fitted.stderr(Z) > 0.001 * np.ptp(fitted.predict(X))).all()
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_fit_is_a_minimum_of_the_weighted_squares(link: Link) -> None:
+    X, y = noisy_data(link)
+    noise = np.linspace(0.05, 0.5, len(y))  # more than explains what is left
+    fitted = fit_surrogate(X, y, stderr=noise, link=link, bounds=unit(2))
+    weights = 1 / noise**2
+
+    def cost(change: np.ndarray) -> float:
+        s = fitted.quadratic.predict(X) + quadratic_features(X) @ change
+        return float(weights @ (y - link.apply(s)) ** 2)
+
+    best = cost(np.zeros(6))
+    for step in np.vstack([np.eye(6), -np.eye(6)]) * 1e-4:
+        assert cost(step) > best
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("kind", ["quadratic", "regularized", "residual_gp"])
+def test_the_order_of_coefficients_and_points_does_not_matter(
+    link: Link, kind: Kind
+) -> None:
+    X, y = noisy_data(link, n=30, d=3)
+    Z = np.random.default_rng(9).uniform(size=(20, 3))
+    rows, columns = np.random.default_rng(1).permutation(30), [2, 0, 1]
+
+    def fit(X: np.ndarray, y: np.ndarray) -> Surrogate:
+        return fit_surrogate(X, y, stderr=None, link=link, bounds=unit(3), kind=kind)
+
+    plain, shuffled = fit(X, y), fit(X[rows], y[rows])
+    permuted = fit(X[rows][:, columns], y[rows])
+
+    same = {"rtol": 0, "atol": 1e-5}
+    np.testing.assert_allclose(shuffled.predict(Z), plain.predict(Z), **same)
+    # The strength of a penalty is a minimum that is found as far as it is flat: what
+    # rounding leaves of that is of an error, and depends on the processor.
+    near = {"rtol": 1e-3} if kind == "regularized" else same
+    np.testing.assert_allclose(shuffled.stderr(Z), plain.stderr(Z), **near)
+    there = permuted.predict(Z[:, columns]), permuted.stderr(Z[:, columns])
+    np.testing.assert_allclose(there[0], plain.predict(Z), **same)
+    # A misfit is an average over places of the box, which are not symmetric.
+    loose = {"rtol": 0.02} if kind != "residual_gp" else same
+    np.testing.assert_allclose(there[1], plain.stderr(Z), **loose)
+    assert permuted.quality.loo_r2 == pytest.approx(plain.quality.loo_r2, abs=1e-5)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_unit_of_a_coefficient_does_not_matter(link: Link) -> None:
+    X, y = noisy_data(link)
+    Z = np.random.default_rng(9).uniform(-0.5, 1.5, size=(20, 2))
+    bounds = np.array([[-1.0, 4.0], [20.0, 20.5]])
+    width = bounds[:, 1] - bounds[:, 0]
+
+    plain = fit_surrogate(X, y, stderr=None, link=link, bounds=unit(2))
+    moved = fit_surrogate(
+        bounds[:, 0] + X * width, y, stderr=None, link=link, bounds=bounds
+    )
+
+    there = bounds[:, 0] + Z * width
+    np.testing.assert_allclose(moved.predict(there), plain.predict(Z), atol=1e-6)
+    np.testing.assert_allclose(moved.stderr(there), plain.stderr(Z), atol=1e-6)
+    assert moved.quality.condition == pytest.approx(plain.quality.condition)
+
+
+def test_bounds_are_only_a_unit_for_what_an_identity_fit_predicts() -> None:
+    X, y = noisy_data(IDENTITY)
+    Z = np.random.default_rng(9).uniform(size=(20, 2))
+
+    unit_box = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(2))
+    larger = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(2) * 3 - 1)
+
+    np.testing.assert_allclose(larger.predict(Z), unit_box.predict(Z), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("link", "value"), [(IDENTITY, 0.7), (IDENTITY, 0.0), (BOUNDED, 0.3), (HALF, 2.5)]
+)
+def test_a_constant_metric_is_fitted(link: Link, value: float) -> None:
+    X = np.random.default_rng(0).uniform(size=(12, 2))
+
+    fitted = fit_surrogate(
+        X, np.full(12, value), stderr=None, link=link, bounds=unit(2)
+    )
+
+    np.testing.assert_allclose(fitted.predict(X), value, atol=1e-9)
+    assert fitted.quality.r2 == fitted.quality.loo_r2 == 1.0
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_metric_stuck_on_its_bound_is_fitted(value: float) -> None:
+    X = np.random.default_rng(0).uniform(size=(12, 2))
+
+    fitted = fit_surrogate(
+        X, np.full(12, value), stderr=None, link=BOUNDED, bounds=unit(2)
+    )
+
+    np.testing.assert_allclose(fitted.predict(X), value, atol=1e-5)
+    assert fitted.quality.r2 == 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_accuracies_of_exactly_zero_and_one_do_not_spoil_a_fit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(40, 2))
+    truth = BOUNDED.apply(12 * X[:, 0] - 6 - 4 * X[:, 1] ** 2)
+    y = rng.binomial(50, truth) / 50
+    assert (y == 0).any()
+    assert (y == 1).any()
+
+    fitted = fit_surrogate(X, y, stderr=None, link=BOUNDED, bounds=unit(2))
+
+    np.testing.assert_allclose(fitted.predict(X), truth, atol=0.1)
+    assert np.isfinite(fitted.stderr(X)).all()
+    assert fitted.quality.loo_r2 > 0.9
+
+
+def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
+    X, y = noisy_data(BOUNDED)
+    y[0] = 1.2
+
+    fitted = fit_surrogate(X, y, stderr=None, link=BOUNDED, bounds=unit(2))
+
+    clipped = fit_surrogate(
+        X, np.minimum(y, 1.0), stderr=None, link=BOUNDED, bounds=unit(2)
+    )
+    assert fitted.predict(X)[0] > clipped.predict(X)[0] + 1e-3
+    assert fitted.predict(X).max() <= 1
+
+
+def test_no_points_predict_nothing() -> None:
+    fitted = noisy_fit(BOUNDED)
+
+    assert fitted.predict(np.empty((0, 2))).shape == (0,)
+    assert fitted.stderr(np.empty((0, 2))).shape == (0,)
+
+
+def test_the_same_data_give_the_same_bytes_and_are_not_modified() -> None:
+    X, y = noisy_data(BOUNDED)
+    before = X.copy(), y.copy()
+
+    first, again = (
+        fit_surrogate(X, y, stderr=np.abs(y), link=BOUNDED, bounds=unit(2))
+        for _ in range(2)
+    )
+
+    assert SurrogateRecord.of(first) == SurrogateRecord.of(again)
+    np.testing.assert_array_equal(X, before[0])
+    np.testing.assert_array_equal(y, before[1])

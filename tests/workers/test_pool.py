@@ -1,0 +1,423 @@
+"""Workers find what one process finds, whoever is done first and whoever dies."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mergekit_map.errors import (
+    ConfigError,
+    EvaluationError,
+    MergeError,
+)
+from mergekit_map.evaluation.worker import Work, Worker
+from mergekit_map.results.log import read_log
+from mergekit_map.workers import pool, worker_main
+from mergekit_map.workers.pool import (
+    Answer,
+    Opening,
+    WorkerPool,
+    gpus_of,
+    process_pool,
+)
+from mergekit_map.workers.worker_main import measure, open_models
+from mergekit_map.workflows.search import search_front
+
+FOUND = ("front.json", "front.csv", "surrogates.json")
+
+MINE = """
+def one(model, tokenizer, documents=None):
+    row = model.lm_head.weight[0].tolist()
+    return [row[i] for i in (documents or range(len(row)))]
+"""
+
+# Text comes from a function beside the task, which lm-eval imports by its path.
+CHOICES = """
+task: choices
+dataset_path: json
+dataset_kwargs: {data_files: {test: choices.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: !function asked.text
+doc_to_choice: "{{choices}}"
+doc_to_target: "{{answer}}"
+metric_list: [{metric: acc}]
+"""
+ASK = """
+task: ask
+dataset_path: json
+dataset_kwargs: {data_files: {test: choices.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: a
+generation_kwargs: {until: [e], max_gen_toks: 8}
+metric_list: [{metric: exact_match}]
+"""
+ASKED = "def text(document):\n    return 'one ' + document['question']\n"
+
+
+class Died(Exception):
+    """What futures of a fake worker raise once it is dead."""
+
+
+class Fake:
+    """A worker of this process; when its answers come is by chance, and so are deaths.
+
+    ``kill`` picks whose work; None is the opening of the models.
+    """
+
+    dies_with = (Died,)
+
+    def __init__(self, boss: Fakes):
+        self._boss = boss
+        self._worker: list[Worker] = []
+
+    def start(self, opening: Opening) -> Future[Answer]:
+        self.end()
+        return self._boss.later(None, lambda: self._alone(open_models, opening))
+
+    def measure(self, work: Work) -> Future[Answer]:
+        return self._boss.later(work, lambda: self._alone(measure, work))
+
+    def end(self, error: Exception | None = None) -> str:
+        self._worker = []
+        return "was ended by SIGKILL" if error else "ended"
+
+    def _alone(self, act: Callable[[Any], Answer], asked: Any) -> Answer:
+        """Act with the models that this one opened."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker_main, "_OPENED", self._worker)
+            return act(asked)
+
+
+class Fakes:
+    """Decides when each fake worker answers, or that it dies instead."""
+
+    def __init__(self, count: int, seed: int = 0, deaths: int = 0):
+        self.kill: Callable[[Work | None], bool] = lambda _: False
+        self.asked: list[Work | None] = []
+        self.killed: set[Work | None] = set()
+        self._rng, self._deaths = random.Random(seed), deaths
+        self._open: list[tuple[Work | None, Callable[[], Answer], Future[Answer]]] = []
+        self.pool = WorkerPool([Fake(self) for _ in range(count)])
+
+    def later(self, work: Work | None, answer: Callable[[], Answer]) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        self._open.append((work, answer, future))
+        return future
+
+    def wait(self, futures: list[Future[Answer]], *_: object) -> None:
+        """Stand in for ``concurrent.futures.wait``: one of them is done afterwards."""
+        self._open = [one for one in self._open if one[2] in futures]
+        work, answer, future = self._open.pop(self._rng.randrange(len(self._open)))
+        dies = work not in self.killed and self._rng.random() < 0.1
+        if self.kill(work) or (work and dies and len(self.killed) < self._deaths):
+            self.killed.add(work)
+            future.set_exception(Died())
+        else:
+            self.asked.append(work)
+            future.set_result(answer())
+
+
+@pytest.fixture(autouse=True)
+def _paths() -> Iterator[None]:
+    kept = [*sys.path]
+    yield
+    sys.path[:] = kept
+    sys.modules.pop("mine", None)
+
+
+@pytest.fixture
+def config(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Give a configuration of two coefficients and two texts."""
+    monkeypatch.chdir(tmp_path)
+    Path("one.txt").write_text("hello world, one plus two\n" * 60)
+    Path("two.txt").write_text("def return three\n" * 60)
+    Path("mine.py").write_text(MINE)
+    Path("choices.yaml").write_text(CHOICES)
+    Path("asked.py").write_text(ASKED)
+    Path("ask.yaml").write_text(ASK)
+    rows = [
+        {"question": f"hello {i}", "choices": ["one", "two"], "answer": i % 2}
+        for i in range(12)
+    ]
+    Path("choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts = {
+        name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
+        for name in ("one", "two")
+    }
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[name])} for name in "ab"],
+        "map": {
+            "batch_size": 4,
+            "tasks": texts,
+            "search": {"evaluations": 12, "remeasure": 2},
+        },
+    }
+
+
+def search(
+    config: dict[str, Any], run: str, workers: Fakes | WorkerPool | int | None = None
+) -> Path:
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    with pytest.MonkeyPatch.context() as patch:
+        if isinstance(workers, Fakes):
+            patch.setattr(pool, "wait", workers.wait)
+            workers = workers.pool
+        search_front("config.yml", run, workers=workers)
+    return Path(run)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    """Read a log without its timings."""
+    texts = (run / "evaluations.jsonl").read_text().splitlines()
+    return [{**json.loads(text), "seconds": 0} for text in texts]
+
+
+def assert_same(run: Path, other: Path) -> None:
+    assert lines(run) == lines(other)
+    for name in FOUND:
+        assert (run / name).read_bytes() == (other / name).read_bytes()
+    recipes = [path.relative_to(run) for path in sorted(run.glob("recipes/*.yml"))]
+    assert recipes
+    for name in [*recipes, Path("recipe.yml")]:
+        text = (run / name).read_text().replace(f"{run}/", f"{other}/")
+        assert text == (other / name).read_text()
+    assert not (run / "evaluations.early.jsonl").exists()
+
+
+VARIANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "refined": lambda _: None,
+    "plain": lambda block: block["search"].update(refine=False),
+    "bayesian": lambda block: block["search"].update(strategy="bayesian"),
+    "nested": lambda block: block["search"].update(strategy="nested"),
+    "on a subset": lambda block: [
+        task.update(documents=8) for task in block["tasks"].values()
+    ],
+    "held out": lambda block: block["search"].update(holdout=0.25),
+    "on disk": lambda block: block.update(merge="disk"),
+    "a benchmark": lambda block: block["tasks"].update(
+        choices={"lm_eval": "choices.yaml", "metric": "acc"}
+    ),
+    "answers": lambda block: block["tasks"].update(
+        ask={"lm_eval": "ask.yaml", "metric": "answer_tokens", "engine": "hf"}
+    ),
+    "a function": lambda block: block["tasks"].update(
+        mine={"python": "mine:one", "direction": "maximize"}
+    ),
+}
+
+
+QUICK = ("refined", "on a subset")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in VARIANTS
+    ],
+)
+def test_workers_find_what_one_process_finds(name: str, config: dict[str, Any]) -> None:
+    VARIANTS[name](config["map"])
+    alone = search(config, "alone")
+    fakes = Fakes(3, seed=len(name), deaths=3)
+    assert_same(search(config, "many", fakes), alone)
+    assert fakes.killed
+    assert any("sampling" in line for line in lines(alone)) == (name == "on a subset")
+    assert any(e["role"] == "holdout" for e in lines(alone)) == (name == "held out")
+
+
+def test_work_that_two_workers_died_at_is_a_failed_measurement(
+    config: dict[str, Any],
+) -> None:
+    fakes, third = Fakes(2), list[Work]()
+
+    def kill(work: Work | None) -> bool:
+        if work is None or work.task != "two":
+            return False
+        merges = {e.key[0] for e in read_log(Path("run/evaluations.jsonl"))}
+        if len(merges) > 2 and not third:
+            third.append(work)
+        return work in third
+
+    fakes.kill = kill
+    search(config, "run", fakes)
+
+    failed = [e for e in read_log(Path("run/evaluations.jsonl")) if e.failed]
+    assert [(e.task, e.key[0]) for e in failed] == [
+        ("two", tuple(sorted(third[0].merge)))
+    ]
+    assert str(failed[0].error).startswith(
+        "task 'two': the worker that measured it was ended by SIGKILL, and so did"
+    )
+
+
+def test_models_that_cannot_be_opened_stop_a_search_as_in_one_process(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> None:
+        raise EvaluationError("no room")
+
+    monkeypatch.setattr(
+        "mergekit_map.evaluation.evaluator.check_room", lambda *_: refused(0)
+    )
+    said = []
+    for workers in (None, Fakes(2)):
+        with pytest.raises(EvaluationError, match="no room") as error:
+            search(config, "run", workers)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+
+
+def test_workers_that_die_with_the_models_stop_a_search(config: dict[str, Any]) -> None:
+    """It is no failure of a merge: nothing of it is in the log."""
+    fakes = Fakes(2)
+    fakes.kill = lambda work: work is None
+    said = (
+        r"^worker \d of 2 was ended by SIGKILL twice while it opened the models; take"
+    )
+    with pytest.raises(MergeError, match=said):
+        search(config, "run", fakes)
+    assert not Path("run/evaluations.jsonl").exists()
+
+    fakes.kill = lambda _: False
+    assert_same(search(config, "run", fakes), search(config, "alone"))
+
+
+def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -> None:
+    """A search that is stopped keeps what came before its turn."""
+    alone = search(config, "alone")
+    fakes = Fakes(3, seed=1)
+
+    def stop(_: Work | None) -> bool:
+        if Path("run/evaluations.early.jsonl").exists() and len(fakes.asked) > 12:
+            raise KeyboardInterrupt("stopped")
+        return False
+
+    fakes.kill = stop
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        search(config, "run", fakes)
+    early = [*read_log(Path("run/evaluations.early.jsonl"))]
+    before = [*read_log(Path("run/evaluations.jsonl"))]
+    assert early
+
+    assert_same(search(config, "run"), alone)
+    after = [*read_log(Path("run/evaluations.jsonl"))]
+    assert after[: len(before)] == before
+    # Timings say whether it is the same measurement or another one.
+    taken = {(e.key, e.seconds) for e in after}
+    assert {(e.key, e.seconds) for e in early} <= taken
+
+
+@pytest.mark.slow
+def test_pairs_are_merged_by_the_same_workers(
+    config: dict[str, Any], family: dict[str, Path], make_model: Callable[..., Path]
+) -> None:
+    """Each pair is a project of its own, whose models the workers open anew."""
+    third = make_model("workers", 71, family["base"])
+    config["models"].append({"model": str(third)})
+    config["merge_method"] = "ties"
+    config["map"]["search"] |= {"strategy": "nested", "evaluations": 6}
+    alone = search(config, "alone")
+    fakes = Fakes(2, seed=3, deaths=2)
+    many = search(config, "many", fakes)
+    assert fakes.asked.count(None) > 2
+    for pair in ("nested/pair-1", "nested/pair-2"):
+        logs = [lines(run / pair) for run in (alone, many)]
+        # Fingerprints name the folder that the first pair was merged to.
+        assert [{**e, "merge": 0} for e in logs[0]] == [
+            {**e, "merge": 0} for e in logs[1]
+        ]
+    assert (many / "front.csv").read_bytes() == (alone / "front.csv").read_bytes()
+
+
+DYING = """
+import os, signal
+from pathlib import Path
+def one(model, tokenizer, documents=None):
+    marks = [*Path("marks").glob("*")]
+    if os.getpid() != DRIVER and len(marks) < 1:
+        Path("marks", str(os.getpid())).touch()
+        if EDITED:
+            Path("mine.py").write_text(Path("mine.py").read_text() + "# edited")
+        os.kill(os.getpid(), signal.SIGKILL)
+    row = model.lm_head.weight[0].tolist()
+    return [row[i] for i in (documents or range(len(row)))]
+"""
+
+
+@pytest.fixture
+def dying(config: dict[str, Any], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Give a configuration whose task kills the first worker that measures it."""
+
+    def make(*, edited: bool) -> dict[str, Any]:
+        (tmp_path / "marks").mkdir()
+        head = f"DRIVER, EDITED = {os.getpid()}, {edited}\n"
+        Path("mine.py").write_text(head + DYING)
+        VARIANTS["a function"](config["map"])
+        return config
+
+    return make
+
+
+def test_processes_of_which_one_is_killed_find_what_one_process_finds(
+    dying: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = dying(edited=False)
+    config["map"]["tasks"]["choices"] = {"lm_eval": "choices.yaml", "metric": "acc"}
+    alone = search(config, "alone")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    assert_same(search(config, "many", 2), alone)
+    assert len([*Path("marks").iterdir()]) == 1
+    assert not [*scratch.glob("mergekit-map-*")]
+    assert not [p for p in multiprocessing.active_children() if p.is_alive()]
+
+
+def test_a_worker_that_starts_anew_refuses_a_task_that_was_edited_meanwhile(
+    dying: Callable[..., dict[str, Any]],
+) -> None:
+    with pytest.raises(ConfigError, match=r"^the code of task 'mine' .* changed while"):
+        search(dying(edited=True), "run", 1)
+
+
+def test_workers_that_searched_search_again(config: dict[str, Any]) -> None:
+    alone = search(config, "alone")
+    fakes = Fakes(3, seed=2)
+    assert_same(search(config, "once", fakes), alone)
+    config["map"]["tasks"].pop("two")
+    config["map"]["tasks"]["one"]["block"] = 16
+    other = search(config, "other")
+    assert_same(search(config, "again", fakes), other)
+
+
+def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> None:
+    with process_pool(1) as workers:
+        pass
+    with pytest.raises(ConfigError, match="these workers have ended"):
+        search(config, "run", workers)
+
+
+def test_gpus_are_shared_among_processes() -> None:
+    assert [gpus_of(["0", "1", "2", "3"], i, 2) for i in range(2)] == ["0,2", "1,3"]
+    assert [gpus_of(["0", "1"], i, 3) for i in range(3)] == ["0", "1", "0"]
+    assert gpus_of([], 0, 2) is None

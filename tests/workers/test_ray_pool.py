@@ -1,0 +1,199 @@
+"""A Ray cluster finds what one process finds, and survives what dies of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mergekit_map.errors import ConfigError
+from mergekit_map.evaluation.worker import Work
+from mergekit_map.workers.pool import Answer, WorkerPool
+from mergekit_map.workers.ray import (
+    RayWorker,
+    gpus_of_each,
+    ray_pool,
+)
+from mergekit_map.workflows.search import search_front
+
+HAS_RAY = pytest.mark.skipif(
+    not any(Path(folder, "ray", "_raylet.so").exists() for folder in sys.path),
+    reason="needs Ray: pip install 'mergekit-map[ray]'",
+)
+
+
+def test_gpus_are_shared_among_actors() -> None:
+    assert [gpus_of_each(8, count) for count in (8, 4, 3, 1)] == [1, 2, 2, 8]
+    assert [gpus_of_each(0, count) for count in (1, 4)] == [0, 0]
+    assert gpus_of_each(2, 4) == 0.5
+    assert gpus_of_each(1, 3) == 0.3333  # three of these fit on one
+
+
+def test_who_has_no_ray_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+    with (
+        pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[ray\]'"),
+        ray_pool(2),
+    ):
+        pass
+
+
+@pytest.fixture
+def config(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
+    Path("one.txt").write_text("hello world, one plus two\n" * 60)
+    Path("two.txt").write_text("def return three\n" * 60)
+    texts = {
+        name: {"perplexity": {"file": f"{name}.txt"}, "block": 32}
+        for name in ("one", "two")
+    }
+    config = {
+        "merge_method": "task_arithmetic",
+        "base_model": str(family["base"]),
+        "models": [{"model": str(family[name])} for name in "ab"],
+        "map": {
+            "batch_size": 4,
+            "tasks": texts,
+            "search": {"evaluations": 12, "remeasure": 2},
+        },
+    }
+    Path("config.yml").write_text(yaml.safe_dump(config))
+    return config
+
+
+@pytest.fixture(scope="module")
+def actors() -> Iterator[WorkerPool]:
+    """Two actors of a cluster that ends with the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        with ray_pool(2) as actors:
+            yield actors
+
+
+def lines(run: str) -> list[dict[str, Any]]:
+    """Read a log without its timings."""
+    texts = Path(run, "evaluations.jsonl").read_text().splitlines()
+    return [{**json.loads(text), "seconds": 0} for text in texts]
+
+
+def assert_same(run: str, other: str) -> None:
+    assert lines(run) == lines(other)
+    for name in ("front.json", "front.csv", "surrogates.json"):
+        assert Path(run, name).read_bytes() == Path(other, name).read_bytes()
+    recipe = Path(run, "recipe.yml").read_text().replace(f"{run}/", f"{other}/")
+    assert recipe == Path(other, "recipe.yml").read_text()
+
+
+def own_actors() -> list[int]:
+    """List the processes of actors of clusters that this program started."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if Path("/proc", name, "cmdline").read_bytes().startswith(b"ray::Actor"):
+                raylet = parent(name)
+                found += [int(name)] if parent(str(raylet)) == os.getpid() else []
+    return found
+
+
+def parent(process: str) -> int:
+    status = Path("/proc", process, "stat").read_text()
+    return int(status.rpartition(")")[2].split()[1])
+
+
+@HAS_RAY
+@pytest.mark.slow
+def test_who_cannot_start_ray_is_told_why() -> None:
+    script = """
+    from mergekit_map.errors import ConfigError
+    from mergekit_map.workflows import ray_pool
+    ray_pool._STORE = 1  # of which Ray says that it is too little
+    try:
+        with ray_pool.ray_pool(1):
+            pass
+    except ConfigError as error:
+        print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout.startswith("Ray cannot be started on this machine: ")
+    assert done.stdout.endswith("or with --workers N, without Ray\n")
+
+
+@HAS_RAY
+@pytest.mark.slow
+@pytest.mark.usefixtures("config")
+def test_actors_find_what_one_process_finds_also_when_some_are_killed(
+    actors: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_front("config.yml", "whole")
+    search_front("config.yml", "shared", workers=actors)
+    assert_same("shared", "whole")
+    asked, measure = list[Work](), RayWorker.measure
+
+    def measure_or_die(worker: RayWorker, work: Work) -> Future[Answer]:
+        future = measure(worker, work)
+        asked.append(work)
+        if len(asked) in (5, 20):
+            os.kill(own_actors()[0], signal.SIGKILL)
+        return future
+
+    monkeypatch.setattr(RayWorker, "measure", measure_or_die)
+    search_front("config.yml", "killed", workers=actors)
+
+    assert len(asked) > len(set(asked))
+    assert_same("killed", "whole")
+
+
+@HAS_RAY
+@pytest.mark.slow
+def test_nobody_without_the_token_is_let_in(actors: WorkerPool) -> None:
+    assert actors.count == 2
+    script = """
+    import sys, ray
+    ray.init(address=sys.argv[1], logging_level="ERROR")
+    print("in")
+    """
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", textwrap.dedent(script), address]
+    known = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    wrong = {**known, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    right = {**os.environ, "RAY_AUTH_MODE": "token"}
+
+    def said(environment: dict[str, str]) -> str:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            env=environment,
+            text=True,
+            timeout=120,
+        )
+        return done.stdout
+
+    assert said(right).strip().endswith("in")
+    assert "in" not in said(wrong).split()
+    assert "in" not in said({**known, "RAY_AUTH_MODE": "disabled"}).split()

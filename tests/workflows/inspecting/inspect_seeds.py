@@ -1,0 +1,347 @@
+"""Seeded incompatibilities, and what ``inspect`` says of a configuration."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import peft
+import torch
+import transformers
+import yaml
+from safetensors.torch import load_file, save_file
+
+from mergekit_map.cli.main import main
+
+MakeModel = Callable[..., Path]
+Edit = Callable[[Path], None]
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+def edit_json(name: str, **fields: Any) -> Edit:
+    """Set entries of a JSON file; None removes them."""
+
+    def edit(model: Path) -> None:
+        path = model / name
+        content = {**json.loads(path.read_text()), **fields}
+        path.write_text(json.dumps({k: v for k, v in content.items() if v != "gone"}))
+
+    return edit
+
+
+def edit_config(**fields: Any) -> Edit:
+    return edit_json("config.json", **fields)
+
+
+def edit_tokenizer(change: Callable[[dict[str, Any]], None]) -> Edit:
+    def edit(model: Path) -> None:
+        content = json.loads((model / "tokenizer.json").read_text())
+        change(content)
+        (model / "tokenizer.json").write_text(json.dumps(content))
+
+    return edit
+
+
+def edit_tensors(change: Callable[[dict[str, torch.Tensor]], None]) -> Edit:
+    def edit(model: Path) -> None:
+        tensors = load_file(model / "model.safetensors")
+        change(tensors)
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(whole, model / "model.safetensors", metadata={"format": "pt"})
+
+    return edit
+
+
+def remove(*names: str) -> Edit:
+    def edit(model: Path) -> None:
+        for name in names:
+            (model / name).unlink()
+
+    return edit
+
+
+def swap_tokens(content: dict[str, Any]) -> None:
+    ids = content["model"]["vocab"]
+    ids["A"], ids["B"] = ids["B"], ids["A"]
+
+
+def rename_token(content: dict[str, Any]) -> None:
+    content["added_tokens"][-1]["content"] = "<|im_start|>"
+
+
+def write(name: str, text: str) -> Edit:
+    return lambda model: (model / name).write_text(text) and None
+
+
+def cut_short(model: Path) -> None:
+    path = model / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def pickle(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+
+
+def noise(tensors: dict[str, torch.Tensor], scale: float, seed: int) -> None:
+    """Add to every tensor what a short training would."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in tensors.items():
+        extra = torch.randn(tensor.shape, generator=generator) * scale
+        tensors[name] = (tensor.float() + extra).to(tensor.dtype)
+
+
+def make_nan(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[UP][3, 4] = float("nan")
+
+
+def make_zero(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[UP].zero_()
+
+
+def start_anew(*parts: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        generator = torch.Generator().manual_seed(99)
+        for name, tensor in tensors.items():
+            if any(part in name for part in parts):
+                shape = tensor.shape
+                tensors[name] = torch.randn(shape, generator=generator) * tensor.std()
+
+    return change
+
+
+def permute_neurons(tensors: dict[str, torch.Tensor]) -> None:
+    for layer in range(2):
+        order = torch.randperm(64, generator=torch.Generator().manual_seed(layer))
+        for name in ("up_proj", "gate_proj"):
+            key = f"model.layers.{layer}.mlp.{name}.weight"
+            tensors[key] = tensors[key][order]
+        key = f"model.layers.{layer}.mlp.down_proj.weight"
+        tensors[key] = tensors[key][:, order]
+
+
+def fewer_columns(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[UP] = tensors[UP][:, :16]
+
+
+def drop_a_tensor(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["model.norm.weight"]
+
+
+def add_a_reward_head(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["score.weight"] = torch.ones(1, 32)
+
+
+def add_biases(model: Path) -> None:
+    edit_config(attention_bias=True)(model)
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        for layer in range(2):
+            for part, size in {"q": 32, "k": 16, "v": 16, "o": 32}.items():
+                name = f"model.layers.{layer}.self_attn.{part}_proj.bias"
+                tensors[name] = torch.zeros(size)
+
+    edit_tensors(change)(model)
+
+
+def tie_embeddings(model: Path) -> None:
+    edit_config(tie_word_embeddings=True)(model)
+    edit_tensors(lambda tensors: tensors.__delitem__("lm_head.weight"))(model)
+
+
+def as_bfloat16(tensors: dict[str, torch.Tensor]) -> None:
+    for name, tensor in tensors.items():
+        tensors[name] = tensor.to(torch.bfloat16)
+
+
+# What is wrong with a copy of a good fine-tune, and what is said of it: code, severity
+# and words of the cause.
+SEEDS: dict[str, tuple[Edit, str, str, str]] = {
+    "architecture": (
+        edit_config(model_type="mistral"),
+        "architecture",
+        "error",
+        "model_type is mistral here and llama in base",
+    ),
+    "rope theta": (
+        edit_config(rope_theta=1e6, rope_parameters=None),
+        "rope-theta",
+        "error",
+        "rope_theta is 1e+06 here and 10000 in base",
+    ),
+    "key value heads": (
+        edit_config(num_key_value_heads=4),
+        "size",
+        "error",
+        "num_key_value_heads is 4 here and 2 in base",
+    ),
+    "activation": (
+        edit_config(hidden_act="gelu"),
+        "activation",
+        "error",
+        "hidden_act is gelu here and silu in base",
+    ),
+    "biases": (add_biases, "bias", "error", "attention_bias is True here and False in"),
+    "tied embeddings": (tie_embeddings, "tied-embeddings", "error", "its head is its"),
+    "context": (
+        edit_config(max_position_embeddings=4096),
+        "context-length",
+        "warning",
+        "max_position_embeddings is 4096 here and 128 in base",
+    ),
+    "quantized": (
+        edit_config(quantization_config={"quant_method": "awq", "bits": 4}),
+        "quantized",
+        "error",
+        "its weights are quantized (awq)",
+    ),
+    "configuration damaged": (
+        write("config.json", "{"),
+        "model",
+        "error",
+        "config.json is not JSON",
+    ),
+    "token ids": (edit_tokenizer(swap_tokens), "vocabulary", "error", "tokens or ids"),
+    "token name": (
+        edit_tokenizer(rename_token),
+        "special-tokens-renamed",
+        "warning",
+        "'<|im_start|>' for 'three'",
+    ),
+    "normalizer": (
+        edit_tokenizer(lambda t: t.update(normalizer={"type": "Lowercase"})),
+        "tokenizer-normalizer",
+        "warning",
+        "its tokenizer normalizes text otherwise than that of base",
+    ),
+    "end of text": (
+        edit_json("tokenizer_config.json", eos_token="<pad>"),
+        "special-tokens",
+        "warning",
+        "eos_token is '<pad>' here and '</s>' in base",
+    ),
+    "chat template": (
+        write("chat_template.jinja", "{{ messages }}"),
+        "chat-template",
+        "note",
+        "its chat template is not that of base",
+    ),
+    "tokenizer damaged": (
+        write("tokenizer.json", "{"),
+        "tokenizer",
+        "error",
+        "tokenizer.json is not JSON",
+    ),
+    "tokenizer gone": (
+        remove("tokenizer.json", "tokenizer_config.json"),
+        "tokenizer-missing",
+        "warning",
+        "it holds no tokenizer",
+    ),
+    "tensor gone": (
+        edit_tensors(drop_a_tensor),
+        "tensors-missing",
+        "error",
+        "'model.norm.weight'",
+    ),
+    "tensor too many": (
+        edit_tensors(add_a_reward_head),
+        "tensors-left-out",
+        "warning",
+        "'score.weight'",
+    ),
+    "shape": (edit_tensors(fewer_columns), "tensor-shapes", "error", "and [64, 32] in"),
+    "dtype": (edit_tensors(as_bfloat16), "dtype", "note", "BF16, those of base as F32"),
+    "cut short": (cut_short, "weights", "error", "so its download was cut short"),
+    "pickled": (pickle, "weights", "error", "has pickled weights"),
+    "not a number": (
+        edit_tensors(make_nan),
+        "weights-not-finite",
+        "error",
+        f"hold NaN or infinity ('{UP}')",
+    ),
+    "zeros": (
+        edit_tensors(make_zero),
+        "weights-zero",
+        "warning",
+        f"are zero, while those of base are not ('{UP}')",
+    ),
+    "another family": (
+        edit_tensors(start_anew("")),
+        "unrelated",
+        "error",
+        "so it is not a fine-tune of the same model",
+    ),
+    "permuted": (edit_tensors(permute_neurons), "permuted", "error", "are in another"),
+    "another head": (
+        edit_tensors(start_anew("lm_head")),
+        "matrices-unrelated",
+        "warning",
+        "have nothing in common with those of base ('lm_head.weight')",
+    ),
+    "another base": (
+        edit_tensors(lambda tensors: noise(tensors, 0.015, 77)),
+        "norm-ratio",
+        "warning",
+        "of the L1 norm of base: quadratics are known to fit up to about 0.3",
+    ),
+}
+
+
+def tuned(base: Path, folder: Path, seed: int) -> Path:
+    """Copy a model and change its weights a little."""
+    shutil.copytree(base, folder)
+    edit_tensors(lambda tensors: noise(tensors, 0.0005, seed))(folder)
+    return folder
+
+
+def make_adapter(base: Path, folder: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    model = transformers.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+    settings = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "up_proj"])
+    adapted = peft.get_peft_model(model, settings)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.001)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def configure(base: Path, models: list[str], **changes: Any) -> dict[str, Any]:
+    tasks = {"text": {"perplexity": {"file": "text.txt"}, "max_tokens": 300}}
+    search = {"surrogate": "regularized", "evaluations": 60, "remeasure": 0}
+    return {
+        "merge_method": "task_arithmetic",
+        "base_model": str(base),
+        "models": [{"model": model} for model in models],
+        "map": {"tasks": tasks, "search": search},
+        **changes,
+    }
+
+
+def inspect(config: dict[str, Any], *options: str) -> click.testing.Result:
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    arguments = ["inspect", "config.yml", *options]
+    result = click.testing.CliRunner().invoke(main, arguments)
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result
+
+
+def inspected(config: dict[str, Any], *options: str) -> dict[str, Any]:
+    result = inspect(config, "--json", *options)
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (0 if content["mergeable"] else 2)
+    return content
+
+
+def found(content: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Give codes and severities of every model, by its folder."""
+    return {
+        model["name"]: [(f["code"], f["severity"]) for f in model["findings"]]
+        for model in content["models"]
+    }

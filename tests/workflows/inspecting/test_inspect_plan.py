@@ -1,0 +1,315 @@
+"""What ``inspect`` says of the search to come, how it shows it, and the probe."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from inspect_seeds import (
+    configure,
+    cut_short,
+    edit_config,
+    found,
+    inspect,
+    inspected,
+    tuned,
+)
+
+from mergekit_map.cli.tables import show_probe
+from mergekit_map.config.schema import MapBlock, SearchSpec
+from mergekit_map.config.tasks import LmEvalTask
+from mergekit_map.search.checks import part_problems
+from mergekit_map.types import Metric
+from mergekit_map.workflows.inspect import Probe, inspect_config
+
+
+def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models, dtype="bfloat16", merge_method="ties")
+    config["map"]["search"] = {"evaluations": 15, "remeasure": 4}
+    other = {"python": "os:getcwd", "direction": "maximize"}
+    config["map"]["tasks"]["own"] = other
+    (tmp_path / "own.py").write_text("def f(model, tokenizer):\n    return 1.0\n")
+    other["python"] = "own:f"
+
+    plan = inspected(config)["plan"]
+
+    assert plan["searched"] == 15
+    assert plan["front"] == 5
+    assert plan["measurements"] == plan["expected"] == 2 * 20
+    copy = 2 * 35680
+    assert [need["n_bytes"] for need in plan["memory"]] == [copy, 3 * copy]
+    assert [need["n_bytes"] for need in plan["disk"]] == [4 * copy, copy]
+    config["map"]["search"] |= {"gradients": True}
+    assert inspected(config)["plan"]["memory"][0]["n_bytes"] == 2 * copy
+    config["map"]["task_vectors"] = "memory"
+    assert [n["n_bytes"] for n in inspected(config)["plan"]["memory"]] == [5 * copy]
+
+
+def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    config = configure(base, models, merge_method="ties")
+    config["map"]["search"] = {"strategy": "nested", "remeasure": 4}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and four models; then three pairs of 20 merges, and what is chosen of
+    # the first two; then the front.
+    assert plan["searched"] == 6 + 3 * 20 + 2
+    # The pair that does not own the only task is measured on it all the same.
+    assert plan["measurements"] == plan["expected"] == 6 + 60 + 2 + 5
+    copy = 4 * 35680
+    needs = {need["what"]: need["n_bytes"] for need in plan["disk"]}
+    assert needs["2 merges on the way"] == 2 * copy
+    assert sum(need["n_bytes"] for need in plan["memory"]) == 6 * copy
+
+
+def test_nested_sums_know_the_corners_of_their_pairs(
+    base: Path, tmp_path: Path
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
+    config = configure(base, models)
+    texts = config["map"]["tasks"]
+    config["map"]["tasks"] = {name: texts["text"] for name in ("one", "two", "three")}
+    config["map"]["search"] = {"strategy": "nested", "evaluations": 10}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and four models; then pairs whose base and two sides are known.
+    assert plan["searched"] == 6 + 3 * 7 + 2
+    assert plan["measurements"] == 3 * (29 + plan["front"])
+    # A task is owned by a first pair with 1/2; none of three by it with 1/8.
+    shares = 8 * 3 * (1 / 2 + 1 / 8) * 2 + 7 * 3
+    assert plan["expected"] == 3 * (6 + plan["front"]) + shares
+
+
+def test_a_plan_that_does_not_fit_is_a_warning(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [str(tuned(base, tmp_path / "a", 1))]
+    monkeypatch.setattr(
+        "mergekit_map.merging.memory.shutil.disk_usage",
+        lambda _: shutil._ntuple_diskusage(10**6, 10**6, 100_000),
+    )
+
+    result = inspect(configure(base, models))
+    text = " ".join(result.stdout.split())
+    assert "What merges are made of lies in memory (428 kB are wanted in" in text
+
+    assert result.exit_code == 0
+    assert "has 100 kB free, and 143 kB are needed for a merge" in " ".join(
+        result.stdout.split()
+    )
+    assert "1 warning: a search can start" in result.stdout
+
+
+def test_problems_of_the_file_and_of_models_are_told_together(
+    base: Path, tmp_path: Path
+) -> None:
+    model = tuned(base, tmp_path / "a", 1)
+    cut_short(model)
+    config = configure(base, [str(model)])
+    config["map"]["tasks"]["text"]["perplexity"]["file"] = "no.txt"
+    config["map"]["search"]["sed"] = 1
+
+    content = inspected(config)
+
+    assert found(content)["a"] == [("weights", "error")]
+    messages = [problem["message"] for problem in content["problems"]]
+    assert any("no.txt" in message for message in messages)
+    assert any("unknown key 'sed'" in message for message in messages)
+    assert content["plan"] is None
+
+
+def test_the_table_fits_the_terminal(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
+    edit_config(rms_norm_eps=1e-3)(Path(models[0]))
+    cut_short(Path(models[1]))
+
+    result = inspect(configure(base, models))
+
+    assert result.exit_code == 2
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    text = " ".join(result.stdout.split())
+    for part in (
+        "Models, against base",
+        "warning: its norms add another epsilon",
+        "error: ",
+        "cut short",
+        "Plan: strategy map, 3 coefficients, 1 task",
+        "1 error, 1 warning: no search can start",
+    ):
+        assert part in text
+
+
+@pytest.mark.slow
+def test_a_probe_times_a_merge_and_every_task(base: Path, tmp_path: Path) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+
+    content = inspected(config, "--probe")
+
+    probe = content["probe"]
+    assert probe["coefficients"] == {"a": 0.5, "b": 0.5}
+    assert list(probe["task_seconds"]) == ["text"]
+    plan = content["plan"]
+    seconds = probe["load_seconds"] + 61 * (
+        probe["merge_seconds"] + probe["task_seconds"]["text"]
+    )
+    assert plan["searched"] + plan["front"] == 61
+    assert probe["expected_hours"] == pytest.approx(seconds / 3600)
+    blocks = probe["task_documents"]["text"]
+    assert blocks > 0
+    result = inspect(config, "--probe")
+    assert "Probe at the soup: opening the models" in result.stdout
+    assert "The search will take about" in " ".join(result.stdout.split())
+    assert not Path("run").exists()
+
+
+def test_a_task_that_fails_in_a_probe_is_named(base: Path, tmp_path: Path) -> None:
+    config = configure(base, [str(tuned(base, tmp_path / "a", 1))])
+    (tmp_path / "failing.py").write_text(
+        "def f(model, tokenizer):\n    raise RuntimeError('no grader')\n"
+    )
+    own = {"python": "failing:f", "direction": "maximize"}
+    config["map"]["tasks"]["own"] = own
+
+    result = inspect(config, "--probe")
+
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "task 'own' cannot be measured at the soup" in message
+    assert "no grader" in message
+
+
+def messages(content: dict[str, Any], key: str) -> str:
+    """Give what is said at a key, which the place of a problem ends with."""
+    problems = content["problems"]
+    (text,) = [p["message"] for p in problems if p["place"].endswith(key)]
+    return str(text)
+
+
+@pytest.mark.parametrize(
+    ("search", "function", "why"),
+    [
+        ({"strategy": "nested"}, None, "nested measures every merge on all documents"),
+        ({"gradients": True}, None, "'gradients' are derivatives of the value on all"),
+        ({}, "def f(model, tokenizer):\n    return [1.0]\n", "is not told which"),
+    ],
+)
+def test_what_cannot_be_measured_on_a_subset_is_refused_at_its_key(
+    base: Path,
+    tmp_path: Path,
+    search: dict[str, Any],
+    function: str | None,
+    why: str,
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abc")]
+    config = configure(base, models)
+    config["map"]["search"] |= search
+    name = f"part_{len(why)}"
+    if function is not None:
+        (tmp_path / f"{name}.py").write_text(function)
+        task = {"python": f"{name}:f", "direction": "maximize"}
+        config["map"]["tasks"]["own"] = task
+    config["map"]["tasks"]["own" if function else "text"]["documents"] = 8
+
+    content = inspected(config)
+
+    said = messages(content, f"tasks.{'own' if function else 'text'}.documents")
+    assert why in said
+    assert "'documents: all'" in said
+    # On all documents nothing stands against it.
+    config["map"]["tasks"]["own" if function else "text"]["documents"] = "all"
+    assert inspected(config)["problems"] == []
+
+
+def test_a_metric_that_is_no_mean_of_documents_is_refused() -> None:
+    task = LmEvalTask(lm_eval="some", metric="perplexity", documents=64)
+    spec = MapBlock.model_construct(tasks={"some": task}, search=SearchSpec())
+    metric = {"some": Metric(True, 0, 1)}
+
+    (problem,) = part_problems(spec, metric, {"some"})
+
+    assert problem.key == ("map", "tasks", "some", "documents")
+    assert "what 'perplexity' is on all of them" in problem.message
+    assert part_problems(spec, metric, set()) == []
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"strategy": "nested"},
+        {"strategy": "bayesian"},
+        {"refine": False},
+        {"design": "grid"},
+    ],
+)
+def test_a_budget_that_nothing_heeds_is_refused(
+    base: Path, tmp_path: Path, search: dict[str, Any]
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["search"] = {**search, "hours": 1.5}
+
+    content = inspected(config)
+
+    assert "settles beforehand how many" in messages(content, "map.search.hours")
+
+
+def test_the_plan_says_what_is_measured_on_all_documents(
+    base: Path, tmp_path: Path
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["tasks"]["text"]["documents"] = 8
+    config["map"]["search"] = {"hours": 2.5}
+
+    plan = inspected(config)["plan"]
+
+    # Base, soup and two models; five points of the front, and what is chosen.
+    assert plan["whole"] == 4 + 6
+    assert plan["documents"] == {"text": 8}
+    assert plan["hours"] == 2.5
+    assert (plan["searched"], plan["safe"], plan["default"]) == (120, 6, 12)
+    text = " ".join(inspect(config).stdout.split())
+    assert "Measured on all documents: 10 of these merges" in text
+    assert "the others on 8 of text." in text
+    assert "It ends when 2.5 hours are used, or before that" in text
+
+
+@pytest.mark.parametrize(
+    ("merges", "small", "words"),
+    [
+        (4, True, "the budget is less than what the anchors, the first design and"),
+        (4, False, "about 4 merges: below 6 a front is a guess"),
+        (9, False, "about 9 merges: enough for a fit, and fewer than the 12 that"),
+        (40, False, "about 40 merges, where a search without a budget takes 12 at"),
+    ],
+)
+def test_a_probe_says_what_front_a_budget_allows(
+    base: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    merges: int,
+    small: bool,
+    words: str,
+) -> None:
+    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
+    config = configure(base, models)
+    config["map"]["search"] = {"hours": 0.5}
+    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    plan = inspect_config(Path("config.yml")).plan
+    assert plan is not None
+    probe = Probe({}, 1.0, 1.0, {"text": 2.0}, 0.5, {"text": 40}, merges, small)
+
+    show_probe(probe, plan)
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said

@@ -1,0 +1,174 @@
+"""From the records of a run folder to what its front says of differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import line
+from fronts import CODE, make_front
+
+from mergekit_map.results.front import Front
+from mergekit_map.results.log import Role
+from mergekit_map.results.paired import stderrs_of_differences
+from mergekit_map.results.samples import read_samples, write_samples
+from mergekit_map.tasks.influence import itemise
+from mergekit_map.tasks.perplexity import PerplexityText
+from mergekit_map.types import Measurement
+from mergekit_map.workflows.item_comparison import Records, with_differences
+
+TASK = PerplexityText("code", ("text",), 100, 16, "")
+N = 30
+RNG = np.random.default_rng(0)
+HARD = RNG.normal(3, 0.5, size=N)
+TOKENS = RNG.integers(8, 17, size=N).tolist()
+
+
+def keep(folder: Path, place: dict[str, float], samples: list[Any]) -> None:
+    write_samples(folder, place, Measurement(0.0, None, 1, samples=tuple(samples)))
+
+
+def losses(shift: float) -> list[dict[str, float]]:
+    """Make the records of a merge: the same blocks, hard or easy for each of them."""
+    values = HARD + shift + RNG.normal(size=N) / 20
+    rows = enumerate(zip(values.tolist(), TOKENS, strict=True))
+    return [{"block": i, "loss": v, "tokens": t} for i, (v, t) in rows]
+
+
+def value(samples: list[dict[str, float]]) -> float:
+    return sum(s["loss"] * s["tokens"] for s in samples) / sum(TOKENS)
+
+
+def records(folder: Path) -> Records:
+    return Records(folder, folder, {})
+
+
+def searched(folder: Path, shifts: list[float]) -> tuple[Front, list[np.ndarray]]:
+    """Write the records of merges with a=0, 0.01, ..., the last one an anchor."""
+    rows, influences = [], []
+    for index, shift in enumerate(shifts):
+        samples = losses(shift)
+        anchor = index == len(shifts) - 1
+        place = {"a": 1.0, "b": 0.0} if anchor else {"a": index / 100, "b": 0.5}
+        keep(folder / "code", place, samples)
+        rows.append([(value(samples), 0.1)])
+        itemised = itemise(TASK, samples)
+        assert itemised is not None
+        influences.append(itemised.influences)
+    points = [(row, row) for row in rows[:-1]]
+    return make_front(points, {"base": rows[-1]}, tasks={"code": CODE}), influences
+
+
+def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
+    front, influences = searched(tmp_path, [0.0, 0.2, 0.5])
+
+    found = with_differences(front, {"code": TASK}, records(tmp_path))
+
+    expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
+    kept = found.differences["code"]
+    assert kept.items == N
+    assert not kept.answers
+    np.testing.assert_allclose(kept.array(3), expected, rtol=1e-4)
+    assert kept.array(3)[0, 1] < 0.03  # though the losses are known to 0.1
+
+
+def test_the_verdicts_are_judged_by_it(tmp_path: Path) -> None:
+    front, _ = searched(tmp_path, [0.0, 0.3, 0.12])
+    before = " ".join(with_differences(front, {"code": TASK}, records(Path())).verdicts)
+
+    after = " ".join(
+        with_differences(front, {"code": TASK}, records(tmp_path)).verdicts
+    )
+
+    assert "No measured merge dominates base" in before
+    assert "point 0 dominates base" in after
+
+
+def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> None:
+    front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
+    # The file is of an earlier definition of the task, on texts as long as these.
+    keep(tmp_path / "code", {"a": 0.01, "b": 0.5}, losses(0.2))
+
+    found = with_differences(front, {"code": TASK}, records(tmp_path))
+
+    assert found.differences["code"].merges == (0, 2)
+
+
+def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
+    front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
+    place = {"a": 0.01, "b": 0.5}
+    samples = read_samples(tmp_path / "code", place)
+    others = [{**s, "block": s["block"] + 1} for s in samples]
+    keep(tmp_path / "code", place, others)
+
+    found = with_differences(front, {"code": TASK}, records(tmp_path))
+
+    assert found.differences["code"].merges == (0, 2)
+
+
+def test_answers_are_told_from_amounts(tmp_path: Path) -> None:
+    points: list[tuple[list[tuple[float, float]], list[tuple[float, float]]]] = []
+    for index in range(2):
+        right = (RNG.uniform(size=N) < 0.5).astype(float).tolist()
+        samples = [{"block": i, "loss": x, "tokens": 9} for i, x in enumerate(right)]
+        keep(tmp_path / "code", {"a": index / 100, "b": 0.5}, samples)
+        row = [(sum(right) / N, 0.1)]
+        points.append((row, row))
+    front = make_front(points, tasks={"code": CODE})
+
+    found = with_differences(front, {"code": TASK}, records(tmp_path))
+
+    assert found.differences["code"].answers
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"samples": 3}', "[" * 100000])
+def test_a_damaged_file_of_records_is_passed_over(tmp_path: Path, text: str) -> None:
+    front, _ = searched(tmp_path, [0.0, 0.2])
+    for path in (tmp_path / "code").iterdir():
+        path.write_text(text)
+
+    found = with_differences(front, {"code": TASK}, records(tmp_path))
+
+    assert found.differences == {}
+
+
+@pytest.mark.parametrize(
+    ("roles", "merges"),
+    [
+        (["design"], (0, 1, 2)),
+        (["opponent"], (0, 2)),
+        (["baseline", "opponent"], (0, 2)),
+        (["opponent", "front"], (0, 1, 2)),
+    ],
+)
+def test_what_rivals_measured_is_not_compared(
+    tmp_path: Path, roles: list[Role], merges: tuple[int, ...]
+) -> None:
+    front, _ = searched(tmp_path, [0.0, 0.2, 0.5])
+    log = [
+        line({"a": 0.01, "b": 0.5}, "code", role=role, n=N, merge="", definition="")
+        for role in roles
+    ]
+
+    found = with_differences(front, {"code": TASK}, records(tmp_path), log)
+
+    assert found.differences["code"].merges == merges
+
+
+def test_anchors_of_other_models_have_records_of_their_own(tmp_path: Path) -> None:
+    front, influences = searched(tmp_path / "all", [0.0, 0.2, 0.5])
+    (anchor,) = front.anchors
+    nowhere = anchor.model_copy(update={"coefficients": {}})
+    front = front.model_copy(update={"anchors": (nowhere,)})
+    single = {"one": 0.0, "two": 0.0}
+    samples = read_samples(tmp_path / "all" / "code", anchor.coefficients)
+    keep(tmp_path / "singles" / "code", single, samples)
+    places = Records(tmp_path / "all", tmp_path / "singles", {"base": single})
+
+    found = with_differences(front, {"code": TASK}, places)
+
+    expected = stderrs_of_differences(np.array(influences), np.zeros(N, int))
+    kept = found.differences["code"].array(3)
+    np.testing.assert_allclose(kept, expected, rtol=1e-4)

@@ -1,0 +1,370 @@
+"""Documents that a search never sees, from the configuration to the first lines."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+from nested_runs import invoke, lines, read, write
+
+from mergekit_map.cli.main import main
+from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.project import Project, load_project
+from mergekit_map.tasks.holdout_split import Divided
+
+# Of each document the square of how far the output layer is from one of its own.
+OWN = """
+import torch
+
+SIZE = 20
+
+def misses(model, tokenizer, documents=None):
+    head = model.lm_head.weight.float()
+    wanted = range(SIZE) if documents is None else documents
+    with open("asked.jsonl", "a") as file:
+        file.write(str(list(wanted)) + chr(10))
+    found = []
+    for number in wanted:
+        goal = torch.randn(head.shape, generator=torch.Generator().manual_seed(number))
+        found.append(((head - 0.05 * goal) ** 2).mean().item() * 100)
+    return found
+
+def one(model, tokenizer):
+    return 0.5
+"""
+TASKS = {
+    "text": {"perplexity": {"file": "text.txt"}, "block": 8},
+    "own": {"python": "own_misses:misses", "direction": "minimize"},
+}
+SHARE = 0.3
+
+
+def configure(family: Mapping[str, Path], **search: Any) -> None:
+    Path("text.txt").write_text("hello world def return plus one two three " * 12)
+    Path("own_misses.py").write_text(OWN)
+    write(
+        {
+            "merge_method": "task_arithmetic",
+            "base_model": str(family["base"]),
+            "models": [{"model": str(family[name])} for name in "ab"],
+            "dtype": "float32",
+            "map": {
+                "tasks": TASKS,
+                "search": {"evaluations": 6, "remeasure": 1, **search},
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("holdout")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        configure(family, holdout=SHARE)
+        result = invoke("search", "config.yml", "run")
+        Path("output.txt").write_text(result.output)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a copy of the finished search, to change."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "run"
+
+
+def records(run: Path, task: str, *, held_out: bool) -> dict[str, dict[str, Any]]:
+    found = {}
+    for folder in sorted((run / "samples").iterdir()):
+        if folder.name.endswith("-holdout") == held_out:
+            for path in sorted((folder / task).glob("*.json")):
+                found[path.name] = json.loads(path.read_text())
+    return found
+
+
+def numbers(record: Mapping[str, Any]) -> list[int]:
+    [key] = {"block", "document"} & record["samples"][0].keys()
+    return [sample[key] for sample in record["samples"]]
+
+
+def split(log: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+    ours = [e for e in log if e["role"] != "holdout"]
+    return ours, [e for e in log if e["role"] == "holdout"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_search_and_what_confirms_it_share_no_document(
+    run: Path, task: str
+) -> None:
+    seen, confirmed = (records(run, task, held_out=flag) for flag in (False, True))
+    searched = {tuple(numbers(record)) for record in seen.values()}
+    rest = {tuple(numbers(record)) for record in confirmed.values()}
+
+    [ours], [theirs] = searched, rest  # the same for every merge
+    assert len(seen) > 5
+    assert len(confirmed) >= 3
+    assert sorted(ours + theirs) == list(range(len(ours) + len(theirs)))
+    assert len(theirs) == round(SHARE * len(ours + theirs))
+    for record in seen.values():
+        assert record["answers"]["ids"] == list(range(len(ours)))
+    log = lines(f"{run}/evaluations.jsonl")
+    first, second = (
+        {(e["definition"], e["n"]) for e in part if e["task"] == task}
+        for part in split(log)
+    )
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert log == [e for part in split(log) for e in part]  # what confirms is last
+
+
+@pytest.fixture(scope="module")
+def opened(finished: Path) -> Iterator[tuple[Project, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(finished)
+        project = load_project(Path("config.yml"))
+        with merges_as_asked(project) as merges:
+            yield project, merges
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_both_parts_make_the_whole(
+    finished: Path, opened: tuple[Project, Any], task: str
+) -> None:
+    ours, confirmed = split(lines(f"{finished}/run/evaluations.jsonl"))
+    values = {json.dumps(e["coefficients"]): e for e in confirmed if e["task"] == task}
+    _, merges = opened
+    both = [
+        (e, values[key])
+        for e in ours
+        if e["task"] == task and (key := json.dumps(e["coefficients"])) in values
+    ]
+    assert len(both) >= 3
+    for searched, rest in both:
+        divided = merges.at(searched["coefficients"])[task]
+        assert isinstance(divided, Divided)
+        answers = divided.measure().answers
+        assert answers is not None
+        ids = numbers(
+            next(iter(records(finished / "run", task, held_out=True).values()))
+        )
+        there = np.isin(answers.ids, ids)
+        for kept, line in ((there, rest), (~there, searched)):
+            weights = np.array(answers.weights)[kept]
+            value = np.average(np.array(answers.values)[kept], weights=weights)
+            assert value == pytest.approx(line["value"], rel=1e-6)
+            assert kept.sum() == line["n"]
+
+
+def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
+    holdout = read(f"{run}/front.json")["holdout"]
+    kept = records(run, "own", held_out=True)
+    of = {json.dumps(r["coefficients"]): r["answers"]["values"] for r in kept.values()}
+    chosen = read(f"{run}/front.json")
+    point = chosen["points"][chosen["selected"]]["coefficients"]
+    anchors = {a["label"]: a["coefficients"] for a in chosen["anchors"]}
+
+    gains = [gain for gain in holdout["gains"] if gain["task"] == "own"]
+
+    assert {"base", "soup"} < {gain["other"] for gain in gains}
+    for gain in gains:
+        pair = [of[json.dumps(c)] for c in (point, anchors[gain["other"]])]
+        apart = np.array(pair[0]) - np.array(pair[1])
+        assert gain["held_out"]["value"] == pytest.approx(apart.mean())
+        error = apart.std(ddof=1) / np.sqrt(len(apart))
+        assert gain["held_out"]["stderr"] == pytest.approx(error, rel=1e-4)
+
+
+def test_a_second_search_measures_nothing_again(run: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        # The manifest has a seal, which tells where it was written.
+        found = [p for p in run.rglob("*.json*") if p.name != "manifest.json"]
+        return {path: path.read_bytes() for path in found}
+
+    before = files()
+    Path("asked.jsonl").unlink()
+
+    invoke("search", "config.yml", "run")
+
+    assert files() == before
+    assert not Path("asked.jsonl").exists()
+
+
+def test_a_search_that_was_killed_goes_on(run: Path) -> None:
+    log = run / "evaluations.jsonl"
+    front, text = (run / "front.json").read_bytes(), log.read_text()
+    whole = text.splitlines(keepends=True)
+    count = len(split(lines(str(log)))[1])
+    assert count >= 6
+    for left in (1, 2, count + 1):  # nothing, some and all of it is left to confirm
+        torn = whole[-left][:40] if left > 1 else ""
+        log.write_text("".join(whole[:-left]) + torn)
+        (run / "manifest.json").unlink()
+
+        invoke("search", "config.yml", "run")
+
+        again = lines(str(log))
+        keys = ("coefficients", "task", "role", "value", "stderr", "n", "definition")
+        assert [[e[k] for k in keys] for e in again] == [
+            [json.loads(line)[k] for k in keys] for line in whole
+        ]
+        assert (run / "front.json").read_bytes() == front
+
+
+def test_another_choice_is_confirmed_when_it_is_merged(run: Path) -> None:
+    front = read(f"{run}/front.json")
+    other = next(
+        i
+        for i, point in enumerate(front["points"])
+        if point["measured"]["own"]["value"] is None
+    )
+
+    selected = click.testing.CliRunner().invoke(
+        main, ["select", "run", f"--index={other}"]
+    )
+
+    said = " ".join(selected.stderr.split())
+    assert "The chosen merge was not measured yet on " in said
+    assert read(f"{run}/front.json")["holdout"]["gains"] == []
+
+    merged = invoke("merge", "run", "out", "--trust-run")
+
+    said = " ".join(merged.output.split())
+    assert "2 choices were confirmed on these documents" in said
+    assert "the chosen merge is " in said
+    card = Path("out/README.md").read_text()
+    paragraphs = card.split("\n\n")[2:5]  # after its title
+    start = "On documents that the search never saw"
+    assert any(text.startswith(start) for text in paragraphs)
+    holdout = read(f"{run}/front.json")["holdout"]
+    assert len(holdout["gains"]) == 6
+    count = len(lines(f"{run}/evaluations.jsonl"))
+    shutil.rmtree("out")
+    invoke("merge", "run", "out", "--trust-run")
+    added = lines(f"{run}/evaluations.jsonl")[count:]
+    assert {e["role"] for e in added} == {"checkpoint"}
+
+    back = invoke("select", "run", f"--index={front['selected']}")
+    assert "2 choices were confirmed" in back.output
+    gains = read(f"{run}/front.json")["holdout"]["gains"]
+    assert gains == front["holdout"]["gains"]
+
+
+@pytest.mark.parametrize(
+    ("task", "search", "said"),
+    [
+        (
+            {"one": {"python": "own_misses:one", "direction": "minimize"}},
+            {},
+            "map.tasks.one: cannot be measured in part.*parameter 'documents'",
+        ),
+        ({}, {"gradients": True}, "map.search.holdout: derivatives are of all"),
+        ({}, {"holdout": 1.0}, "map.search.holdout: a number up to 0.99"),
+    ],
+)
+def test_what_stands_against_it_is_a_located_problem(
+    family: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    task: dict[str, Any],
+    search: dict[str, Any],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(globals(), "TASKS", {**TASKS, **task})
+    configure(family, **{"holdout": SHARE, **search})
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 2
+
+    assert re.search(said, result.output.replace("\n", " ")), result.output
+
+
+def test_subsets_are_drawn_among_what_is_left(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = {**TASKS["own"], "documents": 8}
+    monkeypatch.setitem(globals(), "TASKS", {"own": own})
+    configure(family, holdout=SHARE, evaluations=8)
+
+    invoke("search", "config.yml", "run")
+
+    ours, confirmed = split(lines("run/evaluations.jsonl"))
+    assert {e["n"] for e in ours} == {8, 14}
+    assert {e["n"] for e in ours if "sampling" in e} == {8}
+    assert {e["n"] for e in confirmed} == {6}
+    held_out = {
+        number
+        for record in records(tmp_path / "run", "own", held_out=True).values()
+        for number in numbers(record)
+    }
+    assert len(held_out) == 6
+    for record in records(tmp_path / "run", "own", held_out=False).values():
+        assert not held_out & {*numbers(record)}
+        assert max(record["answers"]["ids"]) < 14
+    # All were asked for once, to learn how many there are; and then to confirm.
+    asked = [*map(json.loads, Path("asked.jsonl").read_text().splitlines())]
+    touching = [some for some in asked if held_out & {*some}]
+    assert touching[0] == list(range(20))
+    assert touching[1:] == [sorted(held_out)] * len(confirmed)
+
+
+def test_as_many_measurements_as_inspect_says(run: Path) -> None:
+    ours, confirmed = split(lines(f"{run}/evaluations.jsonl"))
+
+    plan = json.loads(invoke("inspect", "config.yml", "--json").stdout)["plan"]
+
+    assert plan["confirming"] == 2 * 4
+    assert len(confirmed) <= plan["confirming"]
+    assert len(ours) <= plan["measurements"] - plan["confirming"]
+
+
+@pytest.mark.usefixtures("run")
+def test_what_was_measured_elsewhere_is_refused() -> None:
+    Path("more.csv").write_text("a,b,text,own\n0.2,0.3,5.1,0.4\n")
+    command = ["search", "config.yml", "run", "--import", "more.csv"]
+
+    result = click.testing.CliRunner().invoke(main, command)
+
+    assert result.exit_code == 2
+    assert "may be of documents that 'holdout' keeps apart" in result.output
+
+
+def test_nested_search_over_checkpoints_is_refused(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure(family, holdout=SHARE, strategy="nested")
+    invoke("inspect", "config.yml")  # of a linear method it can be had
+    text = Path("config.yml").read_text()
+    Path("config.yml").write_text(text.replace("task_arithmetic", "ties"))
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "map.search.holdout: where nested search merges checkpoints" in said
+
+
+def test_nested_search_of_a_linear_method_is_confirmed(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure(family, holdout=SHARE, strategy="nested")
+
+    result = invoke("search", "config.yml", "run")
+
+    assert "than base on" in " ".join(result.output.split())
+    ours, confirmed = split(lines("run/evaluations.jsonl"))
+    assert len(confirmed) >= 6
+    assert len({e["definition"] for e in [*ours, *confirmed]}) == 4

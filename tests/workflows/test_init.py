@@ -1,0 +1,151 @@
+"""A plain mergekit file becomes one of ours, and nothing else of it changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click.testing
+import pytest
+import yaml
+
+from mergekit_map.cli.main import main
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.errors import ConfigError
+from mergekit_map.merging.space import build_space
+from mergekit_map.workflows.init import extend_plain
+
+PLAIN = """\
+# My merge, as tuned by hand
+merge_method: dare_ties
+base_model: org/base     # from the Hub
+models:
+  - model: org/base
+  - model: org/law-model
+    parameters: {weight: 0.5, density: 0.5}   # law counts
+  - model: org/medicine
+    parameters:
+      weight: 3e-1   # tried 0.2
+      density: 0.5
+  - model: org/third
+dtype: bfloat16"""
+
+
+def extended(text: str, folder: Path) -> str:
+    (folder / "plain.yml").write_text(text)
+    return extend_plain(folder / "plain.yml", {})
+
+
+def test_only_weights_change_and_a_block_follows(tmp_path: Path) -> None:
+    text = extended(PLAIN, tmp_path)
+
+    before = PLAIN.replace("weight: 0.5", "weight: law-model")
+    kept, block = text.split("\n\n", 1)
+    assert kept == before.replace("weight: 3e-1", "weight: medicine")
+    assert block.startswith(
+        "# Searched by name: the weights of law-model (was 0.5), medicine (was 3e-1)\n"
+    )
+    content = yaml.safe_load(text)
+    assert content.pop("map") == {
+        "tasks": {
+            name: {"perplexity": f"{name}.txt"}
+            for name in ("law-model", "medicine", "third")
+        }
+    }
+    for entry in content["models"]:
+        entry.get("parameters", {}).pop("weight", None)
+    was = yaml.safe_load(PLAIN)
+    for entry in was["models"]:
+        entry.get("parameters", {}).pop("weight", None)
+    assert content == was
+
+
+@pytest.mark.parametrize("method", ["dare_ties", "linear"])
+def test_what_is_searched_is_what_a_file_without_weights_searches(
+    method: str, tmp_path: Path
+) -> None:
+    plain = PLAIN.replace("dare_ties", method)
+    if method == "linear":
+        plain = plain.replace("base_model: org/base     # from the Hub\n", "")
+    content = yaml.safe_load(extended(plain, tmp_path))
+    without = yaml.safe_load(plain)
+    for entry in without["models"]:
+        entry.get("parameters", {}).pop("weight", None)
+    del content["map"]
+
+    (space, problems), (expected, _) = (
+        build_space(merge, SearchSpec()) for merge in (content, without)
+    )
+
+    assert problems == []
+    assert space is not None
+    assert expected is not None
+    assert space.coefficients == expected.coefficients
+    assert space.remainder == expected.remainder
+
+
+def test_a_weight_of_all_models_is_told(tmp_path: Path) -> None:
+    text = extended(
+        "merge_method: ties\nbase_model: b\nmodels: [{model: a}]\n"
+        "parameters: {weight: 0.4}\n",
+        tmp_path,
+    )
+
+    assert "# 'parameters: weight: 0.4' above holds for all models: remove it" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("merge_method: ties\nmap: {}\nmodels: []", r"plain.yml:2: map: .*already"),
+        ("merge_method: ties", r"'models:' with a 'model:' each was expected.*none"),
+        ("merge_method: ties\nmodels: [3]", "'models:' with a 'model:' each"),
+        ("base_model: a\nmodels: [{model: a}]", "'models:' with a 'model:' each"),
+        ("{merge_method: ties, models: [{model: a}]}", r"cannot be added .*\n\nmap:\n"),
+        ("merge_method: ties\nmodels: [{model: a}]\n...\n", "cannot be added below"),
+        ("models: [{model: a}]\nchat_template: |+\n  x\n\n\n", "cannot be added below"),
+    ],
+)
+def test_what_cannot_be_extended_is_told(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        extended(text, tmp_path)
+
+
+def test_init_writes_it_and_names_the_next_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain.yml").write_text(PLAIN)
+    Path("fr.txt").touch()
+    command = ["init", "plain.yml", "merge.yml", "--text", "fr.txt", "--task", "bbh"]
+
+    result = click.testing.CliRunner().invoke(main, command)
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        "written to merge.yml",
+        "  mergekit-map inspect merge.yml",
+        "  mergekit-map run merge.yml OUT",
+    ]
+    tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
+    assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}
+    assert Path("plain.yml").read_text() == PLAIN
+
+
+def test_what_looks_like_a_date_is_the_text_that_it_is(tmp_path: Path) -> None:
+    text = "models: [{model: a}]\nz: 2001-99-99\n"
+    assert "z: 2001-99-99" in extended(text, tmp_path)
+
+
+def test_a_folder_is_no_file_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain.yml").write_text(PLAIN)
+
+    for command in (["init", "plain.yml", "."], ["init", "."]):
+        result = click.testing.CliRunner().invoke(main, command)
+
+        assert result.exit_code == 2, result.output
+        assert ". exists already and is left as it is" in result.stderr

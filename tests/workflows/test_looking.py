@@ -1,0 +1,245 @@
+"""Looking at a stopped search says what there is, and changes nothing of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+from nested_runs import invoke, write
+from plain_runs import write_plain
+
+from mergekit_map.cli.main import main
+from mergekit_map.results.front import Front
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.workflows.partial_front import look_at
+
+# Two tasks that stop the search where a file says so.
+TASKS = """
+from pathlib import Path
+
+def level(model, sign):
+    done = Path("asked.txt")
+    count = len(done.read_text()) if done.exists() else 0
+    if Path("stop.txt").exists() and count >= int(Path("stop.txt").read_text()):
+        raise KeyboardInterrupt
+    done.write_text("x" * (count + 1))
+    x, y = (100 * model.lm_head.weight.float()[i].mean().item() for i in (3, 5))
+    return sign * x + y**2 / 10
+
+def one(model, tokenizer):
+    return level(model, 1)
+
+def two(model, tokenizer):
+    return level(model, -1)
+"""
+
+
+@pytest.fixture
+def stopped(
+    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Give what makes a search, stopped after so many measurements, and goes there."""
+
+    def make(count: int, name: str = "place", **search: Any) -> Path:
+        place = tmp_path / name
+        place.mkdir()
+        monkeypatch.chdir(place)
+        Path("stop.txt").write_text(str(count))
+        config = write_plain(family, TWO, TASKS)
+        config["map"]["search"] = search
+        write(config)
+        run = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+        assert run.exit_code == 130, run.output
+        Path("stop.txt").unlink()
+        return place
+
+    return make
+
+
+TWO = ("one", "two")
+
+
+def files(run: Path) -> dict[str, bytes]:
+    """Read a run folder, without timings."""
+    found = {
+        str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()
+    }
+    lines = [json.loads(line) for line in found["evaluations.jsonl"].splitlines()]
+    for line in lines:
+        del line["seconds"]
+    found["evaluations.jsonl"] = json.dumps(lines).encode()
+    return found
+
+
+@pytest.mark.parametrize("count", [3, 11])
+def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
+    stopped: Any, count: int
+) -> None:
+    place = stopped(count)
+    before = shutil.copytree(place, place.with_name("before"))
+    invoke("report", "run")
+    invoke("select", "run", "--prefer", "one=2,two=1")
+    invoke("merge", "run", "merged", "--trust-run")
+    invoke("select", "run", "--index", "0")
+    invoke("search", "config.yml", "run")
+    looked = files(Path("run"))
+
+    shutil.rmtree("run")
+    shutil.copytree(before / "run", "run")
+    shutil.copy(before / "asked.txt", "asked.txt")
+    invoke("search", "config.yml", "run")
+
+    plain = files(Path("run"))
+    assert looked.keys() == plain.keys()
+    assert [name for name in plain if looked[name] != plain[name]] == []
+
+
+def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
+    stopped: Any,
+) -> None:
+    stopped(11)
+
+    result = click.testing.CliRunner().invoke(main, ["select", "run"])
+
+    assert result.exit_code == 0, result.output
+    said = (
+        "5 of at most 18 merges measured; the search goes on with: mergekit-map "
+        "search config.yml run"
+    )
+    assert said in result.stderr
+    assert "Not finished: 5 of at most 18 merges measured" in result.stderr
+    found = RunFolder(Path("run")).so_far
+    assert not Path("run/manifest.json").exists()
+    front = found.read_front()
+    assert front.unfinished is not None
+    assert front.unfinished.fitted
+    assert len(front.points) > len([m for m in front.points if m.is_measured(*TWO)])
+    assert found.chosen_recipe.read_text() == result.stdout
+
+
+def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> None:
+    stopped(7)
+
+    result = click.testing.CliRunner().invoke(main, ["select", "run"])
+    invoke("report", "run")
+
+    assert result.exit_code == 0, result.output
+    assert "the front is of measured merges alone" in result.stderr
+    assert "predicted and measured agree" not in result.stderr
+    front = RunFolder(Path("run")).so_far.read_front()
+    known = [*front.points, *front.anchors, *front.merges]
+    assert all(point.is_measured(*TWO) for point in front.points)
+    assert all(point.predicted == point.measured for point in front.points)
+    Y = front.utilities([m for m in known if m.is_measured(*TWO)], "measured")
+    for point in front.utilities(front.points, "measured"):
+        assert not ((point <= Y).all(axis=1) & (point < Y).any(axis=1)).any()
+    assert not Path("run/so-far/surrogates.json").exists()
+    page = Path("run/so-far/report.html").read_text()
+    assert "3 of at most 18 merges measured; the search goes on with" in page
+
+
+def test_a_merge_that_was_cut_short_is_no_merge_yet(stopped: Any) -> None:
+    stopped(1)
+
+    result = click.testing.CliRunner().invoke(main, ["report", "run"])
+
+    assert result.exit_code == 2
+    assert "no merge is measured on every task yet" in result.stderr
+    assert "go on with: mergekit-map search config.yml run" in result.stderr
+
+
+def test_a_line_cut_short_by_a_kill_is_passed_over_and_stays(stopped: Any) -> None:
+    stopped(11)
+    log = Path("run/evaluations.jsonl")
+    log.write_bytes(log.read_bytes() + b'{"version": 1, "coeff')
+    before = log.read_bytes()
+
+    invoke("select", "run")
+
+    assert log.read_bytes() == before
+    assert Path("run/so-far/evaluations.jsonl").read_bytes().endswith(b"}\n")
+
+
+def test_what_was_chosen_stays_until_the_search_has_measured_more(
+    stopped: Any,
+) -> None:
+    stopped(11)
+    invoke("select", "run", "--index", "1")
+    invoke("merge", "run", "merged", "--trust-run")
+    invoke("select", "run")
+    front = RunFolder(Path("run")).so_far.read_front()
+    assert front.selected == 1
+    assert front.chosen.is_measured(*TWO)  # by the merge, and not in the search's log
+    assert Path("run/evaluations.jsonl").read_bytes().count(b"\n") == 11
+
+    lines = Path("run/evaluations.jsonl").read_text().splitlines()
+    two, one = (json.loads(line) for line in lines[-2:])
+    other = {**two, "coefficients": one["coefficients"]}
+    with Path("run/evaluations.jsonl").open("a") as log:
+        log.write(json.dumps(other) + "\n")
+    invoke("select", "run")
+
+    front = RunFolder(Path("run")).so_far.read_front()
+    assert front.unfinished is not None
+    assert front.unfinished.measured == 6
+    assert front.select.index is None  # the number means another point now
+
+
+def test_a_damaged_plan_and_a_configuration_without_an_end_are_named(
+    stopped: Any,
+) -> None:
+    stopped(11)
+    plan = Path("run/search.json").read_text()
+    Path("run/search.json").write_text('{"version": 1}')
+    result = click.testing.CliRunner().invoke(main, ["select", "run"])
+    assert result.exit_code == 2
+    assert "run/search.json cannot be used" in result.stderr
+    Path("run/search.json").write_text(plan)
+    Path("run/config.yml").unlink()
+    with Path("run/config.yml").open("wb") as file:
+        file.truncate(1 << 40)
+
+    result = click.testing.CliRunner().invoke(main, ["select", "run"])
+
+    assert result.exit_code == 2
+    assert "run/config.yml: a configuration has at most" in result.stderr
+
+
+def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -> None:
+    stopped(11)
+    Path("stop.txt").write_text("13")
+
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+
+    assert result.exit_code == 130
+    assert "stopped at 13 of at most 36 measurements, which are kept" in result.stderr
+    for command in ("report run", "select run --prefer", "merge run OUT"):
+        assert f"mergekit-map {command}" in result.stderr
+    assert "Go on with: mergekit-map search config.yml run" in result.stderr
+    assert "11 of at most 36 measurements are there" in result.stderr
+
+
+def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
+    stopped: Any,
+) -> None:
+    stopped(11, evaluations=8)
+    invoke("search", "config.yml", "run")
+    assert look_at(Path("run")) == Path("run")
+    front = read_record(Path("run/front.json"), Front, "front")
+    assert front.unfinished is None
+    assert not Path("run/search.json").exists()
+    assert not Path("run/so-far").exists()
+
+    config = Path("config.yml").read_text().replace("evaluations: 8", "evaluations: 12")
+    Path("config.yml").write_text(config)
+    count = len(Path("asked.txt").read_text())
+    Path("stop.txt").write_text(str(count + 1))
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
+    assert result.exit_code == 130, result.output
+
+    assert look_at(Path("run")) == Path("run/so-far")

@@ -1,0 +1,179 @@
+"""What `merge` says of a checkpoint was measured of the files that it wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import torch
+import yaml
+from mergekit.options import MergeOptions
+from nested_runs import invoke, lines, read, write
+from safetensors.torch import load_file, save_file
+
+from mergekit_map.cli.main import main
+from mergekit_map.config.tasks import PythonTask
+from mergekit_map.merging.checkpoint import write_checkpoint
+from mergekit_map.tasks.python_function import load_function
+
+MODULE = """
+def {name}(model, tokenizer):
+    with open("asked", "a") as file:
+        file.write("{name}\\n")
+    return model.lm_head.weight[{row}].square().mean().item()
+"""
+TASKS = ("first", "second")
+
+
+@pytest.fixture(scope="module")
+def searched(family: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished search, ``run``, whose chosen point it has measured."""
+    folder = tmp_path_factory.mktemp("searched")
+    modules = [MODULE.format(name=name, row=row) for row, name in enumerate(TASKS)]
+    (folder / "mine.py").write_text("\n".join(modules))
+    config = {
+        "merge_method": "linear",
+        "models": [{"model": str(family[name])} for name in "ab"],
+        "dtype": "float32",
+        "map": {
+            "tasks": {t: {"python": f"mine:{t}"} for t in TASKS},
+            "search": {"evaluations": 7, "remeasure": 0},
+        },
+    }
+    for task in config["map"]["tasks"].values():
+        task["direction"] = "minimize"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write(config)
+        invoke("search", "config.yml", "run")
+    return folder
+
+
+@pytest.fixture
+def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    Path("asked").unlink()
+    return tmp_path
+
+
+def chosen() -> dict[str, Any]:
+    front = read("run/front.json")
+    point: dict[str, Any] = front["points"][front["selected"]]
+    return point
+
+
+@pytest.mark.usefixtures("place")
+def test_every_checkpoint_is_measured_and_no_search_sees_it() -> None:
+    before = Path("run/evaluations.jsonl").read_text()
+    front = Path("run/front.json").read_bytes()
+    values = {t: r["value"] for t, r in chosen()["measured"].items()}
+    assert None not in values.values()
+
+    result = invoke("merge", "run", "one", "--trust-run")
+    invoke("merge", "run", "two", "--trust-run")
+
+    assert "not what the search measured" not in result.output
+    assert Path("asked").read_text().split() == [*TASKS, *TASKS]
+    after = Path("run/evaluations.jsonl").read_text()
+    assert after.startswith(before)
+    added = [json.loads(line) for line in after[len(before) :].splitlines()]
+    assert [line["role"] for line in added] == ["checkpoint"] * 4
+    assert [line["value"] for line in added] == [*values.values()] * 2
+    result = invoke("search", "config.yml", "run")
+    assert "kept but not used" not in result.output
+    assert Path("run/front.json").read_bytes() == front
+    assert Path("run/evaluations.jsonl").read_text() == after
+
+
+@pytest.mark.usefixtures("place")
+def test_a_checkpoint_that_is_not_what_was_measured_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write_another(
+        config: Mapping[str, Any], folder: Path, options: MergeOptions
+    ) -> None:
+        write_checkpoint(config, folder, options)
+        file = folder / "model.safetensors"
+        tensors = load_file(file)
+        head = tensors["lm_head.weight"].clone()
+        head[1] = 2 * head[1]
+        save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
+
+    monkeypatch.setattr("mergekit_map.workflows.merge.write_checkpoint", write_another)
+    before = {t: r["value"] for t, r in chosen()["measured"].items()}
+
+    result = invoke("merge", "run", "out", "--trust-run")
+
+    sentence = (
+        "The checkpoint is not what the search measured: second is "
+        f"{4 * before['second']:.7g}, and was {before['second']:.7g}."
+    )
+    assert sentence in " ".join(result.output.split())
+    card = Path("out/README.md").read_text()
+    assert sentence in card
+    assert f"{4 * before['second']:.4g}" in card
+    added = lines("run/evaluations.jsonl")[-2:]
+    assert [line["value"] for line in added] == [before["first"], 4 * before["second"]]
+    # What the search measured is compared with other merges that it measured.
+    assert {t: r["value"] for t, r in chosen()["measured"].items()} == before
+
+
+@pytest.mark.usefixtures("place")
+def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
+    index = next(
+        i
+        for i, point in enumerate(read("run/front.json")["points"])
+        if point["measured"]["first"]["value"] is None
+    )
+
+    invoke("merge", "run", "out", "--trust-run", "--index", str(index))
+
+    head = load_file("out/model.safetensors")["lm_head.weight"]
+    expected = [torch.square(head[row]).mean().item() for row in range(2)]
+    assert [r["value"] for r in chosen()["measured"].values()] == expected
+    added = lines("run/evaluations.jsonl")[-2:]
+    assert [line["role"] for line in added] == ["front", "front"]
+    assert Path("asked").read_text().split() == list(TASKS)
+
+
+@pytest.mark.usefixtures("place")
+def test_what_cannot_be_answered_is_refused_before_anything_is_measured() -> None:
+    config = yaml.safe_load(Path("config.yml").read_text())
+    config["map"]["select"] = {"require": {"first": "95%"}, "not_worse_than": "bas"}
+    write(config)
+
+    shown = click.testing.CliRunner().invoke(main, ["search", "config.yml", "other"])
+
+    assert shown.exit_code == 2
+    assert "2 problems in config.yml" in shown.stderr
+    assert "there is no 'bas' to compare with; known: a, b, soup" in shown.stderr
+    assert "a share is of a gain over the base, but this merge has no" in shown.stderr
+    assert not Path("asked").exists()
+
+
+def test_a_task_counts_by_its_file_where_an_earlier_version_searched(
+    place: Path,
+) -> None:
+    manifest = read("run/manifest.json")
+    (place / "helper.py").write_text("K = 1\n")
+    task = place / "mine.py"
+    task.write_text(f"import helper\n{task.read_text()}")
+    for name in TASKS:
+        spec = PythonTask(python=f"mine:{name}", direction="minimize")
+        loaded = load_function(name, spec, place)
+        assert loaded.former != loaded.fingerprint
+        manifest["definitions"][name] = loaded.former[:16]
+    manifest["directory"] = str(place)
+    merge = ["merge", "run", "out", "--trust-run"]
+
+    Path("run/manifest.json").write_text(json.dumps(manifest))
+    result = click.testing.CliRunner().invoke(main, merge)
+    assert "task 'first' and task 'second' changed since" in result.output
+    Path("run/manifest.json").write_text(json.dumps({**manifest, "digests": 1}))
+    invoke(*merge)

@@ -1,0 +1,327 @@
+"""Run folders and models that moved: every command that is printed works."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+from nested_runs import (
+    assert_same_weights,
+    finished,
+    four_models,
+    invoke,
+    nested_config,
+    read,
+    run_mergekit,
+    stock,
+    write,
+)
+
+from mergekit_map import inspect_config, load_project
+from mergekit_map.cli.main import main
+from mergekit_map.errors import ConfigError
+
+Models = dict[str, Path]
+
+
+def config(models: dict[str, str], method: str = "ties") -> dict[str, Any]:
+    """Measure by own text, so that a folder names no code."""
+    base, *others = models.values()
+    return {
+        "merge_method": method,
+        "base_model": base,
+        "models": [{"model": model} for model in others],
+        "dtype": "float32",
+        "map": {
+            "tasks": {
+                "one": {"perplexity": {"file": "one.txt"}, "block": 16},
+                "two": {"perplexity": {"file": "two.txt"}, "block": 16},
+            },
+            "search": {"evaluations": 7, "remeasure": 0},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def project(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models, data and a finished search of relative paths."""
+    folder = tmp_path_factory.mktemp("first") / "project"
+    for name in ("base", "a", "b"):
+        shutil.copytree(family[name], folder / "models" / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("one.txt").write_text("hello world, one plus two\n" * 20)
+        Path("two.txt").write_text("def return three\n" * 20)
+        write(config({name: f"models/{name}" for name in ("base", "a", "b")}))
+        invoke("search", "config.yml", "run")
+    return folder
+
+
+@pytest.fixture
+def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run folder alone, elsewhere; the models are in other folders there."""
+    folder = tmp_path / "there"
+    shutil.copytree(project / "run", folder / "run")
+    for name, new in {"base": "origin", "a": "first", "b": "second"}.items():
+        shutil.copytree(project / "models" / name, folder / new)
+    for text in ("one.txt", "two.txt"):
+        shutil.copy(project / text, folder)
+    text = (folder / "run/config.yml").read_text()
+    (folder / "run/config.yml").write_text(text.replace("models/", "gone/"))
+    for file in ("manifest.json", "recipe.yml"):
+        path = folder / "run" / file
+        path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
+    for path in (folder / "run/recipes").iterdir():
+        path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
+    manifest = json.loads((folder / "run/manifest.json").read_text())
+    manifest["directory"] = "/old"
+    (folder / "run/manifest.json").write_text(json.dumps(manifest))
+    _measured_as(folder / "run")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def _measured_as(run: Path) -> None:
+    """Let a folder be what another machine wrote, whose paths began with /old."""
+    from mergekit_map.utils.files import digest
+
+    manifest = json.loads((run / "manifest.json").read_text())
+    new = digest(manifest["identity"])
+    for file in ("manifest.json", "evaluations.jsonl"):
+        path = run / file
+        path.write_text(path.read_text().replace(manifest["merge"], new))
+    (run / "samples" / manifest["merge"]).rename(run / "samples" / new)
+
+
+PLACES = ("--model-path", "base=origin", "--model-path", "a=first")
+ALL = (*PLACES, "--model-path", "gone/b=second")
+
+
+def fails(*arguments: str) -> str:
+    result = click.testing.CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
+def merged_by_stock(output: str, out: str) -> None:
+    """Run the command that merge said writes the same checkpoint."""
+    said = output.split("The same checkpoint with mergekit alone:\n")[1]
+    program, *words = shlex.split(said.splitlines()[0])
+    run_mergekit(program, *(out if word == "OUT" else word for word in words))
+
+
+@pytest.mark.usefixtures("place")
+def test_missing_models_are_told_with_the_line_to_type() -> None:
+    said = fails("merge", "run", "out dir", "--index", "0")
+
+    line = " ".join(f"--model-path {name}=FOLDER" for name in ("base", "a", "b"))
+    assert said.endswith(f"  mergekit-map merge run 'out dir' --index 0 {line}\n")
+    said = fails("merge", "run", "out", *PLACES)
+    assert said.endswith(" --model-path a=first --model-path b=FOLDER\n")
+
+
+def test_after_a_move_every_printed_command_works(place: Path) -> None:
+    result = invoke("merge", "run", "out", *ALL)
+
+    merged_by_stock(result.output, "stock")
+    assert_same_weights("out", "stock")
+    for recipe in ("out/mergekit_config.yml", "run/recipe.yml", "run/recipes/000.yml"):
+        merge = yaml.safe_load(Path(recipe).read_text())
+        assert merge["base_model"] == str(place / "origin")
+        assert [e["model"] for e in merge["models"]] == [
+            str(place / new) for new in ("first", "second")
+        ]
+    # Nothing was measured but the checkpoint, and nothing is said to have changed.
+    assert "not what the search measured" not in result.output
+    said = invoke("select", "run", "--index", "0").output
+    *_, command = said.splitlines()
+    program, *words = shlex.split(command)
+    assert [program, *words] == ["mergekit-map", "merge", "run", "OUT"]
+    result = invoke(*words[:-1], "again", *ALL)
+    merged_by_stock(result.output, "stock-again")
+    assert_same_weights("again", "stock-again")
+
+
+@pytest.mark.usefixtures("place")
+def test_a_model_that_is_not_the_one_that_was_measured_is_refused() -> None:
+    swapped = ("base=origin", "a=second", "b=first")
+    options = [word for place in swapped for word in ("--model-path", place)]
+
+    said = fails("merge", "run", "out", *options)
+
+    assert "the models (a, b) changed since the search" in said
+    assert "name the folders of the models that were measured" in said
+    assert not Path("out").exists()
+
+
+@pytest.mark.usefixtures("place")
+def test_names_that_do_not_tell_a_model_and_folders_that_are_not_there() -> None:
+    folders = {
+        "base=nowhere/at/all": "there is no such folder",
+        "bas=origin": "no model is called 'bas'; did you mean 'base'?",
+        "base": "write it as NAME=FOLDER",
+        "=origin": "write it as NAME=FOLDER",
+    }
+    for given, message in folders.items():
+        assert message in fails("merge", "run", "out", "--model-path", given)
+    twice = ("--model-path", "base=origin")
+    assert "base stands twice" in fails("merge", "run", "out", *twice, *twice)
+    same = ("--model-path", "a=first", "--model-path", "b=first")
+    assert "first is given for a and b" in fails("merge", "run", "out", *same)
+
+
+def test_two_models_of_one_name_are_told_apart_by_more_of_their_paths(
+    family: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in ("one.txt", "two.txt"):
+        Path(text).write_text("hello world\n" * 40)
+    names = {"base": str(family["base"]), "a": "law/model", "b": "code/model"}
+    write(config(names))
+
+    with pytest.raises(ConfigError, match="'law/model' or 'code/model'; name more"):
+        load_project(Path("config.yml"), model_paths={"model": family["a"]})
+    with pytest.raises(ConfigError, match="--model-path law/model=FOLDER --model"):
+        load_project(Path("config.yml"))
+    project = load_project(
+        Path("config.yml"),
+        model_paths={"law/model": family["a"], "code/model": str(family["b"])},
+    )
+    assert project.space.names == ("law/model", "code/model")
+    assert [entry["model"] for entry in project.space.template["models"]] == [
+        str(family["a"].resolve()),
+        str(family["b"].resolve()),
+    ]
+    models: Any = project.identity["models"]
+    assert list(models) == [str(family["base"].resolve()), "law/model", "code/model"]
+
+
+def test_a_project_that_moved_as_a_whole_needs_no_option(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(project, first)
+    monkeypatch.chdir(first)
+    shutil.rmtree("run")
+    invoke("search", "config.yml", "run")
+    first.rename(second)
+    monkeypatch.chdir(second)
+
+    result = invoke("merge", "run", "out")
+
+    merged_by_stock(result.output, "stock")
+    assert_same_weights("out", "stock")
+    assert str(second / "models/base") in Path("run/recipe.yml").read_text()
+
+
+@pytest.mark.usefixtures("place")
+def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
+    log = Path("run/evaluations.jsonl").read_bytes()
+    shutil.copy("run/config.yml", "config.yml")
+
+    result = invoke("search", "config.yml", "run", *ALL)
+
+    assert "kept but not used" not in result.output
+    assert Path("run/evaluations.jsonl").read_bytes() == log
+    assert list(read("run/front.json")["coefficients"]) == ["a", "b"]
+    assert str(Path("origin").resolve()) in Path("run/recipe.yml").read_text()
+    assert "--model-path base=FOLDER" in fails("merge", "run", "out")  # each time
+
+
+@pytest.mark.usefixtures("place")
+def test_all_in_one_and_inspect_take_places_too() -> None:
+    shutil.copy("run/config.yml", "config.yml")
+
+    result = invoke("run", "config.yml", "out", *ALL)
+
+    merged_by_stock(result.output, "stock")
+    assert_same_weights("out", "stock")
+    places = {"base": "origin", "a": "first", "b": "second"}
+    assert inspect_config(Path("config.yml"), model_paths=places).mergeable
+    assert not inspect_config(Path("config.yml")).mergeable
+    assert "a search can start" in invoke("inspect", "config.yml", *ALL).output
+    assert fails("inspect", "config.yml").endswith(
+        "  mergekit-map inspect config.yml --model-path base=FOLDER --model-path "
+        "a=FOLDER --model-path b=FOLDER\n"
+    )
+
+
+@pytest.mark.usefixtures("place")
+def test_a_recipe_of_another_point_is_refused_wherever_models_lie() -> None:
+    recipe = Path("run/recipes/000.yml")
+    text = recipe.read_text()
+    bomb = "a: &a [x]\n" + "".join(f"{n}: &n{n} [*a, *a]\n" for n in range(3))
+    for changed in (text.replace("weight: ", "weight: 0.1 # ", 1), bomb, "a: [", "x"):
+        recipe.write_text(changed)
+
+        said = fails("merge", "run", "out", "--index", "0", *ALL)
+
+        assert "000.yml is not the recipe of point 0" in said
+
+
+def test_a_command_in_a_recipe_that_is_none_of_ours_stays(place: Path) -> None:
+    recipe = Path("run/recipes/000.yml")
+    text = recipe.read_text()
+    (line,) = (x for x in text.splitlines() if x.startswith("# Merge it with: "))
+    for other in ("# Merge it with: rm -rf /", "# Merge it with: 'x"):
+        recipe.write_text(text.replace(line, other))
+        invoke("select", "run", "--index", "0")
+        assert other in Path("run/recipe.yml").read_text()
+    recipe.write_text(text)
+    invoke("select", str(place / "run"), "--index", "0")
+    named = f"# Merge it with: mergekit-yaml {place}/run/recipes/000.yml OUT"
+    assert named in Path("run/recipe.yml").read_text()
+
+
+def test_a_hub_id_stands_for_a_model_as_a_folder_does(
+    family: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in ("one.txt", "two.txt"):
+        Path(text).write_text("hello world\n" * 40)
+    hub = {"base": "me/base", "a": "me/a", "b": str(family["b"])}
+    write(config(hub))
+
+    places: dict[str, Any] = {"me/base": family["base"], "a": family["a"]}
+    project = load_project(Path("config.yml"), model_paths=places)
+
+    assert project.space.names == ("a", "b")
+    with pytest.raises(ConfigError, match="there is no folder 'you/b', and the Hub"):
+        load_project(Path("config.yml"), model_paths={**places, "b": "you/b"})
+
+
+@pytest.mark.slow
+def test_a_nested_search_that_merged_checkpoints_moves_too(
+    family: Models,
+    make_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = four_models(family, make_model)
+    here = {n: tmp_path / "models" / n for n in models}
+    for name, path in models.items():
+        shutil.copytree(path, here[name])
+    (tmp_path / "first").mkdir()
+    folder = finished(tmp_path / "first", here, nested_config(here, "ties"))
+    folder.rename(tmp_path / "second")
+    (tmp_path / "models").rename(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "second")
+    said = fails("merge", "out.run", "again", "--trust-run")
+    options = [f"--model-path={n}=../elsewhere/{n}" for n in here]
+
+    result = invoke("merge", "out.run", "again", "--trust-run", *options)
+
+    assert said.count("=FOLDER") == 5
+    assert_same_weights("out", "again")
+    assert str(tmp_path / "models") not in Path("out.run/recipe.yml").read_text()
+    merged_by_stock(result.output, "stock")
+    assert_same_weights("again", "stock")
+    stock("out.run/recipe.yml", "from-nothing")
+    assert_same_weights("again", "from-nothing")

@@ -1,0 +1,313 @@
+"""What was measured of a recipe is used wherever a search has that recipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+from nested_runs import invoke, lines, read, write
+
+from mergekit_map.cli.main import main
+from mergekit_map.results.log import EvaluationLog
+from mergekit_map.utils.files import digest
+
+# Values of 20 documents each, with noise, so that merges are compared item by item.
+MODULE = """
+import torch
+
+def _away(model, wanted):
+    rows = model.lm_head.weight.float()[:20]
+    with open("asked", "a") as file:
+        file.write(f"{wanted}\\n")
+    return (rows - wanted).square().mean().item()
+
+def low(model, tokenizer):
+    return _away(model, -0.01)
+
+def high(model, tokenizer):
+    return _away(model, 0.02)
+"""
+TASKS = ("low", "high")
+
+Models = dict[str, Path]
+
+
+def config(models: Models, names: str, **search: Any) -> dict[str, Any]:
+    tasks = {t: {"python": f"mine:{t}", "direction": "minimize"} for t in TASKS}
+    return {
+        "merge_method": "ties",
+        "base_model": str(models["base"]),
+        "models": [
+            {"model": str(models[n]), "parameters": {"density": 0.5}} for n in names
+        ],
+        "dtype": "float32",
+        "map": {"tasks": tasks, "search": {"remeasure": 2, **search}},
+    }
+
+
+@pytest.fixture(scope="module")
+def searched(family: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a search of two models, ``run``."""
+    folder = tmp_path_factory.mktemp("smaller")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("mine.py").write_text(MODULE)
+        write(config(family, "ab"))
+        invoke("search", "config.yml", "run")
+    return folder
+
+
+@pytest.fixture
+def place(searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    Path("asked").unlink()
+    return tmp_path
+
+
+def search(
+    models: Models, names: str, run: str = "run", *, code: int = 0, **more: Any
+) -> str:
+    """Search, and give what is said, in one line."""
+    write(config(models, names, **more))
+    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", run])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+def known(run: str = "run") -> list[dict[str, Any]]:
+    return lines(f"{run}/evaluations.jsonl")
+
+
+def merges(evaluations: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    return Counter((digest(e["coefficients"]), e["task"]) for e in evaluations)
+
+
+@pytest.mark.usefixtures("place")
+def test_adding_a_model_takes_over_all_that_was_measured(family: Models) -> None:
+    before = known()
+
+    said = search(family, "abc")
+
+    count = f"{len(before)} measurements of {len(before) // 2} merges"
+    assert f"{count} of an earlier search are used: they are of the same rec" in said
+    assert "kept but not used" not in said
+    taken = [e for e in known() if "taken" in e]
+    assert [{**e["coefficients"], "c": 0.0} for e in before] == [
+        e["coefficients"] for e in taken
+    ]
+    assert [e["value"] for e in before] == [e["value"] for e in taken]
+    own = [e for e in known()[len(before) :] if "taken" not in e]
+    assert len(Path("asked").read_text().split()) == len(own) > 0
+    (merge,) = {e["merge"] for e in own}
+    assert {e["merge"] for e in taken} == {merge}
+    assert set(merges([*taken, *own]).values()) == {1}  # nothing twice
+    front = read("run/front.json")
+    assert list(front["coefficients"]) == ["a", "b", "c"]
+    for task in TASKS:  # and all of it is fitted
+        assert front["tasks"][task]["fit"]["n"] == (len(own) + len(taken)) // 2
+    assert front["ending"]["evaluations"] <= 20
+
+
+@pytest.mark.usefixtures("place")
+def test_what_is_taken_over_is_what_would_have_been_measured(family: Models) -> None:
+    search(family, "abc")
+    search(family, "abc", "fresh", evaluations=8)
+
+    taken = {
+        (digest(e["coefficients"]), e["task"]): e["value"]
+        for e in known()
+        if "taken" in e
+    }
+    measured = {
+        (digest(e["coefficients"]), e["task"]): e["value"] for e in known("fresh")
+    }
+    both = taken.keys() & measured.keys()
+    assert len(both) >= 6  # base and two single models, at least
+    assert {key: taken[key] for key in both} == {key: measured[key] for key in both}
+
+
+@pytest.mark.usefixtures("place")
+def test_the_former_soup_is_no_anchor_and_other_roles_stay(family: Models) -> None:
+    before = known()
+
+    search(family, "abc")
+
+    taken = [e for e in known() if "taken" in e]
+    for old, new in zip(before, taken, strict=True):
+        soup = old["coefficients"] == {"a": 0.5, "b": 0.5}
+        assert new["role"] == ("design" if soup else old["role"])
+        assert "foretold" not in new
+    labels = [anchor["label"] for anchor in read("run/front.json")["anchors"]]
+    assert labels == ["base", "a", "b", "c", "soup"]
+
+
+def stop_after(count: int) -> Callable[..., None]:
+    left = iter(range(count))
+    append = EvaluationLog.append
+
+    def stopping(log: EvaluationLog, evaluation: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        append(log, evaluation)
+
+    return stopping
+
+
+def without_times(run: str) -> list[dict[str, Any]]:
+    return [{k: v for k, v in e.items() if k != "seconds"} for e in known(run)]
+
+
+@pytest.mark.usefixtures("place")
+def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
+    family: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree("run", "whole")
+    search(family, "abc", "whole")
+    Path("asked").unlink()
+    n_before = len(known())
+
+    for count in (0, 1, n_before - 1, 3, 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(EvaluationLog, "append", stop_after(count))
+            search(family, "abc", code=130)
+    search(family, "abc")
+
+    assert without_times("run") == without_times("whole")
+    for name in ("front.json", "surrogates.json", "recipe.yml"):
+        ours, theirs = (Path(run, name).read_text() for run in ("run", "whole"))
+        assert ours.replace("run/", "") == theirs.replace("whole/", "")
+
+
+@pytest.mark.usefixtures("place")
+def test_searched_again_nothing_is_taken_twice(
+    family: Models,
+) -> None:
+    search(family, "abc")
+    log, front = Path("run/evaluations.jsonl").read_bytes(), read("run/front.json")
+
+    said = search(family, "abc")
+
+    assert "of an earlier search are used" in said
+    assert Path("run/evaluations.jsonl").read_bytes() == log
+    assert read("run/front.json") == front
+
+
+@pytest.mark.usefixtures("place")
+def test_two_smaller_searches_are_taken_over_and_what_they_share_once(
+    family: Models,
+) -> None:
+    search(family, "ac", "run")  # has b in its log, too: only base and a are shared
+    said = search(family, "abc")
+
+    assert "of an earlier search are used" in said
+    found = [e for e in known() if e["coefficients"].keys() == {"a", "b", "c"}]
+    assert set(merges(found).values()) == {1}
+
+
+@pytest.mark.usefixtures("place")
+def test_removing_a_model_takes_over_where_it_had_no_weight(family: Models) -> None:
+    search(family, "abc")
+    n_before = len(known())
+
+    said = search(family, "ac")
+
+    taken = [e for e in known()[n_before:] if "taken" in e]
+    assert {json.dumps(e["coefficients"]) for e in taken} >= {
+        json.dumps({"a": 0.0, "c": 0.0}),
+        json.dumps({"a": 1.0, "c": 0.0}),
+        json.dumps({"a": 0.0, "c": 1.0}),
+    }
+    assert "of an earlier search are used" in said
+    assert "are kept but not used: the models (b), coefficients" in said
+    found = [e for e in known() if e["coefficients"].keys() == {"a", "c"}]
+    assert set(merges(found).values()) == {1}
+
+
+@pytest.mark.usefixtures("place")
+def test_the_same_models_in_other_places_are_the_same_merges(
+    family: Models, tmp_path: Path
+) -> None:
+    moved = {
+        name: Path(shutil.copytree(path, tmp_path / "elsewhere" / f"{name}-moved"))
+        for name, path in family.items()
+    }
+    before = known()
+
+    said = search(moved, "ab")
+
+    assert "of an earlier search are used" in said
+    assert not Path("asked").exists()
+    taken = [e for e in known() if "taken" in e]
+    assert len(taken) == len(before)
+    assert list(taken[0]["coefficients"]) == ["a-moved", "b-moved"]
+
+
+@pytest.mark.usefixtures("place")
+def test_records_per_item_go_along(family: Models) -> None:
+    old = known()[0]
+    folder = Path("run/samples", old["merge"], "low")
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{digest(old['coefficients'])}.json"
+    content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
+    (folder / name).write_text(json.dumps(content))
+
+    search(family, "abc")
+
+    merge = {**old["coefficients"], "c": 0.0}
+    (new,) = {e["merge"] for e in known() if "taken" in e}
+    copied = Path("run/samples", new, "low", f"{digest(merge)}.json")
+    assert json.loads(copied.read_text()) == {**content, "coefficients": merge}
+
+
+@pytest.mark.usefixtures("place")
+def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
+    family: Models,
+) -> None:
+    n_before = len({digest(e["coefficients"]) for e in known()})
+
+    said = search(family, "ab", bounds={"a": [0, 1.4], "b": [0, 1.4]})
+
+    assert f"all {n_before} merges that were measured in the earlier box are used" in (
+        said
+    )
+    assert set(merges(known()).values()) == {1}
+    found = {digest(e["coefficients"]): e["coefficients"] for e in known()}
+    assert read("run/front.json")["tasks"]["low"]["fit"]["n"] == len(found) > n_before
+    inside = sum(max(c.values()) <= 0.8 for c in found.values())
+
+    said = search(family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]})
+
+    assert (
+        f"of the {len(found)} merges that were measured in the earlier box the "
+        f"{inside} inside the present one are used"
+    ) in said
+    assert "earlier box" not in search(
+        family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]}
+    )
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"merge_method": "dare_ties"},  # draws for one model after the other
+        {"tokenizer": {"source": "union"}},
+        {"dtype": None},  # which then is that of any model
+    ],
+)
+def test_where_a_model_of_weight_0_may_leave_a_trace_nothing_is_used_again(
+    family: Models, other: dict[str, Any]
+) -> None:
+    for names in ("ab", "abc"):
+        write({**config(family, names), **other})
+        said = " ".join(invoke("search", "config.yml", "other").output.split())
+
+    assert "are kept but not used: the models (c), coefficients" in said
+    assert not [e for e in known("other") if "taken" in e]

@@ -1,0 +1,231 @@
+"""Choosing from a run folder made by hand: options, reasons, what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+from fronts import NOT_MEASURED, as_json, from_json, make_front, write_folder
+
+from mergekit_map import select_point
+from mergekit_map.cli.main import main
+from mergekit_map.config.schema import SelectSpec
+from mergekit_map.errors import ConfigError, DesignError
+from mergekit_map.report.plots import plot_front
+from mergekit_map.results.front import Front
+from mergekit_map.results.selection import chosen_as
+
+POINTS = [
+    [(0.70, 0.010), (2.80, 0.02)],
+    [(0.66, 0.010), (2.40, 0.02)],
+    [(0.61, 0.010), (2.20, 0.02)],
+    [(0.50, None), (2.10, None)],
+]
+ANCHORS = {
+    "base": [(0.10, 0.01), (9.0, 0.01)],
+    "mathematician": [(0.72, 0.01), (3.0, 0.01)],
+    "coder": [(0.30, 0.01), (2.0, 0.01)],
+    "baseline": [(0.46, None), (2.4, None)],  # errs nobody knows how much
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    front = make_front([(p, NOT_MEASURED) for p in POINTS], ANCHORS, selected=3)
+    write(tmp_path, as_json(front))
+    write_folder(tmp_path, front)
+    return tmp_path
+
+
+def _number(recipe: str) -> int:
+    """Tell whose recipe it is: the first weight of point i is i / 100."""
+    return round(100 * yaml.safe_load(recipe)["models"][0]["weight"])
+
+
+def write(run: Path, front: dict[str, Any]) -> None:
+    (run / "front.json").write_text(json.dumps(front))
+
+
+def select(run: Path, *options: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, ["select", str(run), *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--index 0", "Point 0 of 4, chosen by its index."),
+        (
+            "--prefer math=2,code=1",
+            "Point 1 of 4, chosen by the preference math=2, code=1.",
+        ),
+        (
+            "--prefer code=1 --scalarization achievement",
+            "Point 3 of 4, chosen by the preference code=1 (achievement).",
+        ),
+        ("--knee", "Point 2 of 4, the knee of the front."),
+        (
+            "--require math=0.65",
+            "Point 1 of 4, the best code with math at least 0.65 "
+            "(predicted 0.66 ± 0.01).",
+        ),
+        (
+            "--require code=2.5 --prefer math=1",
+            "Point 1 of 4, chosen by the preference math=1 with code at most 2.5 "
+            "nats/token, perplexity 12.2 (predicted 2.4 ± 0.02).",
+        ),
+        (
+            "--require math=83%",
+            "Point 1 of 4, the best code with math at least 0.6146, 83% of the best "
+            "single model's gain over the base, from 0.1 to 0.72 (predicted 0.66 ± "
+            "0.01).",
+        ),
+        (  # standard errors of a prediction and of two measurements, put together
+            "--not-worse-than base",
+            "Point 2 of 4, chosen by the preference math=1, code=1, not worse than "
+            "base (on math by 29.4 standard errors and on code by 277.6 standard "
+            "errors).",
+        ),
+        (
+            "--not-worse-than base,baseline --require math=0.6",
+            "Point 2 of 4, the best code with math at least 0.6 (predicted 0.61 ± "
+            "0.01), not worse than base (on math by 29.4 standard errors and on code "
+            "by 277.6 standard errors), not worse than baseline (on math by 0.15 and "
+            "on code by 0.2).",
+        ),
+        (
+            "--require math=0.655",
+            "Point 1 of 4, the best code with math at least 0.655 (predicted 0.66 ± "
+            "0.01). math keeps its limit by less than one standard error.",
+        ),
+        (
+            "--require math=0.49",  # its standard error is unknown
+            "Point 3 of 4, the best code with math at least 0.49 (predicted 0.5).",
+        ),
+    ],
+)
+def test_the_options_choose_and_the_recipe_says_why(
+    run: Path, options: str, reason: str
+) -> None:
+    result = select(run, *options.split())
+
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"# {reason}"
+    index = int(reason.split()[1])
+    assert _number(result.stdout) == index
+    assert (run / "recipe.yml").read_text() == result.stdout
+    front = json.loads((run / "front.json").read_text())
+    assert (front["selected"], front["reason"]) == (index, reason)
+    rows = list(csv.DictReader((run / "front.csv").read_text().splitlines()))
+    assert [row["selected"] for row in rows].index("1") == index
+
+
+def test_the_verdicts_are_written_and_shown(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    assert front["verdicts"] == []
+
+    result = select(run, "--index", "2", "--verdicts")
+
+    verdicts = json.loads((run / "front.json").read_text())["verdicts"]
+    assert verdicts[0].startswith("math and code trade off")
+    assert "No measured merge dominates coder." in verdicts
+    shown = result.stderr.splitlines()
+    assert [line for line in shown if line in verdicts] == verdicts
+
+
+@pytest.mark.picture
+def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
+    measured = [(p, p if index % 2 else NOT_MEASURED) for index, p in enumerate(POINTS)]
+    write(run, as_json(make_front(measured, ANCHORS, selected=3)))
+
+    select(run, "--index", "2")  # which is not measured yet
+
+    front = Front.model_validate_json((run / "front.json").read_bytes())
+    drawn = {}
+    for index in (2, 3):
+        plot_front(front.model_copy(update={"selected": index}), tmp_path / "anew.png")
+        drawn[index] = (tmp_path / "anew.png").read_bytes()
+    assert (run / "front.png").read_bytes() == drawn[2] != drawn[3]
+
+
+def test_without_an_option_the_choice_stays(run: Path) -> None:
+    result = select(run)
+
+    assert _number(result.stdout) == 3
+    assert result.stdout.startswith("# Chosen before.")
+
+
+def test_python_takes_what_the_command_line_takes(run: Path) -> None:
+    selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
+
+    assert selection.index == 1
+    assert selection.front.verdicts
+    knee = select_point(run, knee=True)
+    assert knee.front.reason == "Point 2 of 4, the knee of the front."
+    with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
+        select_point(run, prefer={"math": 1}, knee=True)
+    with pytest.raises(DesignError, match="no point of the front has math at least 1"):
+        select_point(run, require={"math": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--prefer txt=1", "prefer: there is no task 'txt'; known: code, math"),
+        ("--require mth=1", "require: there is no task 'mth'; did you mean 'math'?"),
+        ("--prefer math", "write it as math=2,code=1; got 'math'"),
+        ("--require math=1,math=2", "math stands twice"),
+        ("--prefer math=-1", "preferences must be 0 or more, finite, and not all 0"),
+        ("--require math=x%", "require.math a limit is a finite number in the task's"),
+        ("--require math=101%", "no point of the front has math at least 0.7262, 101%"),
+        ("--index 4", "the front has the points 0 to 3, not 4"),
+        ("--index 0 --prefer math=1", "give 'prefer' or 'index', not both"),
+        ("--not-worse-than bas", "there is no 'bas' to compare with; did you mean 'ba"),
+        ("--not-worse-than coder", "no point of the front has math at least 0.3, what"),
+        ("--margin 1", "a margin is over something; add 'not_worse_than'"),
+        (
+            "--not-worse-than coder",
+            "relax a limit, or allow for noise with a margin of",
+        ),
+        ("--index 0 --not-worse-than base", "give 'not_worse_than' or 'index', not bo"),
+        ("--knee --prefer math=1", "give 'prefer' or 'knee', not both"),
+        ("--scalarization max", "'max' is not one of 'sum', 'achievement'"),
+    ],
+)
+def test_bad_choices_are_explained_and_change_nothing(
+    run: Path, options: str, message: str
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("[!.]*") if path.is_file()}
+
+    result = select(run, *options.split())
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert {p: p.read_bytes() for p in run.rglob("[!.]*") if p.is_file()} == before
+
+
+def test_what_was_chosen_by_the_old_meaning_of_a_share_is_read(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    front["select"] = {"require": {"math": "83%"}}
+    front["reason"] = "Point 3 of 4, the best code with 83% of the best single model."
+    for anchor in front["anchors"]:  # a share that cannot be had any more
+        anchor["measured"]["math"]["value"] = 0.1
+    write(run, front)
+
+    assert select(run).stdout.startswith(f"# {front['reason']}")
+    assert select(run, "--require", "math=83%").exit_code == 2
+    assert select(run, "--prefer", "math=1").exit_code == 0
+
+
+def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> None:
+    front = json.loads((run / "front.json").read_text())
+    front["anchors"][1]["measured"]["math"]["value"] = None
+
+    chosen = chosen_as(from_json(front), 1, SelectSpec(require={"math": "100%"}))
+
+    assert "math at least 0.46, 100% of the best single model" in chosen.reason

@@ -1,0 +1,169 @@
+"""Choosing what lies between the points of a front: a further point, and its recipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import yaml
+
+from mergekit_map import select_point
+from mergekit_map.cli.main import main
+from mergekit_map.config.schema import SearchSpec
+from mergekit_map.errors import ArtifactError, DesignError
+from mergekit_map.merging.recipe import stock_config
+from mergekit_map.merging.space import build_space
+from mergekit_map.results.front import Front
+from mergekit_map.results.recipe_rendering import further_recipe
+from mergekit_map.results.records import read_record
+from mergekit_map.results.run_folder import RunFolder
+
+DATA = Path(__file__).parents[1] / "data" / "run_v1" / "run"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return shutil.copytree(DATA, tmp_path / "run")
+
+
+def read_front(run: Path) -> Front:
+    return read_record(run / "front.json", Front, "front")
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("[!.]*") if path.is_file()}
+
+
+def test_a_further_point_is_last_and_has_all_that_points_have(run: Path) -> None:
+    before = read_front(run)
+
+    selection = select_point(run, require={"greeting": 0.6})
+
+    after = read_front(run)
+    assert after.points[:-1] == before.points
+    assert selection.index == after.selected == len(before.points)
+    # Exactly at the limit, as that of the front's points which keep it is not.
+    reading = after.chosen.readings("predicted")["greeting"]
+    assert reading.value == pytest.approx(0.6, abs=1e-5)
+    assert reading.value <= 0.6
+    assert reading.stderr is not None
+    assert not after.chosen.is_measured("greeting")
+    written = RunFolder(run).read_recipe(after.selected)
+    assert (run / "recipe.yml").read_text() == f"# {after.reason}\n{written}"
+    assert len((run / "front.csv").read_text().splitlines()) == len(after.points) + 1
+
+
+def test_differences_stay_those_of_the_same_merges(run: Path) -> None:
+    front = read_front(run)
+    places = [0, *range(len(front.points), len(front.known))]
+    known = {"items": 9, "merges": places, "stderr": stderr_of(places)}
+    content = json.loads((run / "front.json").read_text())
+    write = {**content, "differences": {"greeting": known}}
+    (run / "front.json").write_text(json.dumps(write))
+    before = apart_of(read_front(run))
+
+    select_point(run, require={"greeting": 0.6})
+
+    after = read_front(run)
+    assert len(after.points) == len(front.points) + 1
+    assert len(before) > 2
+    assert apart_of(after) == before
+
+
+def stderr_of(places: list[int]) -> list[list[float]]:
+    """Give every pair a number of its own."""
+    return [
+        [row + column / 100 for column in range(row)] for row in range(1, len(places))
+    ]
+
+
+def apart_of(front: Front) -> dict[tuple[str, str], float]:
+    """Read how well differences are known, by what is compared."""
+    apart = front.differences["greeting"].array(len(front.known))
+    names = [merge.label or merge.weights for merge in front.known]
+    return {
+        (one, other): float(apart[i, j])
+        for i, one in enumerate(names)
+        for j, other in enumerate(names[:i])
+        if apart[i, j] > 0
+    }
+
+
+def test_the_same_choice_again_adds_no_point(run: Path) -> None:
+    first = select_point(run, prefer={"greeting": 1, "code": 0.8})
+    count = len(read_front(run).points)
+
+    again = select_point(run, prefer={"greeting": 1, "code": 0.8})
+
+    assert count == 11
+    assert again.index == first.index
+    assert len(read_front(run).points) == count
+
+
+def test_a_limit_that_no_merge_keeps_is_refused_and_changes_nothing(run: Path) -> None:
+    before = contents(run)
+
+    options = ["select", str(run), "--require", "greeting=0.3,code=0.2"]
+    result = click.testing.CliRunner().invoke(main, options)
+
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert "no merge in the searched box is predicted to keep its limits" in said
+    assert "relax a limit" in said
+    assert contents(run) == before
+    with pytest.raises(DesignError, match=r"misses .* short\)"):
+        select_point(run, require={"greeting": 0.3, "code": 0.2})
+
+
+@pytest.mark.parametrize("index", [0, 4, 9])
+def test_a_further_recipe_is_what_the_search_wrote_for_such_a_point(
+    run: Path, index: int
+) -> None:
+    front = read_front(run)
+    shorter = front.model_copy(update={"points": front.points[: index + 1]})
+
+    text = further_recipe(RunFolder(run), shorter)
+
+    written = (run / f"recipes/{index:03d}.yml").read_text()
+    # Above is the version that wrote it, and how many points there are.
+    assert text.splitlines()[1:] == written.splitlines()[1:]
+
+
+@pytest.mark.parametrize("method", ["linear", "task_arithmetic"])
+def test_what_is_left_of_1_is_the_last_weight(run: Path, method: str) -> None:
+    merge: dict[str, Any] = {"merge_method": method, "models": [{"model": "x/one"}]}
+    merge["models"] += [{"model": "y/two"}, {"model": "z/three"}]
+    if method != "linear":
+        merge["base_model"] = "x/base"
+    space, problems = build_space(merge, SearchSpec())
+    assert not problems
+    assert space is not None
+    manifest = json.loads((run / "manifest.json").read_text())
+    places = {c.name: [list(p) for p in c.places] for c in space.coefficients}
+    remainder = [list(place) for place in space.remainder]
+    manifest["identity"] |= {"coefficients": places, "remainder": remainder}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    first = stock_config(space, dict.fromkeys(space.names, 0.7))
+    (run / "recipes/000.yml").write_text(yaml.safe_dump(first, sort_keys=False))
+    weights = {name: 0.1 + 0.2 * number for number, name in enumerate(space.names)}
+    front = read_front(run)
+    point = front.points[1].model_copy(update={"coefficients": weights})
+    front = front.model_copy(update={"points": (*front.points, point)})
+
+    text = further_recipe(RunFolder(run), front)
+
+    assert yaml.safe_load(text) == stock_config(space, weights)
+
+
+def test_a_recipe_that_was_tampered_with_is_no_pattern(run: Path) -> None:
+    (run / "recipes/000.yml").write_text("merge_method: ties\nmodels: []\n")
+    before = contents(run)
+
+    with pytest.raises(ArtifactError, match="is no recipe of this search"):
+        select_point(run, require={"greeting": 0.6})
+
+    assert contents(run) == before

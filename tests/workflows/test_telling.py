@@ -1,0 +1,57 @@
+"""What callers in Python hear who bring no reporter."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+import transformers
+
+from mergekit_map.search.study import Progress
+from mergekit_map.workflows.search_loop import ProgressLine, reporting
+
+MEASURING = Progress(3, 24, {"a": 0.5}, "law", "design")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
+    stream = Terminal()
+    line = ProgressLine(stream)
+
+    line.progress(MEASURING)
+    shown = stream.getvalue().split("\r")
+    line.clear()
+
+    assert shown[1].split() == ["3/24", "0:00:00", "design,", "law"]
+    assert "\n" not in stream.getvalue()
+    assert stream.getvalue().split("\r")[-2].strip() == ""
+
+
+def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with reporting(None) as told, caplog.at_level(logging.WARNING):
+        told.notice("3 measurements failed")
+
+    assert [r.getMessage() for r in caplog.records] == ["3 measurements failed"]
+    assert caplog.records[0].name.startswith("mergekit_map")
+
+
+def test_bars_of_the_model_libraries_come_back_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bars = transformers.utils.logging
+    monkeypatch.setattr(bars, "_tqdm_active", True)
+
+    def stop() -> None:
+        with reporting(None):
+            assert not bars.is_progress_bar_enabled()
+            raise ValueError("stopped")
+
+    with pytest.raises(ValueError, match="stopped"):
+        stop()
+
+    assert bars.is_progress_bar_enabled()
