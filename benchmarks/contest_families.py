@@ -38,11 +38,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from mergekit_map import load_project
 from mergekit_map.config.tasks import TextSource
 from mergekit_map.demo.family import train_family
-from mergekit_map.demo.training import (
-    Schedule,
-    join_documents,
-    one_thread,
-)
+from mergekit_map.demo.training import Schedule, join_documents, one_thread
 from mergekit_map.evaluation.evaluator import InMemory, merges_in_memory
 from mergekit_map.tasks.text import read_documents
 from mergekit_map.types import Measure

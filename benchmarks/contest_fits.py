@@ -31,14 +31,7 @@ from typing import Any
 import numpy as np
 from contest import evaluator, study_of
 from contest_fits_table import table
-from contest_truth import (
-    SCENES,
-    UNSEEN,
-    Array,
-    Truth,
-    scene,
-    unseen_merges,
-)
+from contest_truth import SCENES, UNSEEN, Array, Truth, scene, unseen_merges
 
 from mergekit_map.compare.budget import Budget
 from mergekit_map.compare.indicators import r_squared

@@ -10,11 +10,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent / "laboratory"))
 from manual_pages import draw_pages
 
-from mergekit_map.demo.corpus import (
-    CorpusSizes,
-    Split,
-    read_corpus,
-)
+from mergekit_map.demo.corpus import CorpusSizes, Split, read_corpus
 
 LANGUAGES = {
     "german": "de",

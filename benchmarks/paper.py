@@ -25,11 +25,7 @@ from paper.bayesian import figure14  # noqa: E402
 from paper.fresh import fresh  # noqa: E402
 from paper.kept import Made, Result, keep  # noqa: E402
 from paper.nested import figure12, table9  # noqa: E402
-from paper.pairs import (  # noqa: E402
-    figure7,
-    figure9,
-    table7,
-)
+from paper.pairs import figure7, figure9, table7  # noqa: E402
 from paper.preferences import table4  # noqa: E402
 from paper.runs import Runs, Unfit  # noqa: E402
 from paper.thresholds import figure2  # noqa: E402

@@ -28,11 +28,7 @@ from pathlib import Path
 import scale
 
 from mergekit_map.config.yaml_file import yaml_text
-from mergekit_map.demo.family import (
-    Family,
-    family_folder,
-    train_family,
-)
+from mergekit_map.demo.family import Family, family_folder, train_family
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"

@@ -13,12 +13,7 @@ from mergekit_map.results.log import Evaluation, open_log
 from mergekit_map.results.records import write_record
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.study import (
-    Evaluator,
-    Progress,
-    Study,
-    StudyResult,
-)
+from mergekit_map.search.study import Evaluator, Progress, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
 Call: TypeAlias = tuple[tuple[float, ...], str]  # coefficients, task

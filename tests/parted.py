@@ -18,12 +18,7 @@ from mergekit_map.evaluation.worker import Worker
 from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.search import measure
 from mergekit_map.search.study import Study, StudyResult
-from mergekit_map.types import (
-    Answers,
-    Measure,
-    Measurement,
-    Metric,
-)
+from mergekit_map.types import Answers, Measure, Measurement, Metric
 
 SIZE = 96
 METRICS = {

@@ -15,11 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mergekit.common import ModelReference
 
-from mergekit_map.optimize.nsga3 import (
-    N_GENERATIONS,
-    N_SAMPLES,
-    compute_front,
-)
+from mergekit_map.optimize.nsga3 import N_GENERATIONS, N_SAMPLES, compute_front
 
 ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJ"

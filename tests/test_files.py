@@ -9,12 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.files import (
-    digest,
-    json_line,
-    sha256,
-    write_atomically,
-)
+from mergekit_map.utils.files import digest, json_line, sha256, write_atomically
 
 
 def test_hashes_are_those_of_the_standard() -> None:

@@ -17,11 +17,7 @@ import pytest
 import yaml
 
 from mergekit_map.cli.main import main
-from mergekit_map.utils.shutdown import (
-    Interrupted,
-    check_interrupt,
-    deferred,
-)
+from mergekit_map.utils.shutdown import Interrupted, check_interrupt, deferred
 
 PROGRAM = [sys.executable, "-W", "ignore", "-m", "mergekit_map"]
 START = """

@@ -18,12 +18,7 @@ import torch
 from logic import split_expressions, write_facts
 from manual_pages import draw_pages
 
-from mergekit_map.demo.corpus import (
-    Corpus,
-    CorpusSizes,
-    Split,
-    read_corpus,
-)
+from mergekit_map.demo.corpus import Corpus, CorpusSizes, Split, read_corpus
 from mergekit_map.demo.tasks import Question, math_questions
 
 LANGUAGES = {

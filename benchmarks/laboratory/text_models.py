@@ -15,12 +15,7 @@ from domains import generator
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaForCausalLM
 
-from mergekit_map.demo.training import (
-    Schedule,
-    TokenArray,
-    one_thread,
-    train_model,
-)
+from mergekit_map.demo.training import Schedule, TokenArray, one_thread, train_model
 
 # Of the base's text, against 1 of each other domain: these are learnt soonest, and a
 # fine-tune is to have something left to learn.

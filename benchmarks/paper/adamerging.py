@@ -25,11 +25,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mergekit_map.compare.baselines import (
-    elected,
-    has_base,
-    task_arithmetic,
-)
+from mergekit_map.compare.baselines import elected, has_base, task_arithmetic
 from mergekit_map.compare.measured_log import Rivals
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError, MergeError
@@ -37,12 +33,7 @@ from mergekit_map.evaluation.evaluator import InMemory
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.space import (
-    Coefficient,
-    MergeSpace,
-    build_space,
-    put,
-)
+from mergekit_map.merging.space import Coefficient, MergeSpace, build_space, put
 from mergekit_map.models.files import find_model
 from mergekit_map.results.log import EvaluationLog, evaluation_key
 from mergekit_map.search.measure import matching
@@ -61,12 +52,7 @@ from mergekit_map.tasks.perplexity import (
     make_blocks,
 )
 from mergekit_map.tasks.prefix_tree import Request
-from mergekit_map.types import (
-    Differentiate,
-    Measure,
-    Measurement,
-    Metric,
-)
+from mergekit_map.types import Differentiate, Measure, Measurement, Metric
 
 STEPS = 30  # of each descent; the authors take 500
 _ENTROPY = "next-token entropy"  # no task can have this name

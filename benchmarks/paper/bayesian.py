@@ -14,18 +14,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mergekit_map.compare.indicators import mean_and_std
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Table,
-)
-from paper.distances import (
-    POINTS,
-    Distances,
-    distances,
-    predicted_front,
-    true_front,
-)
+from mergekit_map.compare.tables import Cell, Column, Table
+from paper.distances import POINTS, Distances, distances, predicted_front, true_front
 from paper.drawing import MEASURED, PREDICTED, legend_above, new_figure
 from paper.kept import Result
 from paper.pairs import Pair

@@ -16,12 +16,7 @@ from typing import Any
 import numpy as np
 
 from mergekit_map.compare.indicators import best_merges, weighted_sums
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-)
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.utils.files import write_atomically
 from paper.asked import asked

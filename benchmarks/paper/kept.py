@@ -19,13 +19,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from mergekit_map._version import __version__
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-    markdown,
-)
+from mergekit_map.compare.tables import Cell, Column, Spread, Table, markdown
 from mergekit_map.report.pictures import png
 from mergekit_map.utils.files import write_atomically, write_json
 

@@ -10,25 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from mergekit_map.compare.indicators import draw_preferences, weighted_sums
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-)
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.results.front import Front
 from mergekit_map.results.nested_order import members
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
-from paper.drawing import (
-    ANCHOR,
-    CHOSEN,
-    MEASURED,
-    PREDICTED,
-    legend_above,
-    new_figure,
-)
+from paper.drawing import ANCHOR, CHOSEN, MEASURED, PREDICTED, legend_above, new_figure
 from paper.kept import Result
 from paper.preferences import as_predicted
 from paper.published import (

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from mergekit_map.compare.indicators import mean_and_std
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-)
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.report.pictures import name_mark
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.distances import (

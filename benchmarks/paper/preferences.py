@@ -17,12 +17,7 @@ from mergekit_map.compare.indicators import (
     best_rows,
     weighted_sums,
 )
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-)
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.surrogates.arrays import FloatArray
 from paper.adamerging import STEPS
 from paper.asked import asked

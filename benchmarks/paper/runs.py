@@ -26,11 +26,7 @@ from laboratory.measuring import measure
 from mergekit_map.cli.main import main
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.utils.files import (
-    digest,
-    write_atomically,
-    write_json,
-)
+from mergekit_map.utils.files import digest, write_atomically, write_json
 from paper.published import WIN_RATES
 from paper.searched import Compared, Searched
 

@@ -28,11 +28,7 @@ from mergekit_map.compare.indicators import (
     by_ideal_and_nadir,
     draw_preferences,
 )
-from mergekit_map.compare.measured_log import (
-    Bench,
-    Rivals,
-    Terms,
-)
+from mergekit_map.compare.measured_log import Bench, Rivals, Terms
 from mergekit_map.evaluation.finished_project import finished_project
 from mergekit_map.evaluation.project import Project, quietly
 from mergekit_map.optimize.selection import spread

@@ -12,11 +12,7 @@ import numpy as np
 
 from mergekit_map import MapError, select_point
 from mergekit_map.compare.contest import DIRECT as RANDOM
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Table,
-)
+from mergekit_map.compare.tables import Cell, Column, Table
 from mergekit_map.results.log import MergeKey, merge_key
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.workflows.select import Selection

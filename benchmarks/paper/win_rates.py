@@ -15,12 +15,7 @@ from mergekit_map.compare.indicators import (
     mean_and_std,
     win_rate,
 )
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-)
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.surrogate_file import Surrogates

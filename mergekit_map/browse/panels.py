@@ -19,16 +19,8 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from mergekit_map.browse.state import View, best_reading, rivals
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Reading,
-)
-from mergekit_map.results.gains import (
-    Gained,
-    Verdict,
-    gains,
-)
+from mergekit_map.results.front import Front, Merge, Reading
+from mergekit_map.results.gains import Gained, Verdict, gains
 from mergekit_map.results.samples import ItemGain, ItemRecords
 from mergekit_map.utils.text import folded, listed
 

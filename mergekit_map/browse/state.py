@@ -10,11 +10,7 @@ import numpy as np
 
 from mergekit_map.config.problems import parse_select
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Reading,
-)
+from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gains import anchor_values
 from mergekit_map.results.limits import find_limits, lower_limits
 from mergekit_map.results.selection import choose_point

@@ -14,17 +14,8 @@ from typing import Any
 
 import click
 
-from mergekit_map.cli.options import (
-    FOLDER,
-    look_first,
-    not_in_a_line,
-)
-from mergekit_map.config.option_lines import (
-    PASSING,
-    WRITTEN,
-    is_unedited,
-    signed,
-)
+from mergekit_map.cli.options import FOLDER, look_first, not_in_a_line
+from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.utils.files import scratch_folder
 

@@ -13,11 +13,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from mergekit_map.results.front import Front, Reading
-    from mergekit_map.results.gains import (
-        Gained,
-        Gains,
-        Rival,
-    )
+    from mergekit_map.results.gains import Gained, Gains, Rival
 
 _STYLES = {"better": "green", "worse": "red", "noise": "yellow"}
 _CHOSEN, _KEPT = "chosen merge", "gain kept"

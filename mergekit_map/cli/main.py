@@ -15,11 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import (
-    LostModels,
-    MapError,
-    nearest,
-)
+from mergekit_map.errors import LostModels, MapError, nearest
 from mergekit_map.utils.shutdown import (
     exit_code,
     handle_signals,

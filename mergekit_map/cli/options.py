@@ -20,12 +20,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from mergekit_map.errors import (
-    ArtifactError,
-    ConfigError,
-    LostModels,
-    alike,
-)
+from mergekit_map.errors import ArtifactError, ConfigError, LostModels, alike
 from mergekit_map.utils.files import refuse_existing
 
 # Control characters, halves of characters, separators of lines.

@@ -25,11 +25,7 @@ from mergekit_map.utils.text import folded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mergekit_map.results.front import (
-        Front,
-        Merge,
-        Reading,
-    )
+    from mergekit_map.results.front import Front, Merge, Reading
     from mergekit_map.results.nested_order import Order
 
 

@@ -29,11 +29,7 @@ from mergekit_map.compare.indicators import (
 from mergekit_map.compare.opponents import OPPONENTS, WEIGHING
 from mergekit_map.compare.optional_opponents import check_installed
 from mergekit_map.compare.tables import Spread
-from mergekit_map.errors import (
-    ConfigError,
-    EvaluationError,
-    nearest,
-)
+from mergekit_map.errors import ConfigError, EvaluationError, nearest
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,

@@ -41,16 +41,8 @@ from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.problems.static import StaticProblem
 from pymoo.util.ref_dirs import get_reference_directions
 
-from mergekit_map.compare.budget import (
-    Budget,
-    draw_seed,
-    sobol_points,
-)
-from mergekit_map.compare.optional_opponents import (
-    cma_es,
-    optuna_tpe,
-    qlognehvi,
-)
+from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
+from mergekit_map.compare.optional_opponents import cma_es, optuna_tpe, qlognehvi
 from mergekit_map.surrogates.arrays import FloatArray, ranges
 
 if TYPE_CHECKING:

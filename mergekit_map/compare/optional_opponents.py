@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mergekit_map.compare.budget import (
-    Budget,
-    draw_seed,
-    sobol_points,
-)
+from mergekit_map.compare.budget import Budget, draw_seed, sobol_points
 from mergekit_map.errors import ConfigError
 from mergekit_map.surrogates.arrays import FloatArray
 

@@ -7,18 +7,8 @@ from collections.abc import Sequence
 
 from mergekit_map.compare.baselines import NAMES
 from mergekit_map.compare.contest import DIRECT, OURS
-from mergekit_map.compare.indicators import (
-    ComparedRun,
-    Comparison,
-    RSquared,
-    Sums,
-)
-from mergekit_map.compare.tables import (
-    Cell,
-    Column,
-    Spread,
-    Table,
-)
+from mergekit_map.compare.indicators import ComparedRun, Comparison, RSquared, Sums
+from mergekit_map.compare.tables import Cell, Column, Spread, Table
 
 _LABELS = {
     DIRECT: "Direct search",

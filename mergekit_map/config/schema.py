@@ -22,21 +22,10 @@ from typing_extensions import Self
 
 from mergekit_map.config import maxima
 from mergekit_map.config.engines import Engine, EngineSpec
-from mergekit_map.config.numbers import (
-    Bounds,
-    Limit,
-    searchable,
-)
+from mergekit_map.config.numbers import Bounds, Limit, searchable
 from mergekit_map.config.numbers import share_of as share_of
 from mergekit_map.config.presets import WrittenTask
-from mergekit_map.config.tasks import (
-    MOST_TASKS,
-    Float,
-    Int,
-    Named,
-    Strict,
-    TaskSpec,
-)
+from mergekit_map.config.tasks import MOST_TASKS, Float, Int, Named, Strict, TaskSpec
 
 
 class SearchSpec(Strict):

@@ -14,12 +14,7 @@ from types import MappingProxyType
 from mergekit_map.evaluation.engines import by_engine, side_by_side
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
-from mergekit_map.evaluation.worker import (
-    Hands,
-    Merges,
-    Watched,
-    Work,
-)
+from mergekit_map.evaluation.worker import Hands, Merges, Watched, Work
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
@@ -31,12 +26,7 @@ from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import (
-    Answers,
-    Measure,
-    Measurement,
-    Wanted,
-)
+from mergekit_map.types import Answers, Measure, Measurement, Wanted
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words

@@ -21,26 +21,14 @@ from mergekit_map.config.problems import (
     repeated_keys,
 )
 from mergekit_map.config.schema import MapBlock, SearchSpec
-from mergekit_map.config.yaml_file import (
-    MergeConfig,
-    YamlFile,
-    read_yaml,
-)
+from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
 from mergekit_map.errors import ConfigError, LostModels
 from mergekit_map.evaluation.engine_kinds import known_against
 from mergekit_map.merging.checkpoint import with_adapter_cache
-from mergekit_map.merging.devices import (
-    check_device,
-    decided,
-    left_open,
-)
+from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.multi_stage_merge import nests_checkpoints, staging_problems
-from mergekit_map.merging.recipe import (
-    merge_identity,
-    recipe_digest,
-    space_digest,
-)
+from mergekit_map.merging.recipe import merge_identity, recipe_digest, space_digest
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
@@ -70,11 +58,7 @@ from mergekit_map.tasks.engines import (
     choose_engines,
     engine_problems,
 )
-from mergekit_map.tasks.holdout_split import (
-    HeldOut,
-    held_out_of,
-    held_out_problems,
-)
+from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.utils.files import StrPath, digest
 

@@ -27,18 +27,9 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.merging.recording import (
-    NoPlace,
-    Recorded,
-    open_recorded,
-    record,
-)
+from mergekit_map.merging.recording import NoPlace, Recorded, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.results.engine_checks import (
-    EngineVerdict,
-    known_verdict,
-    remember,
-)
+from mergekit_map.results.engine_checks import EngineVerdict, known_verdict, remember
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.preparing import prepare_generating
 from mergekit_map.tasks.vllm_model import (

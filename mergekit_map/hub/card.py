@@ -42,17 +42,8 @@ from mergekit_map.hub.metadata import (
     parent_licences,
     write_benchmarks,
 )
-from mergekit_map.hub.papers import (
-    citations,
-    method_in_words,
-    program_link,
-)
-from mergekit_map.hub.sanitize import (
-    Configs,
-    PublicNames,
-    models_of,
-    public_names,
-)
+from mergekit_map.hub.papers import citations, method_in_words, program_link
+from mergekit_map.hub.sanitize import Configs, PublicNames, models_of, public_names
 from mergekit_map.report.plots import plot_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.gain_sentences import (
@@ -61,12 +52,7 @@ from mergekit_map.results.gain_sentences import (
     gains_in_words,
     share_in_words,
 )
-from mergekit_map.results.gains import (
-    BEST_PARENT,
-    Gains,
-    Rival,
-    gains,
-)
+from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, gains
 from mergekit_map.results.narrative import missed_as_measured
 from mergekit_map.types import BASE, SOUP
 from mergekit_map.utils.text import listed

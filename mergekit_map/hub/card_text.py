@@ -27,18 +27,9 @@ from mergekit_map.hub.markdown import (
     written_table,
 )
 from mergekit_map.hub.metadata import Licence, Licences
-from mergekit_map.hub.sanitize import (
-    Configs,
-    PublicNames,
-    is_local,
-    models_of,
-)
+from mergekit_map.hub.sanitize import Configs, PublicNames, is_local, models_of
 from mergekit_map.optimize.selection import spread
-from mergekit_map.results.front import (
-    Front,
-    Kind,
-    Merge,
-)
+from mergekit_map.results.front import Front, Kind, Merge
 from mergekit_map.results.narrative import warnings_in_words
 
 PICTURE = "front.png"

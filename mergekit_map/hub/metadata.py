@@ -19,17 +19,8 @@ from huggingface_hub import EvalResult, try_to_load_from_cache
 from huggingface_hub.repocard import metadata_load
 from pydantic import JsonValue
 
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    PythonTask,
-    TaskSpec,
-)
-from mergekit_map.hub.sanitize import (
-    Configs,
-    PublicNames,
-    parts_of,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
+from mergekit_map.hub.sanitize import Configs, PublicNames, parts_of
 from mergekit_map.results.front import Reading, Readings
 
 FOLDER = ".eval_results"  # of a repository

@@ -32,13 +32,7 @@ from mergekit_map.hub.metadata import (
     read_licence,
 )
 from mergekit_map.hub.publish_scan import Private, refuse_leaks
-from mergekit_map.hub.push import (
-    Target,
-    check_card,
-    find_target,
-    hub_file,
-    hub_licence,
-)
+from mergekit_map.hub.push import Target, check_card, find_target, hub_file, hub_licence
 from mergekit_map.hub.sanitize import (
     Configs,
     PublicNames,
@@ -46,11 +40,7 @@ from mergekit_map.hub.sanitize import (
     parts_of,
     public_names,
 )
-from mergekit_map.hub.upload_files import (
-    PublicFile,
-    checkpoint_files,
-    run_files,
-)
+from mergekit_map.hub.upload_files import PublicFile, checkpoint_files, run_files
 from mergekit_map.results.recipe_rendering import documents
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import read_whole

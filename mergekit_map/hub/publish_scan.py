@@ -14,11 +14,7 @@ from typing import TypeAlias
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub.card_text import RUN_FOLDER
-from mergekit_map.hub.sanitize import (
-    PATH_END,
-    PATH_START,
-    spellings,
-)
+from mergekit_map.hub.sanitize import PATH_END, PATH_START, spellings
 from mergekit_map.hub.upload_files import VOCABULARIES, PublicFile
 
 _SHOWN = 10  # findings; who has more has the same one many times

@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.models.references import (
-    MODEL_KEYS,
-    ModelPart,
-    Reference,
-)
+from mergekit_map.models.references import MODEL_KEYS, ModelPart, Reference
 
 # A folder of the Hub's cache, which is named by repository and commit.
 _SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)")

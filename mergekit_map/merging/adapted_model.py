@@ -32,11 +32,7 @@ from torch.nn import Parameter
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.merging.checkpoint import REFUSALS
 from mergekit_map.merging.low_rank import Factors, keeping_factors
-from mergekit_map.merging.low_rank_fit import (
-    Fit,
-    NotKeptInLowRank,
-    fit_of,
-)
+from mergekit_map.merging.low_rank_fit import Fit, NotKeptInLowRank, fit_of
 from mergekit_map.models.references import models_with_adapter
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import listed

@@ -32,11 +32,7 @@ from mergekit_map.errors import MergeError
 from mergekit_map.merging.devices import shared_out
 from mergekit_map.models.files import fingerprint
 from mergekit_map.models.references import models_with_adapter
-from mergekit_map.utils.files import (
-    cache_home,
-    partial_folder,
-    sha256,
-)
+from mergekit_map.utils.files import cache_home, partial_folder, sha256
 
 
 def with_adapter_cache(merge: MergeConfig, options: MergeOptions) -> MergeOptions:

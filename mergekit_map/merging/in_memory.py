@@ -22,12 +22,7 @@ from torch import Tensor
 from mergekit_map.errors import MergeError
 from mergekit_map.merging.checkpoint import load_checkpoint
 from mergekit_map.merging.devices import to_device_in_words
-from mergekit_map.merging.memory import (
-    Place,
-    choose_storage,
-    on_device,
-    placed,
-)
+from mergekit_map.merging.memory import Place, choose_storage, on_device, placed
 from mergekit_map.merging.recording import (
     NoPlace,
     Recorded,

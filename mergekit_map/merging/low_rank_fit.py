@@ -13,11 +13,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.config.yaml_file import MergeConfig
 from mergekit_map.errors import MergeError
-from mergekit_map.merging.methods import (
-    builtin_method,
-    drops_parts,
-    elects_signs,
-)
+from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
 from mergekit_map.models.adapters import Adapter, read_adapter
 from mergekit_map.models.files import find_model
 from mergekit_map.models.references import Reference, models_with_adapter

@@ -17,11 +17,7 @@ from typing import Any
 
 import torch
 from mergekit import merge_methods
-from mergekit.merge_methods.base import (
-    GroupMergeMethod,
-    MergeMethodSpec,
-    TensorGroup,
-)
+from mergekit.merge_methods.base import GroupMergeMethod, MergeMethodSpec, TensorGroup
 from mergekit.merge_methods.generalized_task_arithmetic import (
     GeneralizedTaskArithmeticMerge,
 )

@@ -32,11 +32,7 @@ from mergekit.options import MergeOptions
 from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.merging.adapted_model import adapters_of
 from mergekit_map.merging.checkpoint import write_checkpoint
-from mergekit_map.merging.methods import (
-    builtin_method,
-    recordable_method,
-    recording,
-)
+from mergekit_map.merging.methods import builtin_method, recordable_method, recording
 from mergekit_map.merging.recording_key import recording_key
 from mergekit_map.merging.recordings_cache import (
     CONTENTS,

@@ -23,11 +23,7 @@ from mergekit_map.merging.recipe import draws_random_numbers
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.tensor_files import layout
 from mergekit_map.merging.validation import method_spec
-from mergekit_map.models.files import (
-    find_model,
-    fingerprint,
-    fingerprinted,
-)
+from mergekit_map.models.files import find_model, fingerprint, fingerprinted
 from mergekit_map.models.references import (
     Reference,
     map_references,

@@ -22,11 +22,7 @@ from mergekit_map.config.schema import SearchSpec
 from mergekit_map.config.tasks import RESERVED
 from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import nearest
-from mergekit_map.merging.validation import (
-    ModelEntry,
-    method_spec,
-    model_entries,
-)
+from mergekit_map.merging.validation import ModelEntry, method_spec, model_entries
 from mergekit_map.models.references import short_names
 from mergekit_map.results.records import NO_LINE
 from mergekit_map.surrogates.arrays import FloatArray

@@ -28,11 +28,7 @@ from torch import Tensor
 
 from mergekit_map.errors import ArtifactError, MergeError
 from mergekit_map.merging.low_rank import Factors, LowRankReplay
-from mergekit_map.merging.replay import (
-    MethodReplay,
-    Replay,
-    TaskVectorReplay,
-)
+from mergekit_map.merging.replay import MethodReplay, Replay, TaskVectorReplay
 from mergekit_map.utils.files import sha256
 
 # Bytes that are gathered before they are written.

@@ -21,12 +21,7 @@ from mergekit_map.config.yaml_file import KeyPath, MergeConfig
 from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import Settings
 from mergekit_map.models.diagnostic import Finding, some
-from mergekit_map.models.files import (
-    damaged,
-    find_model,
-    is_there,
-    read_json_file,
-)
+from mergekit_map.models.files import damaged, find_model, is_there, read_json_file
 from mergekit_map.models.references import Reference, referenced_models
 from mergekit_map.utils.files import read_whole, sha256_of_file
 

@@ -16,12 +16,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from mergekit_map.errors import DesignError, nearest
-from mergekit_map.surrogates.arrays import (
-    FloatArray,
-    from_unit,
-    inside,
-    to_unit,
-)
+from mergekit_map.surrogates.arrays import FloatArray, from_unit, inside, to_unit
 from mergekit_map.surrogates.quadratic import (
     n_quadratic_terms,
     quadratic_features,

@@ -26,12 +26,7 @@ import moocore
 import numpy as np
 
 from mergekit_map.optimize.selection import spread
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    ranges,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray, ranges
 
 Scores: TypeAlias = Callable[[FloatArray], FloatArray]
 

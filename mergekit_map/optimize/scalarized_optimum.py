@@ -16,11 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mergekit_map.surrogates.arrays import (
-    FloatArray,
-    from_unit,
-    to_unit,
-)
+from mergekit_map.surrogates.arrays import FloatArray, from_unit, to_unit
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]
 

@@ -14,11 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from mergekit_map.errors import DesignError
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 
 # Scores and distances nearer than this are ties: they differ by rounding.
 TIE = 1e-12

@@ -31,20 +31,9 @@ from mergekit_map.optimize.pareto import volume
 from mergekit_map.report.merges import ItemReader, MeasuredMerge, Surfaces
 from mergekit_map.results.diagnostics import foretellings
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import (
-    KINDS,
-    Front,
-    Merge,
-    Reading,
-    Task,
-)
+from mergekit_map.results.front import KINDS, Front, Merge, Reading, Task
 from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
-from mergekit_map.results.gains import (
-    Gains,
-    anchor_values,
-    gains,
-    rival_of,
-)
+from mergekit_map.results.gains import Gains, anchor_values, gains, rival_of
 from mergekit_map.results.log import Role
 from mergekit_map.results.narrative import foretellings_in_words, verdicts_of_points
 from mergekit_map.results.search_plan import unfinished_in_words

@@ -21,12 +21,7 @@ import numpy as np
 from mergekit_map.errors import ArtifactError
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.finished import FinishedSearch
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-    Reading,
-)
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,

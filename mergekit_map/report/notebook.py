@@ -10,17 +10,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from mergekit_map.optimize.selection import spread
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Reading,
-)
+from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gain_sentences import gains_in_words
-from mergekit_map.results.gains import (
-    Gained,
-    Gains,
-    gains,
-)
+from mergekit_map.results.gains import Gained, Gains, gains
 
 _N_POINTS = 8  # about, of those that were not measured
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"

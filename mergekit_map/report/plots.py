@@ -25,12 +25,7 @@ from mergekit_map.report.pictures import (
     write_png,
 )
 from mergekit_map.report.task_panels import draw_others, drawn_tasks
-from mergekit_map.results.front import (
-    KINDS,
-    Front,
-    Kind,
-    Merge,
-)
+from mergekit_map.results.front import KINDS, Front, Kind, Merge
 from mergekit_map.results.front_table import front_table
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder

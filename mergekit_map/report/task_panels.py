@@ -27,12 +27,7 @@ from mergekit_map.report.pictures import (
     axis_label,
     write_png,
 )
-from mergekit_map.results.front import (
-    KINDS,
-    Front,
-    Merge,
-    Reading,
-)
+from mergekit_map.results.front import KINDS, Front, Merge, Reading
 from mergekit_map.results.gains import best_single, labelled
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray
 from mergekit_map.utils.text import cut_short

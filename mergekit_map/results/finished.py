@@ -8,11 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Readings,
-)
+from mergekit_map.results.front import Front, Merge, Readings
 from mergekit_map.results.log import (
     Evaluation,
     Key,
@@ -22,16 +18,8 @@ from mergekit_map.results.log import (
     read_log,
 )
 from mergekit_map.results.nested_order import pairs
-from mergekit_map.results.run_folder import (
-    Manifest,
-    RunFolder,
-    open_run,
-)
-from mergekit_map.results.surrogate_file import (
-    Surrogates,
-    locate,
-    read_surrogates,
-)
+from mergekit_map.results.run_folder import Manifest, RunFolder, open_run
+from mergekit_map.results.surrogate_file import Surrogates, locate, read_surrogates
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate
 

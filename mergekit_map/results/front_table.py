@@ -8,11 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.results.front import (
-    KINDS,
-    UNKNOWN,
-    Front,
-)
+from mergekit_map.results.front import KINDS, UNKNOWN, Front
 
 if TYPE_CHECKING:
     import pandas

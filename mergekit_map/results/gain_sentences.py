@@ -12,25 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from mergekit_map.results.dominance import Ahead
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import (
-    Gained,
-    Gains,
-    Verdict,
-    ahead_of,
-    gains,
-    labelled,
-)
-from mergekit_map.results.holdout import (
-    Amount,
-    Confirmation,
-    Gain,
-)
-from mergekit_map.types import (
-    BASE,
-    NATS,
-    SOUP,
-    perplexity,
-)
+from mergekit_map.results.gains import Gained, Gains, Verdict, ahead_of, gains, labelled
+from mergekit_map.results.holdout import Amount, Confirmation, Gain
+from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed, number_in_words
 
 _LISTED = 4  # tasks that are named one by one

@@ -16,24 +16,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-    Reading,
-)
-from mergekit_map.results.log import (
-    Evaluation,
-    by_merge,
-    merge_key,
-)
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import compare
 from mergekit_map.surrogates.arrays import finite
-from mergekit_map.types import (
-    BASE,
-    NO_SINGLE_MODEL,
-    SOUP,
-)
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 Verdict: TypeAlias = Literal["better", "worse", "noise"]
 Source: TypeAlias = Literal["measured", "predicted"]

@@ -8,13 +8,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from mergekit_map.results.paired import Differences
-from mergekit_map.results.records import (
-    Coefficients,
-    Finite,
-    Frozen,
-    Line,
-    Stderr,
-)
+from mergekit_map.results.records import Coefficients, Finite, Frozen, Line, Stderr
 
 
 class Amount(Frozen):

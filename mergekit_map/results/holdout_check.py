@@ -13,28 +13,11 @@ from typing import Literal
 import numpy as np
 
 from mergekit_map.results.diagnostics import foretold
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Reading,
-    Readings,
-)
-from mergekit_map.results.gains import (
-    BEST_PARENT,
-    apart,
-    rival_of,
-)
-from mergekit_map.results.holdout import (
-    Amount,
-    Confirmation,
-    Gain,
-)
+from mergekit_map.results.front import Front, Merge, Reading, Readings
+from mergekit_map.results.gains import BEST_PARENT, apart, rival_of
+from mergekit_map.results.holdout import Amount, Confirmation, Gain
 from mergekit_map.results.multiple_testing import compare
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    finite,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, finite
 from mergekit_map.types import BASE, SOUP
 
 

@@ -13,11 +13,7 @@ from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.selection import nearest_to_limits
 from mergekit_map.results.gains import Anchors
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import (
-    BASE,
-    NO_SINGLE_MODEL,
-    Metric,
-)
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, Metric
 
 
 @dataclass(frozen=True)

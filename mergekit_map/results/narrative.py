@@ -30,14 +30,7 @@ from mergekit_map.results.diagnostics import (
     judge_each_point,
 )
 from mergekit_map.results.dominance import Ahead
-from mergekit_map.results.front import (
-    Border,
-    Ending,
-    Front,
-    Merge,
-    Unfinished,
-    n_safe,
-)
+from mergekit_map.results.front import Border, Ending, Front, Merge, Unfinished, n_safe
 from mergekit_map.results.gain_sentences import (
     dominates_in_words,
     margins_in_words,
@@ -54,11 +47,7 @@ from mergekit_map.results.limits import (
     required_limits,
     shortfalls,
 )
-from mergekit_map.utils.text import (
-    listed,
-    number_in_words,
-    percent,
-)
+from mergekit_map.utils.text import listed, number_in_words, percent
 
 
 def border_in_words(front: Front, border: Border) -> str:

@@ -15,11 +15,7 @@ from pydantic import (
     ValidationError,
 )
 
-from mergekit_map.results.records import (
-    NO_LINE,
-    Line,
-    in_one_sentence,
-)
+from mergekit_map.results.records import NO_LINE, Line, in_one_sentence
 
 _Place: TypeAlias = list[Line | Annotated[int, Field(ge=0)]]
 

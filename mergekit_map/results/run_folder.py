@@ -17,13 +17,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, recipe_name
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.provenance import Identity
-from mergekit_map.results.records import (
-    Line,
-    Record,
-    one_line,
-    read_record,
-    unreadable,
-)
+from mergekit_map.results.records import Line, Record, one_line, read_record, unreadable
 from mergekit_map.utils.files import read_whole, unwritable
 
 _SO_FAR = "so-far"

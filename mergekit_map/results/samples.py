@@ -21,11 +21,7 @@ from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.nested_order import pairs
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.types import Measurement, Metric
-from mergekit_map.utils.files import (
-    digest,
-    json_line,
-    write_atomically,
-)
+from mergekit_map.utils.files import digest, json_line, write_atomically
 
 
 def write_samples(

@@ -8,28 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.errors import (
-    ConfigError,
-    DesignError,
-    nearest,
-)
-from mergekit_map.optimize.scalarized_optimum import (
-    Predict,
-    Wish,
-    best_merge,
-)
+from mergekit_map.errors import ConfigError, DesignError, nearest
+from mergekit_map.optimize.scalarized_optimum import Predict, Wish, best_merge
 from mergekit_map.optimize.selection import (
     nearest_to_limits,
     select_by_achievement,
     select_by_preference,
     select_knee,
 )
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-    recipe_name,
-)
+from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
 from mergekit_map.results.gains import Anchors, anchor_values
 from mergekit_map.results.holdout_check import with_gains
 from mergekit_map.results.limits import (

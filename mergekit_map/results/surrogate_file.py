@@ -25,12 +25,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import (
-    Fit,
-    Front,
-    Reading,
-    Readings,
-)
+from mergekit_map.results.front import Fit, Front, Reading, Readings
 from mergekit_map.results.records import (
     Coefficients,
     Frozen,
@@ -39,11 +34,7 @@ from mergekit_map.results.records import (
     Record,
     read_record,
 )
-from mergekit_map.surrogates.arrays import (
-    FloatArray,
-    finite,
-    inside,
-)
+from mergekit_map.surrogates.arrays import FloatArray, finite, inside
 from mergekit_map.surrogates.calibration import Residual, residual_of_version_1
 from mergekit_map.surrogates.gaussian_process import Process
 from mergekit_map.surrogates.kernel import LENGTHS, Rows

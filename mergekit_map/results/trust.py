@@ -11,11 +11,7 @@ from pathlib import Path
 
 from mergekit_map.config.engines import EngineSpec
 from mergekit_map.config.schema import BackendSpec
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    TaskSpec,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.run_folder import RunFolder

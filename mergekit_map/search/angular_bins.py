@@ -18,12 +18,7 @@ import math
 
 import numpy as np
 
-from mergekit_map.surrogates.arrays import (
-    FloatArray,
-    IntArray,
-    from_unit,
-    to_unit,
-)
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, from_unit, to_unit
 
 DROPPED = 0.2  # share of a bin's points that each bootstrap leaves out: alpha
 N_BOOTSTRAPS = 30  # Q

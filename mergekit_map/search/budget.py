@@ -13,21 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.nested_order import (
-    Order,
-    members,
-    pairs,
-)
+from mergekit_map.results.nested_order import Order, members, pairs
 from mergekit_map.search.bayesian import N_ROUND
 from mergekit_map.search.nested import EVALUATIONS
 from mergekit_map.search.nested_groups import first_candidates
 from mergekit_map.search.planning import next_round, wanted_evaluations
 from mergekit_map.search.study import Study
-from mergekit_map.types import (
-    BASE,
-    NO_SINGLE_MODEL,
-    SOUP,
-)
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 _SECONDS = 3600
 

@@ -11,11 +11,7 @@ from typing import Any
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import ASSESSING, Evaluation
 from mergekit_map.search.measure import matching
-from mergekit_map.search.study import (
-    Progress,
-    Reporter,
-    Study,
-)
+from mergekit_map.search.study import Progress, Reporter, Study
 from mergekit_map.types import Metric
 from mergekit_map.utils.progress import heard_by
 

@@ -6,11 +6,7 @@ import itertools
 from collections.abc import Container, Mapping
 
 from mergekit_map.config.problems import Problem
-from mergekit_map.config.schema import (
-    MapBlock,
-    SearchSpec,
-    share_of,
-)
+from mergekit_map.config.schema import MapBlock, SearchSpec, share_of
 from mergekit_map.config.tasks import LmEvalTask, TaskSpec
 from mergekit_map.errors import DesignError, nearest
 from mergekit_map.search.bayesian import bayesian_problems

@@ -28,13 +28,7 @@ from mergekit_map.results.front import (
     recipe_name,
 )
 from mergekit_map.results.gains import measured_anchors
-from mergekit_map.results.log import (
-    Evaluation,
-    Key,
-    MergeKey,
-    by_merge,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, Key, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as, wished
 from mergekit_map.results.surrogate_file import (
     SurrogateRecord,
@@ -52,16 +46,8 @@ from mergekit_map.search.fitting import (
 )
 from mergekit_map.search.measure import matching
 from mergekit_map.search.planning import wanted_evaluations
-from mergekit_map.search.refinement import (
-    ending_of,
-    n_quiet_rounds,
-    n_spent,
-)
-from mergekit_map.search.study import (
-    Candidate,
-    Study,
-    StudyResult,
-)
+from mergekit_map.search.refinement import ending_of, n_quiet_rounds, n_spent
+from mergekit_map.search.study import Candidate, Study, StudyResult
 from mergekit_map.surrogates.arrays import FloatArray, from_unit, ranges
 from mergekit_map.surrogates.surrogate import Surrogate
 

@@ -22,12 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    Key,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, EvaluationLog, Key, merge_key
 from mergekit_map.results.records import LARGEST
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Study

@@ -24,13 +24,7 @@ from mergekit_map.results.log import (
     measured_of,
     merge_key,
 )
-from mergekit_map.search.study import (
-    Candidate,
-    Evaluator,
-    Progress,
-    Study,
-    WorksAhead,
-)
+from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, WorksAhead
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.surrogates.fit import all_threads

@@ -21,11 +21,7 @@ from mergekit_map.errors import nearest
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation, merge_key
-from mergekit_map.results.nested_order import (
-    Order,
-    members,
-    pairs,
-)
+from mergekit_map.results.nested_order import Order, members, pairs
 from mergekit_map.search.pair_selection import (
     best_models,
     closest_pair,

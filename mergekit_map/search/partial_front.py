@@ -12,25 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.errors import (
-    ArtifactError,
-    ConfigError,
-    DesignError,
-)
+from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.results.front import (
-    Fit,
-    Front,
-    Merge,
-    Task,
-    recipe_name,
-)
+from mergekit_map.results.front import Fit, Front, Merge, Task, recipe_name
 from mergekit_map.results.gains import measured_anchors
-from mergekit_map.results.log import (
-    ASSESSING,
-    Evaluation,
-    by_merge,
-)
+from mergekit_map.results.log import ASSESSING, Evaluation, by_merge
 from mergekit_map.results.selection import choose, chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.finish import (

@@ -23,19 +23,10 @@ from scipy.stats import qmc
 from mergekit_map.optimize.nsga3 import sketch_front
 from mergekit_map.optimize.pareto import gained, gains
 from mergekit_map.results.front import Ending
-from mergekit_map.results.log import (
-    Evaluation,
-    by_merge,
-    merge_key,
-)
+from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.search.fitting import predict_utilities, standard_errors
 from mergekit_map.search.study import Candidate, Study
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    from_unit,
-    to_unit,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, from_unit, to_unit
 from mergekit_map.surrogates.surrogate import Surrogate
 
 # The largest standard error on the front, as a share of a task's range there, with

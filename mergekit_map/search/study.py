@@ -13,17 +13,8 @@ from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.front import Ending
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.nested_order import Order
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    inside,
-)
-from mergekit_map.types import (
-    Answers,
-    Measurement,
-    Metric,
-    Wanted,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside
+from mergekit_map.types import Answers, Measurement, Metric, Wanted
 
 if TYPE_CHECKING:
     # Which needs SciPy, and who chooses from a front needs neither.

@@ -25,11 +25,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from scipy.optimize import OptimizeResult, minimize
 
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 from mergekit_map.surrogates.quadratic import quadratic_features, quadratic_slopes
 
 NOISE, SLOPES, HEIGHT, LENGTHS = 3, 4, 5, 6  # places in theta, after the three widths

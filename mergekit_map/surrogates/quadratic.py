@@ -11,11 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from mergekit_map.surrogates.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-)
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,11 +17,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.tasks.lm_eval_answers import of_answers, shares
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
-from mergekit_map.tasks.per_document import (
-    Average,
-    aggregation_of,
-    average,
-)
+from mergekit_map.tasks.per_document import Average, aggregation_of, average
 from mergekit_map.tasks.perplexity import PerplexityText
 from mergekit_map.tasks.python_function import PythonFunction
 from mergekit_map.types import Answers

@@ -9,11 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mergekit_map.tasks.lm_eval_tasks import ANSWER_TOKENS, HarnessTask
-from mergekit_map.tasks.per_document import (
-    Average,
-    aggregation_of,
-    average,
-)
+from mergekit_map.tasks.per_document import Average, aggregation_of, average
 from mergekit_map.types import Answers
 
 Samples: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of lm-eval, by task

@@ -15,11 +15,7 @@ from lm_eval.api import metrics
 
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.base import Documents, ratio_standard_error
-from mergekit_map.tasks.isolation import (
-    interruptible,
-    quiet,
-    separate_randomness,
-)
+from mergekit_map.tasks.isolation import interruptible, quiet, separate_randomness
 from mergekit_map.tasks.lm_eval_answers import (
     Asked,
     Samples,

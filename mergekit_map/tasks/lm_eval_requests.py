@@ -20,12 +20,7 @@ from mergekit_map.tasks.lm_eval_answers import divide
 from mergekit_map.tasks.lm_eval_evaluation import judge
 from mergekit_map.tasks.lm_eval_patches import asking, tokens_of
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
-from mergekit_map.tasks.loglikelihood import (
-    Likelihood,
-    Likelihoods,
-    checked,
-    fitted,
-)
+from mergekit_map.tasks.loglikelihood import Likelihood, Likelihoods, checked, fitted
 from mergekit_map.tasks.prefix_tree import Request, Tree
 from mergekit_map.types import Measurement
 from mergekit_map.utils.progress import step

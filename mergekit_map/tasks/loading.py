@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mergekit_map.config.problems import Problem
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    PythonTask,
-    TaskSpec,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import InvalidTask
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask, load_harness
 from mergekit_map.tasks.perplexity import PerplexityText, load_perplexity

@@ -39,12 +39,7 @@ from mergekit_map.tasks.python_function import (
     check_sizes,
     prepare_function,
 )
-from mergekit_map.types import (
-    Differentiate,
-    Measure,
-    Measurement,
-    Metric,
-)
+from mergekit_map.types import Differentiate, Measure, Measurement, Metric
 
 _OUT_OF_MEMORY = (
     "; lower batch_size, or the task's block, or with gradients set "

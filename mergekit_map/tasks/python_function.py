@@ -27,12 +27,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mergekit_map.config.tasks import PythonTask
-from mergekit_map.errors import (
-    EvaluationError,
-    InvalidTask,
-    in_words,
-    nearest,
-)
+from mergekit_map.errors import EvaluationError, InvalidTask, in_words, nearest
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.tasks.base import (
     PreparedTask,
@@ -41,12 +36,7 @@ from mergekit_map.tasks.base import (
     ratio_standard_error,
 )
 from mergekit_map.tasks.isolation import separate_randomness
-from mergekit_map.types import (
-    Answers,
-    Measure,
-    Measurement,
-    Metric,
-)
+from mergekit_map.types import Answers, Measure, Measurement, Metric
 from mergekit_map.utils.text import printable
 
 _KEY = ("python",)

@@ -18,11 +18,7 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.tasks.engines import (
-    INSTALL,
-    Installed,
-    installed_vllm,
-)
+from mergekit_map.tasks.engines import INSTALL, Installed, installed_vllm
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask

@@ -34,11 +34,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mergekit_map.errors import (
-    ConfigError,
-    EvaluationError,
-    MergeError,
-)
+from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import remark, stage
 from mergekit_map.utils.shutdown import check_interrupt, temporary

@@ -23,11 +23,7 @@ import transformers
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from mergekit_map.config.tasks import PythonTask
-from mergekit_map.errors import (
-    ConfigError,
-    EvaluationError,
-    in_words,
-)
+from mergekit_map.errors import ConfigError, EvaluationError, in_words
 from mergekit_map.evaluation.evaluator import merges_as_asked
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.worker import Work, Worker

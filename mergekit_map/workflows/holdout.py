@@ -12,28 +12,14 @@ from mergekit_map.evaluation.project import Project
 from mergekit_map.results.document_scores import KeptAnswers, mean_of
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import best_single
-from mergekit_map.results.holdout import (
-    Amount,
-    Confirmation,
-    Confirmed,
-)
-from mergekit_map.results.log import (
-    Evaluation,
-    EvaluationLog,
-    by_merge,
-    merge_key,
-)
+from mergekit_map.results.holdout import Amount, Confirmation, Confirmed
+from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
-from mergekit_map.search.study import (
-    Candidate,
-    Evaluator,
-    Progress,
-    Study,
-)
+from mergekit_map.search.study import Candidate, Evaluator, Progress, Study
 from mergekit_map.tasks.influence import Itemised, itemise_answers
 from mergekit_map.types import BASE, SOUP
 from mergekit_map.workflows.item_comparison import compare_items

@@ -18,18 +18,9 @@ from pydantic.json_schema import models_json_schema
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import TASK_NAME
 from mergekit_map.config.template import map_block, scalar
-from mergekit_map.config.yaml_file import (
-    KeyPath,
-    Loader,
-    YamlFile,
-    read_yaml,
-)
+from mergekit_map.config.yaml_file import KeyPath, Loader, YamlFile, read_yaml
 from mergekit_map.errors import ConfigError
-from mergekit_map.models.references import (
-    short_names,
-    walk_entries,
-    weight_setting,
-)
+from mergekit_map.models.references import short_names, walk_entries, weight_setting
 
 
 def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:

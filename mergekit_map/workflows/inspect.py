@@ -28,27 +28,14 @@ from mergekit_map.evaluation.project import (
 )
 from mergekit_map.evaluation.vllm import memory_in_words
 from mergekit_map.merging.devices import best_device, choice_in_words
-from mergekit_map.merging.memory import (
-    Need,
-    needs,
-    shortages,
-    storage,
-)
+from mergekit_map.merging.memory import Need, needs, shortages, storage
 from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.diagnostic import Finding, has_errors
 from mergekit_map.models.model_paths import lost_models
-from mergekit_map.models.preflight import (
-    Family,
-    InspectedModel,
-    inspect_models,
-)
+from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.results.front import n_safe
-from mergekit_map.search.budget import (
-    forecast,
-    n_confirming,
-    price,
-)
+from mergekit_map.search.budget import forecast, n_confirming, price
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import SOUP

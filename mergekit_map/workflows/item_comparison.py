@@ -11,16 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from mergekit_map.evaluation.project import Project
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Reading,
-)
-from mergekit_map.results.log import (
-    Evaluation,
-    Role,
-    merge_key,
-)
+from mergekit_map.results.front import Front, Merge, Reading
+from mergekit_map.results.log import Evaluation, Role, merge_key
 from mergekit_map.results.paired import Differences, stderrs_of_differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import read_samples

@@ -24,13 +24,7 @@ from mergekit_map.report.notebook import folded, front_html
 from mergekit_map.report.plots import front_figure
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.front_table import front_frame
-from mergekit_map.results.log import (
-    Evaluation,
-    Role,
-    merge_key,
-    open_log,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.callbacks import Told, telling

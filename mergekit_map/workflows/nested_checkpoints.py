@@ -16,28 +16,15 @@ from typing import Protocol
 
 from mergekit_map.config.problems import raise_problems
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.config.yaml_file import (
-    MergeConfig,
-    YamlFile,
-    read_yaml,
-    yaml_text,
-)
+from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml, yaml_text
 from mergekit_map.evaluation.project import Project
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.multi_stage_merge import by_stage_name, pair_merge
 from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
-from mergekit_map.models.references import (
-    ModelPart,
-    map_references,
-    referenced_models,
-)
-from mergekit_map.results.front import (
-    UNKNOWN,
-    Front,
-    Merge,
-)
+from mergekit_map.models.references import ModelPart, map_references, referenced_models
+from mergekit_map.results.front import UNKNOWN, Front, Merge
 from mergekit_map.results.gains import Anchors, measured_anchors
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.log import Evaluation

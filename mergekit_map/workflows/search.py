@@ -22,27 +22,15 @@ from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.search_plan import Asked, Underway
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import forecast
-from mergekit_map.search.callbacks import (
-    Callback,
-    Told,
-    telling,
-)
+from mergekit_map.search.callbacks import Callback, Told, telling
 from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested_groups import first_candidates
 from mergekit_map.search.planning import warn_of_few
 from mergekit_map.search.reuse import reuse_measurements
-from mergekit_map.search.study import (
-    Reporter,
-    Study,
-    StudyResult,
-)
-from mergekit_map.utils.files import (
-    StrPath,
-    digest,
-    write_atomically,
-)
+from mergekit_map.search.study import Reporter, Study, StudyResult
+from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workers.pool import WorkerPool
 from mergekit_map.workflows.item_comparison import Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs

@@ -29,12 +29,7 @@ from mergekit_map.search.callbacks import Started, Told
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching
-from mergekit_map.search.study import (
-    Progress,
-    Reporter,
-    Study,
-    StudyResult,
-)
+from mergekit_map.search.study import Progress, Reporter, Study, StudyResult
 from mergekit_map.surrogates.fit import one_thread
 from mergekit_map.utils.text import masked
 from mergekit_map.workers.pool import WorkerPool, process_pool

@@ -12,11 +12,7 @@ from fronts import NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.options import points_option
 from mergekit_map.cli.tables import show_front
-from mergekit_map.results.front import (
-    Front,
-    Merge,
-    Reading,
-)
+from mergekit_map.results.front import Front, Merge, Reading
 
 N = 200
 

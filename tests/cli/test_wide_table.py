@@ -9,12 +9,7 @@ import pytest
 from rich.console import Console
 from wide_fronts import MODELS, wide_front
 
-from mergekit_map.cli.tables import (
-    Column,
-    Row,
-    show_front,
-    wide_tables,
-)
+from mergekit_map.cli.tables import Column, Row, show_front, wide_tables
 from mergekit_map.utils.text import folded
 
 WIDTHS = [60, 120]

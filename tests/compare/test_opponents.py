@@ -11,17 +11,9 @@ import pytest
 import torch
 
 from mergekit_map.compare import optional_opponents
-from mergekit_map.compare.budget import (
-    FAILURE_MARGIN,
-    NOTHING_SEEN,
-    Budget,
-)
+from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
 from mergekit_map.compare.indicators import hypervolume
-from mergekit_map.compare.opponents import (
-    OPPONENTS,
-    WEIGHING,
-    Opponent,
-)
+from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Opponent
 from mergekit_map.compare.optional_opponents import PACKAGES, check_installed
 from mergekit_map.errors import ConfigError
 

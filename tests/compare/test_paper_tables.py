@@ -20,11 +20,7 @@ from mergekit_map.compare.paper_tables import (
     methods_table,
     win_rate_table,
 )
-from mergekit_map.compare.tables import (
-    Spread,
-    Table,
-    markdown,
-)
+from mergekit_map.compare.tables import Spread, Table, markdown
 
 NO_REFERENCE = Reference(points=0, ideal=[], nadir=[])
 

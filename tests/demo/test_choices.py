@@ -1,11 +1,7 @@
 import numpy as np
 
 from mergekit_map.demo.corpus import split_problems
-from mergekit_map.demo.tasks import (
-    Question,
-    code_questions,
-    math_questions,
-)
+from mergekit_map.demo.tasks import Question, code_questions, math_questions
 
 FILES = [
     f"def {name}_mean({name}_values, {name}_weights):\n"

@@ -10,11 +10,7 @@ from tiny_demo import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mergekit_map.demo.configuration import demo_config
-from mergekit_map.demo.family import (
-    Family,
-    family_folder,
-    train_family,
-)
+from mergekit_map.demo.family import Family, family_folder, train_family
 from mergekit_map.errors import ArtifactError
 
 

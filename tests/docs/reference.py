@@ -15,17 +15,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from mergekit_map.config.engines import EngineSpec
 from mergekit_map.config.presets import PRESETS, PresetTask
-from mergekit_map.config.schema import (
-    MapBlock,
-    SearchSpec,
-    SelectSpec,
-)
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    PythonTask,
-    TextSource,
-)
+from mergekit_map.config.schema import MapBlock, SearchSpec, SelectSpec
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TextSource
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import EVALUATION
 from mergekit_map.results.run_folder import Manifest

@@ -7,11 +7,7 @@ from pages import PAGES, text
 from reference import PARTS, made_parts, with_parts
 
 from mergekit_map.search.angular_bins import n_bins
-from mergekit_map.search.bayesian import (
-    MAX_COEFFICIENTS,
-    N_ROUND,
-    N_START,
-)
+from mergekit_map.search.bayesian import MAX_COEFFICIENTS, N_ROUND, N_START
 from mergekit_map.search.nested import EVALUATIONS
 
 

@@ -8,11 +8,7 @@ import yaml
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub.sanitize import PublicNames, public_names
-from mergekit_map.hub.upload_files import (
-    PublicFile,
-    checkpoint_files,
-    run_files,
-)
+from mergekit_map.hub.upload_files import PublicFile, checkpoint_files, run_files
 
 HOME = "/home/jane"
 BASE, TUNED = f"{HOME}/models/base", f"{HOME}/models/tuned"

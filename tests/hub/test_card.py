@@ -15,18 +15,10 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    TaskSpec,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
 from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.hub.card_text import (
-    Publication,
-    published_card,
-    read_card,
-)
+from mergekit_map.hub.card_text import Publication, published_card, read_card
 from mergekit_map.hub.metadata import Licence
 from mergekit_map.hub.sanitize import models_of, public_names
 

@@ -18,18 +18,10 @@ from hub_server import TOKEN, Hub, Repository, go_online, serve
 from huggingface_hub import HfApi, ModelCard
 from safetensors.torch import save_file
 
-from mergekit_map.errors import (
-    ArtifactError,
-    ConfigError,
-    HubError,
-)
+from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.hub.metadata import Licence, Licences
-from mergekit_map.hub.plan import (
-    Plan,
-    Wishes,
-    plan_push,
-)
+from mergekit_map.hub.plan import Plan, Wishes, plan_push
 from mergekit_map.hub.push import open_hub, upload
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,11 +10,7 @@ from test_resident import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.merging import memory
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.memory import (
-    Storage,
-    choose_storage,
-    on_device,
-)
+from mergekit_map.merging.memory import Storage, choose_storage, on_device
 from mergekit_map.merging.recording import open_recorded, record
 from mergekit_map.merging.tensor_files import tensor_bytes, with_tensors
 

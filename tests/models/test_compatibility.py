@@ -21,11 +21,7 @@ from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import compare_settings
 from mergekit_map.models.diagnostic import Finding, some
 from mergekit_map.models.files import find_model
-from mergekit_map.models.preflight import (
-    Family,
-    check_models,
-    inspect_models,
-)
+from mergekit_map.models.preflight import Family, check_models, inspect_models
 from mergekit_map.models.safetensors_headers import read_headers
 from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
 

@@ -21,17 +21,9 @@ from recipe_bases import count_parameters
 from recipe_files import PARTS, PATHS, RECIPES, Header, read_header, states
 
 from mergekit_map.cli.main import main
-from mergekit_map.config.problems import (
-    parse_map_block,
-    raise_problems,
-    repeated_keys,
-)
+from mergekit_map.config.problems import parse_map_block, raise_problems, repeated_keys
 from mergekit_map.config.schema import MapBlock
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    PythonTask,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.config.yaml_file import read_yaml
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.space import MergeSpace, build_space

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mergekit_map.results.multiple_testing import (
-    ALPHA,
-    Comparisons,
-    compare,
-)
+from mergekit_map.results.multiple_testing import ALPHA, Comparisons, compare
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.surrogates.arrays import FloatArray
 

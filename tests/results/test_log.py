@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.log import (
-    Evaluation,
-    append_line,
-    open_log,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, append_line, open_log, read_log
 
 
 def evaluation(x: float, value: float = 1.5, **more: object) -> Evaluation:

@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mergekit_map.results.samples import (
-    NO_ITEMS,
-    Items,
-    read_items,
-    won_items,
-)
+from mergekit_map.results.samples import NO_ITEMS, Items, read_items, won_items
 from mergekit_map.types import Metric
 
 SCORE, LOSS = Metric(True, 0, 1), Metric(False, 0, None)

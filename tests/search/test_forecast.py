@@ -12,11 +12,7 @@ from fakes import LOSS, Recorder, run
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.search.budget import (
-    forecast,
-    price,
-    warn_of_budget,
-)
+from mergekit_map.search.budget import forecast, price, warn_of_budget
 from mergekit_map.search.planning import default_evaluations, wanted_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement, Metric

@@ -18,21 +18,12 @@ from plain_runs import write_plain
 from mergekit_map.cli.main import main
 from mergekit_map.errors import ConfigError
 from mergekit_map.results.front_table import front_table
-from mergekit_map.results.log import (
-    Evaluation,
-    merge_key,
-    open_log,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.import_csv import add_imported, read_imported
 from mergekit_map.search.loop import run_study
-from mergekit_map.search.study import (
-    Evaluator,
-    Study,
-    StudyResult,
-)
+from mergekit_map.search.study import Evaluator, Study, StudyResult
 from mergekit_map.types import Measurement, Metric
 
 # What is best on both alike is far from the soup, so that it is measured when chosen.

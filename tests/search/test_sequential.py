@@ -15,13 +15,7 @@ from fakes import Recorder, ignore, line, make_study, run
 
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.results.front import Front
-from mergekit_map.results.log import (
-    Evaluation,
-    by_merge,
-    merge_key,
-    open_log,
-    read_log,
-)
+from mergekit_map.results.log import Evaluation, by_merge, merge_key, open_log, read_log
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.fitting import fit_surrogates

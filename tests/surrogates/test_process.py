@@ -15,11 +15,7 @@ from mergekit_map.surrogates.gaussian_process import (
     averaged,
     fit_process,
 )
-from mergekit_map.surrogates.kernel import (
-    Covariance,
-    Rows,
-    covariance_to,
-)
+from mergekit_map.surrogates.kernel import Covariance, Rows, covariance_to
 from mergekit_map.surrogates.quadratic import quadratic_features
 
 THETA = np.log([0.8, 1.7, 1.1, 0.9, 0.4, 0.6, 0.5, 1.3])

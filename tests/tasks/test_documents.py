@@ -17,22 +17,13 @@ from task_files import write_choices, write_generation, write_rolling, write_yam
 from transformers import LlamaForCausalLM
 
 from mergekit_map.config.schema import BackendSpec
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    PythonTask,
-    TaskSpec,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.holdout_split import Divided, HeldOut
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import (
-    Answers,
-    Measure,
-    Measurement,
-)
+from mergekit_map.types import Answers, Measure, Measurement
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
 LENGTHS = """

@@ -18,11 +18,7 @@ from mergekit_map.tasks.python_function import (
     load_function,
     weight_checksum,
 )
-from mergekit_map.types import (
-    Measure,
-    Measurement,
-    Metric,
-)
+from mergekit_map.types import Measure, Measurement, Metric
 
 numbers = count()
 

@@ -12,11 +12,7 @@ import pytest
 from task_files import write_choices, write_rolling, write_yaml
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.tasks import (
-    LmEvalTask,
-    PerplexityTask,
-    PythonTask,
-)
+from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask
 from mergekit_map.tasks.influence import Itemised, itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks

@@ -24,12 +24,7 @@ from mergekit_map.tasks.loglikelihood import (
     likelihoods,
     next_tokens,
 )
-from mergekit_map.tasks.prefix_tree import (
-    Request,
-    grow_trees,
-    in_batches,
-    padded,
-)
+from mergekit_map.tasks.prefix_tree import Request, grow_trees, in_batches, padded
 
 VOCABULARY = 97
 SIZES = {

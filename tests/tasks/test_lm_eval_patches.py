@@ -8,11 +8,7 @@ import lm_eval.utils
 import pytest
 from jinja2.exceptions import SecurityError
 
-from mergekit_map.tasks.lm_eval_patches import (
-    cached_templates,
-    sandbox,
-    without_bars,
-)
+from mergekit_map.tasks.lm_eval_patches import cached_templates, sandbox, without_bars
 
 # All that is replaced of lm-eval, and what is needed to do it.
 PARTS = [

@@ -19,11 +19,7 @@ from mergekit_map.tasks import loglikelihood
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import (
-    Differentiate,
-    Measurement,
-    Metric,
-)
+from mergekit_map.types import Differentiate, Measurement, Metric
 
 
 def measure(

@@ -15,21 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from mergekit_map.errors import (
-    ConfigError,
-    EvaluationError,
-    MergeError,
-)
+from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.worker import Work, Worker
 from mergekit_map.results.log import read_log
 from mergekit_map.workers import pool, worker_main
-from mergekit_map.workers.pool import (
-    Answer,
-    Opening,
-    WorkerPool,
-    gpus_of,
-    process_pool,
-)
+from mergekit_map.workers.pool import Answer, Opening, WorkerPool, gpus_of, process_pool
 from mergekit_map.workers.worker_main import measure, open_models
 from mergekit_map.workflows.search import search_front
 

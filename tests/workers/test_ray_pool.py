@@ -20,11 +20,7 @@ import yaml
 from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.worker import Work
 from mergekit_map.workers.pool import Answer, WorkerPool
-from mergekit_map.workers.ray import (
-    RayWorker,
-    gpus_of_each,
-    ray_pool,
-)
+from mergekit_map.workers.ray import RayWorker, gpus_of_each, ray_pool
 from mergekit_map.workflows.search import search_front
 
 HAS_RAY = pytest.mark.skipif(

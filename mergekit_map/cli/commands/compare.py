@@ -10,17 +10,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as Grid
 from rich.text import Text
 
-from mergekit_map.cli.mergekit_options import (
-    MergeOptions,
-    PrettyPrintHelp,
-    merging,
-)
-from mergekit_map.cli.options import (
-    FOLDER,
-    model_path_option,
-    starting,
-    trust_option,
-)
+from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.cli.options import FOLDER, model_path_option, starting, trust_option
 from mergekit_map.cli.output import answer, showing
 from mergekit_map.compare.tables import Table
 from mergekit_map.utils.shutdown import deferred

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.cli.mergekit_options import (
-    MergeOptions,
-    PrettyPrintHelp,
-    merging,
-)
+from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.cli.options import FOLDER, starting, workers_option
 from mergekit_map.cli.output import showing
 from mergekit_map.cli.steps import merge_and_show, search_and_show

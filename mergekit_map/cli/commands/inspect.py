@@ -15,28 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
-from mergekit_map.cli.mergekit_options import (
-    MergeOptions,
-    PrettyPrintHelp,
-    merging,
-)
-from mergekit_map.cli.options import (
-    model_path_option,
-    say_lost,
-    starting,
-    trust_option,
-)
+from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
+from mergekit_map.cli.options import model_path_option, say_lost, starting, trust_option
 from mergekit_map.cli.output import showing
 from mergekit_map.cli.tables import new_table, show_needs, show_probe
 from mergekit_map.utils.text import count_in_words, listed
 
 if TYPE_CHECKING:
-    from mergekit_map.workflows.inspect import (
-        Inspection,
-        Model,
-        Pair,
-        Plan,
-    )
+    from mergekit_map.workflows.inspect import Inspection, Model, Pair, Plan
 
 # Of severities, the worst first.
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

@@ -7,11 +7,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.cli.mergekit_options import (
-    MergeOptions,
-    PrettyPrintHelp,
-    merging,
-)
+from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.cli.options import (
     FOLDER,
     looked_at,

@@ -14,16 +14,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.options import (
-    FOLDER,
-    looked_at,
-    starting,
-)
-from mergekit_map.cli.output import (
-    answer,
-    is_terminal,
-    showing,
-)
+from mergekit_map.cli.options import FOLDER, looked_at, starting
+from mergekit_map.cli.output import answer, is_terminal, showing
 from mergekit_map.cli.tables import new_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.text import bytes_in_words

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.cli.options import (
-    FILE,
-    FOLDER,
-    look_first,
-    looked_at,
-    starting,
-)
+from mergekit_map.cli.options import FILE, FOLDER, look_first, looked_at, starting
 from mergekit_map.cli.output import answer, showing
 from mergekit_map.utils.text import bytes_in_words, listed
 

@@ -7,11 +7,7 @@ from pathlib import Path
 import click
 
 from mergekit_map.cli.config_options import config_or_options
-from mergekit_map.cli.mergekit_options import (
-    MergeOptions,
-    PrettyPrintHelp,
-    merging,
-)
+from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.cli.options import (
     FOLDER,
     model_path_option,

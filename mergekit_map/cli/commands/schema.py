@@ -12,11 +12,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.cli.config_options import (
-    filled_in,
-    new_merge_options,
-    text_of,
-)
+from mergekit_map.cli.config_options import filled_in, new_merge_options, text_of
 from mergekit_map.cli.options import FOLDER, starting
 from mergekit_map.errors import ArtifactError
 

@@ -15,11 +15,7 @@ from mergekit_map.cli.options import (
     selection_options,
     starting,
 )
-from mergekit_map.cli.output import (
-    answer,
-    answer_front,
-    showing,
-)
+from mergekit_map.cli.output import answer, answer_front, showing
 
 
 @click.command()
