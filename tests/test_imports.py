@@ -18,7 +18,7 @@ import mergekit_map
 HEAVY = {"torch", "transformers", "mergekit", "lm_eval", "peft", "datasets"}
 
 COMMANDS = ("push", "report", "select")
-ROOMS = ("config", "publish", "results", "search", "study")
+ROOMS = ("config", "hub", "optimize", "report", "results", "search", "surrogates")
 LIGHT = (
     "mergekit_map",
     "mergekit_map.cli.main",

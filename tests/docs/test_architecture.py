@@ -1,4 +1,4 @@
-"""docs/architecture.md says of every file where it is, and names none that is not."""
+"""docs/architecture.md names every package, and no file that is not there."""
 
 from __future__ import annotations
 
@@ -12,19 +12,11 @@ import yaml
 from pages import PAGES, ROOT, blocks, text
 
 PACKAGE = ROOT / "mergekit_map"
-PAGE = text("docs/architecture.md")
-_ROW = re.compile(r"^\| `([\w/]+(?:\.py|/))` \| (.*) \|$", re.M)
 _NAMED = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|yml|toml))(?::(\w+))?`")
 
 
-def modules() -> set[str]:
-    """List the modules, and the one folder of other files, of the package."""
-    files = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if path.name != "__init__.py" or path.parent == PACKAGE
-    }
-    return files | {"publish/pages/"}
+def packages() -> set[str]:
+    return {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
 
 
 def find(name: str) -> Path:
@@ -32,27 +24,10 @@ def find(name: str) -> Path:
     return PACKAGE / name if (PACKAGE / name).exists() else ROOT / name
 
 
-def test_every_module_has_one_line_and_no_line_is_of_another() -> None:
-    described = Counter(name for name, _ in _ROW.findall(PAGE))
+def test_every_package_has_a_row() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \| ", text("docs/architecture.md"), re.M)
 
-    assert set(described) == modules()
-    assert described.total() == len(described)
-
-
-def test_every_line_says_something() -> None:
-    assert all(len(about.split()) > 2 for _, about in _ROW.findall(PAGE))
-
-
-def test_every_module_stands_in_the_part_of_its_room() -> None:
-    _, part = PAGE.split("\n## The modules\n")
-    part = part.split("\n## ")[0]
-    for section in part.split("\n### ")[1:]:
-        rows = _ROW.findall(section)
-        room = re.match(r"`(\w+)/`", section)
-        expected = room[1] if room else "."
-        assert rows
-        for name, _ in rows:
-            assert Path(name).parts[0] == expected or Path(name).name == name
+    assert Counter(rows) == Counter(packages())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -67,13 +42,12 @@ def test_every_file_that_is_named_exists_and_has_what_is_named_in_it(page: str) 
             assert inside in {getattr(node, "name", "") for node in tree.body}, name
 
 
-def test_rooms_that_the_rule_names_are_those_there_are() -> None:
+def test_packages_that_the_rule_names_are_those_there_are() -> None:
     (rule,) = blocks("docs/architecture.md", "layers")
     named = re.findall(r"\w+", rule)
-    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
     ground = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__"}
 
-    assert Counter(named) == Counter(rooms | ground)
+    assert Counter(named) == Counter(packages() | ground)
 
 
 def test_the_rule_is_the_one_that_is_checked() -> None:
@@ -89,35 +63,13 @@ def test_the_rule_is_the_one_that_is_checked() -> None:
     assert checked == [set(re.findall(r"\w+", line)) for line in rule.splitlines()]
 
 
-def test_no_file_name_stands_twice_but_those_of_commands_and_steps() -> None:
-    stems = Counter(
-        path.stem
-        for path in PACKAGE.rglob("*.py")
-        if path.stem != "__init__" and path.parent.name not in {"commands", "steps"}
-    )
-
-    assert [stem for stem, count in stems.items() if count > 1] == []
-
-
-def test_a_file_of_commands_or_steps_is_named_after_what_it_serves() -> None:
+def test_a_command_is_the_file_of_its_name() -> None:
     from mergekit_map.cli.main import main
 
     commands = {name.replace("-", "_") for name in main.list_commands(None)}
-    shared = {"shared", "options", "merge_options", "new_merge"}
-    shared |= {
-        "gain_table",
-        "needs_table",
-        "probe_table",
-        "next_steps",
-        "progress",
-        "showing",
-        "talk",
-        "workers",
-    }
-    shared |= {"terminal", "using", "wide_table", "__init__"}
-    files = {path.stem for path in (PACKAGE / "commands").glob("*.py")}
+    files = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")}
 
-    assert files == commands | shared
+    assert commands == files - {"__init__"}
 
 
 def test_tools_that_a_contributor_is_told_to_run_are_in_the_test_extra() -> None:
