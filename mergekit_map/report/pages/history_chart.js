@@ -35,7 +35,7 @@ const historyChart = (() => {
     const task = content.tasks[t];
     const own = merges(content).filter(({ merge }) => merge.measured[t]);
     const traces = [
-      bestLine(c, task, own.map(({ at, merge }) => [at, merge.measured[t]?.[0] ?? null])),
+      bestLine(c, task, own.map(({ at, merge }) => [at, merge.measured[t][0]])),
       ...Object.entries(ROLES).flatMap(([role, { symbol, color }]) => {
         const some = own.filter(({ merge }) => merge.roles.find((r) => r in ROLES) === role);
         if (!some.length) return [];
@@ -50,7 +50,7 @@ const historyChart = (() => {
           marker: {
             color: c[color],
             size: 8,
-            symbol: some.map(({ merge }) => (merge.measured[t] ? symbol : `${symbol}-open`)),
+            symbol,
           },
           customdata: some.map(({ merge }) => merge.point),
           hovertext: some.map(({ at, merge }) =>

@@ -95,7 +95,7 @@ const surrogateCharts = (() => {
         color: chosen.map((m) => m.measured[t][0]),
         ...colouring("c"),
         symbol,
-        size: chosen.map((m) => (m.measured[t] ? 10 : 7)),
+        size: 10,
         line: { color: "#fff", width: 1.5 },
       },
       hovertext: chosen.map((m) => describeTask(m, t)),
@@ -239,7 +239,6 @@ const surrogateCharts = (() => {
     return merges.filter((m) => m.at && m.measured[t] && m.predicted[t]);
   }
 
-  // Open where only some documents were measured.
   function bandAndLine(c, x, value, stderr) {
     const known = value.map((v, i) => ({ v, x: x[i], e: stderr[i] ?? 0 }));
     const back = [...known].reverse();
