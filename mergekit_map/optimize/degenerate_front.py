@@ -1,4 +1,4 @@
-"""Is a front a trade-off at all? The paper names the lack of this test as a limitation.
+"""A test whether a front is a trade-off; the paper names its lack as a limitation.
 
 Notation: ``Y`` (k, m) the metrics of k points, larger is better; ``stderr`` (k, m)
 their standard errors, NaN where unknown.
@@ -21,7 +21,7 @@ Kind = Literal["one point", "within noise", "one best", "trade-off"]
 
 @dataclass(frozen=True, eq=False)
 class TradeOff:
-    """What the points of a front have against one another.
+    """Whether the points of a front trade tasks against one another.
 
     ``kind`` is "one point" where all points are equal, "within noise" where every point
     is within noise of the best on every task, "one best" where only some points are,
@@ -36,7 +36,7 @@ class TradeOff:
 
 
 def detect_tradeoff(Y: FloatArray, stderr: FloatArray) -> TradeOff:
-    """Tell whether a front is a trade-off, and which point to take where it is none.
+    """Return whether a front is a trade-off, and which point to take if it is not.
 
     Of the points that will do, that with the largest equally weighted sum is taken. A
     difference whose noise is unknown counts as real.

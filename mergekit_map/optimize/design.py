@@ -1,10 +1,10 @@
-"""Which coefficient vectors to evaluate: the design of algorithm 1, step 2.
+"""The design of the search: which coefficients to evaluate (algorithm 1, step 2).
 
-Notation: ``n`` evaluations, ``d`` coefficients, ``bounds`` (d, 2) lower and upper ends
-of the box, ``anchors`` (a, d) points evaluated in any case. The paper draws uniformly;
-the other kinds are ours. A metric of one recipe is deterministic, so evaluating a point
-twice teaches nothing: no design repeats a point, and points nearer to each other than
-``SAME_POINT`` of the box's width count as one.
+Notation: ``n`` evaluations, ``d`` coefficients, ``bounds`` (d, 2) lower and upper
+bounds of the box, ``anchors`` (a, d) points evaluated in any case. The paper draws
+uniformly; the other kinds are ours. A metric of one recipe is deterministic, so a
+second evaluation of a point adds nothing: no design repeats a point, and points nearer
+to each other than ``SAME_POINT`` of the box's width count as one.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def most_informative(
 def _observations(
     X: FloatArray, bounds: FloatArray, *, derivatives: bool
 ) -> FloatArray:
-    """Return what an evaluation of each row tells: (n, 1 or 1 + d, t)."""
+    """Return the feature rows of an evaluation of each point: (n, 1 or 1 + d, t)."""
     # D-optimality does not depend on the scale; the rounding does.
     scaled = 2 * to_unit(X, bounds) - 1
     values = quadratic_features(scaled)[:, None, :]

@@ -1,4 +1,4 @@
-"""Steps that make the points of a front exact, all points at once; used by ``nsga``.
+"""Refinement of an approximate front: Newton steps onto it, and points in its gaps.
 
 Notation: ``n`` points, ``d`` coefficients on the unit box, ``m`` tasks, ``scores`` maps
 (k, d) to (k, m), each task in units of its own range, larger is better and smooth. The
@@ -8,12 +8,8 @@ A step is Newton's for vector optimisation (Fliege, Grana Drummond and Svaiter, 
 up the shortest combination of the tasks' slopes, where all of them gain, measured by
 the curvature of that combination. On the front there is no such step.
 
-Fill the gaps of a front that is nearly found, and thin it; used by ``nsga`` alone.
-
-Notation: ``n`` points of the unit box in ``d`` coefficients, ``m`` tasks, ``scores``
-maps (k, d) to (k, m), larger is better. A genetic algorithm finds where a front is, but
-a front of three and more tasks has more points than a population. Between two of them
-lies nearly another one, and a few steps make it one.
+A front of three and more tasks has more points than a population. Between two of them
+lies nearly another one, and a few steps move it onto the front.
 """
 
 from __future__ import annotations
@@ -237,7 +233,7 @@ def non_dominated(Y: FloatArray) -> BoolArray:
 
 
 def rounded(scores: FloatArray) -> FloatArray:
-    """Count in units of what is told apart."""
+    """Round scores to whole units of ``SAME_METRIC``."""
     whole: FloatArray = np.round(scores / SAME_METRIC)
     return whole
 

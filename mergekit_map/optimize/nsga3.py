@@ -5,13 +5,10 @@ larger is better. The search never leaves the sampled box: outside it a quadrati
 extrapolation.
 
 Beyond the paper: the best point of every task is computed exactly and joins the front,
-so its ends do not depend on luck. Few generations find where the front is; it is then
-filled and pushed into place, which takes a hundred calls of many points.
-
-A quick look at a front: where it runs, not its every point.
-
-To plan the next measurement a front is wanted after every merge, and exactness is of no
-use while it is uncertain. Notation: ``d`` coefficients, ``m`` tasks, larger is better.
+so that its extremes do not depend on luck. A few generations locate the front;
+``front_refinement`` then fills it and moves it into place, which takes a hundred calls
+of many points. ``sketch_front`` is a cheap approximation for planning: it runs after
+every merge, while the surrogates are still too uncertain for an exact front.
 """
 
 from __future__ import annotations
@@ -66,7 +63,7 @@ def compute_front(
     seed: int,
     n_points: int | None = None,
 ) -> FloatArray:
-    """Search the box for the coefficients that no other ones dominate.
+    """Return the non-dominated coefficients of the box.
 
     Args:
         predict: Vectorised, (k, d) -> (k, m), larger is better; only called with points
@@ -140,7 +137,7 @@ def _sobol(d: int) -> FloatArray:
 
 
 def _in_units_of_range(predict: Predict, samples: FloatArray) -> Predict:
-    """Measure every task from its worst to its best sample; a constant task is 0."""
+    """Scale every task from its worst to its best sample; a constant task is 0."""
     Y = predict(samples)
     worst, width = Y.min(axis=0), np.ptp(Y, axis=0)
     # A constant metric is fitted with errors of rounding, which must decide nothing.
@@ -217,13 +214,13 @@ def _nsga3(
 
 
 def _on_sides(points: FloatArray) -> FloatArray:
-    """Put points that all but touch a side of the unit box onto it."""
+    """Move points that all but touch a side of the unit box onto it."""
     points = np.where(points < SAME_POINT, 0.0, points)
     return np.where(points > 1 - SAME_POINT, 1.0, points)
 
 
 def _distinct(points: FloatArray, scores: FloatArray) -> FloatArray:
-    """Drop every point of the unit box that repeats an earlier one, or its scores."""
+    """Return the points of the unit box without repeated coefficients or scores."""
     kept: list[int] = []
     for index in range(len(points)):
         moved = np.abs(points[kept] - points[index]).max(axis=1) > SAME_POINT
@@ -242,10 +239,10 @@ _MOST = 256  # points
 
 
 def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
-    """Find about where the front runs, and the best point of each task.
+    """Approximate the front, with the best point of each task.
 
-    Samples the box, then moves what nothing dominates by smaller and smaller steps. The
-    same predictions give the same points.
+    It samples the box, then moves the non-dominated points by smaller and smaller
+    steps. The same predictions lead to the same points.
 
     Returns:
         (k, d) of the box, none of which another dominates.
@@ -264,7 +261,7 @@ def sketch_front(predict: Predict, bounds: FloatArray) -> FloatArray:
 
 
 def _kept(U: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Keep what nothing dominates; of too many points all ends, and a share evenly."""
+    """Keep the non-dominated points; of too many all extremes, and an even share."""
     front = np.flatnonzero(non_dominated(Y))
     if len(front) > _MOST:
         ends = front[Y[front].argmax(axis=0)]

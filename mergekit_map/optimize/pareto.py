@@ -1,7 +1,7 @@
-"""What a further merge would add to a set of merges: hypervolume.
+"""The hypervolume that a further merge would add to a set of merges.
 
-Notation: ``k`` candidates, ``n`` merges that are there, ``m`` tasks; larger is better,
-in units in which a front runs from 0 to 1.
+Notation: ``k`` candidates, ``n`` merges measured already, ``m`` tasks; larger is
+better, in units in which a front runs from 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_TASKS, _DIRECTIONS = 5, 2**14
 
 
 def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
-    """Give the hypervolume that each candidate alone would add; (k,).
+    """Return the hypervolume that each candidate alone would add; (k,).
 
     Args:
         Y: (k, m) the candidates.
@@ -40,13 +40,13 @@ def gains(Y: FloatArray, known: FloatArray) -> FloatArray:
 
 
 def gained(Y: FloatArray, known: FloatArray) -> float:
-    """Give the share by which the hypervolume of Y (k, m) exceeds that of known."""
+    """Return the share by which the hypervolume of Y (k, m) exceeds that of known."""
     before = volume(known, _BELOW_NADIR)
     return max(volume(Y, _BELOW_NADIR) / (before or 1.0) - 1, 0.0)
 
 
 def volume(Y: FloatArray, worst: float) -> float:
-    """Give the hypervolume of Y (n, m) above the point that is worst on every task."""
+    """Return the hypervolume of Y (n, m) above ``worst`` on every task."""
     if not len(Y):
         return 0.0
     if Y.shape[1] == 1:

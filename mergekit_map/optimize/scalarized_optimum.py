@@ -1,10 +1,10 @@
-"""The merge that a wish asks for, exactly: on the surrogates, not among front points.
+"""The optimum of a scalarisation with limits, on the surrogates instead of the front.
 
 Notation: ``d`` coefficients, ``m`` tasks, ``X`` (k, d) points of a front, ``predict``
 maps (k, d) to (k, m), larger is better. Tasks count from their worst (0) to their best
-(1) value over the front, as in ``selection``. The paper takes the best front point;
-between the points of a front there are better ones, more so the more tasks there are,
-and limits that no point keeps but a merge does.
+(1) value over the front, as in ``selection``. The paper takes the best front point.
+Between the points of a front there are better ones, more so with more tasks, and some
+limits are kept by no point of the front but by a merge between them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OUTSIDE = 1e3  # puts all that miss a limit behind all that keep them
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """What is asked of a merge."""
+    """A preference and limits that a merge is chosen by."""
 
     weights: FloatArray  # (m,) of the tasks, not negative, with the sum 1
     lower: FloatArray  # (m,) the limits, -inf where a task has none
@@ -52,11 +52,11 @@ class Wish:
 def best_merge(
     predict: Predict, bounds: FloatArray, X: FloatArray, wish: Wish
 ) -> FloatArray | None:
-    """Find a merge of the box (d, 2) that fulfils a wish better than all points X.
+    """Return a merge of the box (d, 2) that fulfils a wish better than all points X.
 
-    Where nothing in the box keeps the limits, the one that misses them by the smallest
-    sum of shares of the range. Returns its coefficients (d,), or None where the best
-    point of the front is as good, up to ``WORTH_A_POINT``.
+    Where no merge of the box keeps the limits, it is the one that misses them by the
+    smallest sum of shares of the range. Returns its coefficients (d,), or None where the
+    best point of the front is as good, up to ``WORTH_A_POINT``.
     """
     # SciPy takes longer to import than all else where only a point is looked up.
     from scipy.stats import qmc
@@ -88,7 +88,7 @@ class _Problem:
     limits: FloatArray  # (m,), scaled
 
     def rank(self, S: FloatArray) -> FloatArray:
-        """Order scaled metrics (k, m): those within the limits, then by what misses."""
+        """Order scaled metrics (k, m): first those within the limits, then by shortfall."""
         missing = np.maximum(self.limits - S, 0).sum(axis=1)
         return np.where(missing > 0, -_OUTSIDE - missing, self.wish.score(S))
 
@@ -155,7 +155,7 @@ class _Problem:
         Args:
             start: u (d,) to start from.
             first: v (e,) further numbers, kept at least 0.
-            constrain: Gives the rows and their slopes from values (m,), slopes (m, d).
+            constrain: Returns the rows and their slopes from values (m,), slopes (m, d).
             extra: costs (e,), enters (rows, e), gains (m,).
         """
         from scipy.optimize import minimize

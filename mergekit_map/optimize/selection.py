@@ -1,12 +1,12 @@
-"""Pick points of a front once it is known; costs no evaluation.
+"""Selection of points of a known front; costs no evaluation.
 
 Notation: ``Y`` (n, m) the metrics of n front points, larger is better. Tasks have
 different units, so each is first scaled to [0, 1] between its worst (nadir) and best
-(ideal) value over Y. The paper's preference-weighted sum takes the metrics as they are,
-and has no other way to choose; the rest goes past it.
+(ideal) value over Y. The paper has one way to choose, the preference-weighted sum, and
+takes the metrics as they are; the other ways are ours.
 
 ``allowed`` (n,) says which points may be chosen, by default all. The others still take
-part in the scaling, so that a limit which the choice meets anyway changes nothing.
+part in the scaling, so that a limit that the choice keeps anyway changes nothing.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""What the data say of a surrogate's errors: a process behind the link, and misfit.
+"""The errors of a surrogate, estimated by a Gaussian process on the same data.
 
-A quadratic errs by its shape, too: its misfit is such that 95 % of its intervals hold
-what a process fitted to the same data expects of the truth, on average over the box.
+A quadratic also errs by its shape. Its misfit is chosen such that, on average over the
+box, 95 % of its intervals hold what a process fitted to the same data expects of the
+truth. A surrogate with a process is as uncertain as that process, averaged over its
+hyperparameters. ``Residual`` is the mean of a process that is added to the quadratic
+behind the link, so that predictions stay in the metric's range.
 
-Notation: ``n`` merges, ``t`` terms of the quadratic.
-
-How far predictions may be off the truth, in the metric's units.
-
-A surrogate with a process is as uncertain as that process, averaged over all that it
-might be. Notation: ``k`` places, ``s`` (k,) predictions behind the link.
-
-What a quadratic leaves unexplained, as the mean of a Gaussian process.
-
-Added to the quadratic behind the link, so that predictions keep to the metric's range.
-Notation: ``n`` points and ``U`` (k, d), scaled to [-1/2, 1/2] by the bounds of the
-search.
+Notation: ``n`` merges, ``t`` terms of the quadratic, ``k`` points, ``s`` (k,)
+predictions behind the link, ``U`` (k, d) coefficients scaled to [-1/2, 1/2] by the
+bounds of the search.
 """
 
 from __future__ import annotations
@@ -42,10 +36,9 @@ _AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
 
 
 def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatArray:
-    """Give the standard error of predictions at U (k, d), in the metric's units; (k,).
+    """Return the standard error of predictions at U (k, d), in metric units; (k,).
 
-    The root mean square of how far the metric is from the prediction, over what the
-    process expects.
+    It is the root mean square error of the prediction over the draws of the process.
     """
     parts = []
     for start in range(0, max(len(U), 1), _AT_ONCE):
@@ -56,13 +49,13 @@ def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatA
 
 
 def widened(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:
-    """Give the standard error in the metric's units of that behind the link; (k,)."""
+    """Convert a standard error behind the link to the metric's units; (k,)."""
     off = link.apply(s + _NODES[:, None] * deviation) - link.apply(s)
     return np.asarray(np.sqrt((off**2).mean(axis=0)))
 
 
 def possible(process: Process, link: Link, U: FloatArray) -> FloatArray:
-    """Give what the metric may be at U (k, d): (16, N_DRAWS, k)."""
+    """Draw values that the metric may have at U (k, d): (16, N_DRAWS, k)."""
     mean, deviation = process.predict(U)
     return link.apply(mean + _NODES[:, None, None] * deviation)
 
@@ -82,16 +75,16 @@ def fit_process_behind(
     stderr: FloatArray | None,
     sampling: FloatArray | None = None,
 ) -> Process:
-    """Fit a process to what was seen, straightened by the link.
+    """Fit a process to the measurements, transformed by the inverse link.
 
-    The link is straight enough around each point where it was measured, and then where
-    the first process has it: a noisy accuracy of 0 is not minus infinity.
+    The link is linearised at each measured value, then at the value that the first
+    process predicts, as a noisy accuracy of 0 is not minus infinity.
 
     Args:
         observed: Not shrunk.
         link: The range of the metric.
         stderr: (n,) positive standard errors; None if unknown.
-        sampling: (n,) those of a choice of documents; None if all were measured.
+        sampling: (n,) those of a subset of documents; None if all were measured.
     """
     errors = joined(stderr, sampling)
     start = invert(_off_the_bounds(observed, link, errors), link)
@@ -150,12 +143,12 @@ def find_misfit(
     noise: float,
     steepness: float,
 ) -> float:
-    """Find by how much a quadratic is off, everywhere, beside its fit.
+    """Estimate the model discrepancy of a quadratic, the same everywhere in the box.
 
-    A misfit also makes the fit itself less certain: points are off by it.
+    A misfit also adds to the error of the fit, as it is part of the error of each point.
 
     Args:
-        process: What the same data tell of the truth.
+        process: Fitted to the same data.
         link: The range of the metric.
         terms: (t,) of the quadratic on scaled coefficients.
         unit_covariance: (t, t) of the terms if points had the variance 1.
@@ -185,7 +178,7 @@ def find_misfit(
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """A sum of bumps around the points that were measured."""
+    """A weighted sum of kernels centred on the measured points."""
 
     points: FloatArray  # (n, d)
     weights: FloatArray  # (n,) the height of each bump
@@ -193,7 +186,7 @@ class Residual:
     gaussian: bool = False  # the bumps' shape, as runs of version 1 have it
 
     def predict(self, U: FloatArray) -> FloatArray:
-        """Add up the bumps at every row of U (k, d)."""
+        """Evaluate the sum at every row of U (k, d)."""
         far = distances(U / self.lengths, self.points / self.lengths)
         bumps = np.exp(-(far**2) / 2) if self.gaussian else matern(far)
         return np.asarray(bumps @ self.weights)
@@ -202,7 +195,7 @@ class Residual:
 def residual_of_version_1(
     points: FloatArray, left: FloatArray, scale: float, theta: FloatArray
 ) -> Residual:
-    """Rebuild a process of one length for all coefficients.
+    """Rebuild a process that has one length scale for all coefficients.
 
     Args:
         points: (n, d)

@@ -1,4 +1,4 @@
-"""Fit one metric's surrogate and say how far to trust it (section 3.1, eq. 2 to 5).
+"""Fit of one metric's surrogate and of its uncertainty (section 3.1, eq. 2 to 5).
 
 Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
 ``y`` (n,) one metric, larger is better, ``t = (d + 1)(d + 2) / 2`` terms. The quadratic
@@ -6,12 +6,11 @@ is fitted on coefficients scaled to [-1/2, 1/2] by the bounds of the search.
 
 Beyond the paper: measured standard errors weigh the fit, derivatives join it, each fit
 reports its exact leave-one-out R2, the terms may be shrunk, and a Gaussian process may
-take what the quadratic leaves.
+model the residuals of the quadratic.
 
-Fits and fronts on one thread of BLAS: their matrices are small.
-
-More threads wait for each other longer than they work, and round the last digits
-otherwise, so that a front would depend on the machine's cores.
+Fits and fronts use one thread of BLAS, as their matrices are small. More threads wait
+for each other longer than they work. They also round the last digits differently, so
+that a front would depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def fit_surrogate(
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """The terms of a quadratic, and what they were found from."""
+    """The terms of a quadratic, with the observations that they were fitted to."""
 
     kind: Kind
     observed: Observations  # shrunk, if the kind asks for it
@@ -135,13 +134,13 @@ class _Fit:
 
 
 def _find_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Minimise the squares alone."""
+    """Fit the terms by least squares without a penalty."""
     condition = check_identified(X, observed)
     return _Fit("quadratic", observed, link, fit_terms(observed, link), condition)
 
 
 def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fit:
-    """Shrink the terms as far as the data ask for."""
+    """Fit the terms by ridge regression, with its strength from the data."""
     check_distinct(X)
     shrunk, _ = shrink(observed, link, X.shape[1])
     flat = np.zeros(shrunk.features.shape[1])
@@ -150,7 +149,7 @@ def _find_shrunk_terms(X: FloatArray, observed: Observations, link: Link) -> _Fi
 
 
 def _as_quadratic(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
-    """Say how far off a quadratic is, by what a process makes of the same data."""
+    """Return the quadratic as the surrogate, with its misfit from a process."""
     observed, link = fit.observed, fit.link
     s = observed.features @ fit.terms
     unit = unit_covariance(jacobian(observed, link, fit.terms))
@@ -176,7 +175,7 @@ def _quality_of(fit: _Fit) -> FitQuality:
 
 
 def _with_process(fit: _Fit, process: Process, bounds: FloatArray) -> Surrogate:
-    """Take the process for the mean, too."""
+    """Return the surrogate whose mean includes the process."""
     link, lengths = fit.link, process.lengths
     fitted = link.apply(process.best_at_points())
     quality = _quality(fit, fitted, link.apply(process.left_out()))
@@ -226,7 +225,7 @@ def _r_squared(y: FloatArray, predicted: FloatArray) -> float:
 
 
 def _centred(bounds: FloatArray) -> FloatArray:
-    """Give the values that 0 and 1 of the scaled coefficients stand for: (d, 2)."""
+    """Return the bounds (d, 2) that 0 and 1 of the scaled coefficients stand for."""
     lower, upper = bounds.T
     centre = (lower + upper) / 2
     return np.column_stack([centre, centre + (upper - lower)])
@@ -236,7 +235,7 @@ _BLAS = "blas"
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Let NumPy and SciPy multiply on one thread; torch has threads of its own."""
+    """Limit NumPy and SciPy to one thread of BLAS; torch has threads of its own."""
     limit: AbstractContextManager[object] = _libraries()[0].limit(
         limits=1, user_api=_BLAS
     )
@@ -244,7 +243,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 
 def all_threads() -> AbstractContextManager[object]:
-    """Let them have what they had before, for what others compute."""
+    """Restore the number of BLAS threads, for other computations."""
     controller, count = _libraries()
     limit: AbstractContextManager[object] = controller.limit(
         limits=count, user_api=_BLAS

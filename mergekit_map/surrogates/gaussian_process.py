@@ -1,16 +1,12 @@
-"""A metric as a quadratic plus a Gaussian process: how wrong a surrogate may be.
+"""A metric as a quadratic plus a Gaussian process, for predictions and their errors.
 
 Beyond the paper. Behind the link a metric is a quadratic, whose terms have normal
-priors, plus a Matérn-5/2 process, plus noise; ``kernel`` has the covariance of that.
-How large each part is, theta, is left open by a few merges: the mean is that of the
-most probable theta, standard errors are averaged over draws from all that is probable
-(Rasmussen and Williams 2006, chapters 2 and 5). ``process_fit`` finds these.
-
-Find what is probable of a process: how large its parts are, theta.
-
-The most probable theta is where the data and vague beliefs agree best (type II maximum
-a posteriori); others are drawn around it by Laplace's approximation, with importance
-weights (Rasmussen and Williams 2006, chapters 3.4 and 5).
+priors, plus a Matérn-5/2 process, plus noise; ``kernel`` has the covariance. The
+hyperparameters, theta, are the sizes of these parts. A few merges determine them only
+roughly. The most probable theta is the maximum a posteriori of type II under vague
+priors; others are drawn around it by Laplace's approximation with importance weights.
+The mean is that of the most probable theta; standard errors are averaged over the draws
+(Rasmussen and Williams 2006, chapters 2, 3.4 and 5).
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from mergekit_map.surrogates.quadratic import quadratic_features
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """What the rows tell of a metric everywhere; the same data give the same one."""
+    """The posterior of a metric given the rows; the same data give the same process."""
 
     rows: Rows
     z: FloatArray  # (r,) what was seen, in units of ``scale``; values from ``offset``
@@ -57,7 +53,7 @@ class Process:
     posteriors: Sequence[Posterior] = ()  # of the draws, where they are made already
 
     def predict(self, U: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Give mean and standard deviation at U (k, d), a row per draw.
+        """Return mean and standard deviation at U (k, d), a row per draw.
 
         Behind the link, without the noise of a new measurement.
         """
@@ -73,7 +69,7 @@ class Process:
         return made or [Posterior(self.rows, self.z, draw) for draw in self.draws]
 
     def best_terms(self) -> FloatArray:
-        """Give the most probable terms of the quadratic; (t,)."""
+        """Return the most probable terms of the quadratic; (t,)."""
         widths = term_widths(self.rows.U.shape[1], self.theta)
         pulled: FloatArray = self.rows.features.T @ self._best.pull
         terms = self.scale * widths**2 * pulled
@@ -81,7 +77,7 @@ class Process:
         return terms
 
     def best_weights(self) -> FloatArray:
-        """Give what each merge adds to the most probable process, at its top; (n,)."""
+        """Return the kernel weight of each merge in the most probable process; (n,)."""
         height = np.exp(2 * self.theta[HEIGHT])
         return np.asarray(self.scale * height * self._best.pull[: len(self.rows.U)])
 
@@ -91,16 +87,16 @@ class Process:
 
     @property
     def lengths(self) -> FloatArray:
-        """Give the most probable lengths of the kernel, in boxes; (d,)."""
+        """Return the most probable length scales, in widths of the box; (d,)."""
         return np.asarray(np.exp(self.theta[LENGTHS:]))
 
     def best_at_points(self) -> FloatArray:
-        """Give the most probable mean at the merges; (n,)."""
+        """Return the most probable mean at the merges; (n,)."""
         mean = covariance_to(self.rows, self.theta, self.rows.U) @ self._best.pull
         return np.asarray(self.offset + self.scale * mean)
 
     def noise(self) -> FloatArray:
-        """Give the most probable noise at the merges, a standard deviation; (n,)."""
+        """Return the most probable noise at the merges, a standard deviation; (n,)."""
         found = noise_variances(self.rows, self.theta)[: len(self.rows.U)]
         return np.asarray(self.scale * np.sqrt(found))
 
@@ -111,7 +107,7 @@ class Process:
 
 
 class Posterior:
-    """What theta makes of the rows."""
+    """The posterior for one theta."""
 
     def __init__(self, rows: Rows, z: FloatArray, theta: FloatArray):
         self._rows, self._z, self._theta = rows, z, theta
@@ -120,14 +116,14 @@ class Posterior:
 
     @property
     def surprise(self) -> float:
-        """Give minus the logarithm of how probable the rows are, up to a constant."""
+        """Return the negative log likelihood of the rows, up to a constant."""
         spread = np.log(self._root.diagonal()).sum()
         return float(self._z @ self.pull / 2 + spread)
 
     def at(
         self, U: FloatArray, features: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Give mean and standard deviation at U (k, d), with its features (k, t)."""
+        """Return mean and standard deviation at U (k, d), with its features (k, t)."""
         features = quadratic_features(U) if features is None else features
         across = covariance_to(self._rows, self._theta, U, features)
         known = solve_root(self._root, across.T)
@@ -148,7 +144,7 @@ class Posterior:
 
 
 def _root(matrix: FloatArray) -> FloatArray:
-    """Take the lower root of a covariance, or of the next one that has one."""
+    """Return the Cholesky factor of a covariance, with jitter where it needs some."""
     lift = 0.0
     while True:
         try:
@@ -175,7 +171,7 @@ _FEW, _ENOUGH, _AT_LEAST, _AT_MOST = 3.0, 30.0, 0.2, 2.0
 def fit_process(
     rows: Rows, z: FloatArray, *, known_noise: bool, start: FloatArray | None = None
 ) -> Process:
-    """Find the most probable theta, from several starts or from the one given.
+    """Fit theta to the rows, from several starts or from the one given.
 
     Args:
         rows: What was measured where, with noise in units of the values.
@@ -197,7 +193,7 @@ def fit_process(
 
 
 def averaged(process: Process, *, known_noise: bool) -> Process:
-    """Draw what else is probable beside the most probable theta of a process."""
+    """Draw further thetas around the most probable one of a process."""
     rows, z = process.rows, process.z
     belief = _Belief(rows, z, *_beliefs(rows, known=known_noise))
     draws, weights, posteriors = belief.draw(process.theta)
@@ -222,7 +218,7 @@ def _beliefs(rows: Rows, *, known: bool) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True, eq=False)
 class _Belief:
-    """How probable each theta is, given the rows."""
+    """The posterior density of theta, given the rows."""
 
     rows: Rows
     z: FloatArray
@@ -230,13 +226,13 @@ class _Belief:
     vagueness: FloatArray
 
     def starts(self) -> list[FloatArray]:
-        """Start as expected, and with more noise and less of a process."""
+        """Return two starts: the prior mean, and one with more noise, less process."""
         quiet = self.belief.copy()
         quiet[[NOISE, HEIGHT]] += 0.75 * self.vagueness[NOISE], -1.5
         return [self.belief, quiet]
 
     def surprise(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Give minus the logarithm of the probability, up to a constant; its slopes."""
+        """Return the negative log posterior, up to a constant, and its gradient."""
         r, covariance = len(self.z), Covariance(self.rows, theta)
         try:
             root = lower_root(covariance.whole)
@@ -256,7 +252,7 @@ class _Belief:
         return np.asarray(min(found, key=lambda result: result.fun).x)
 
     def draw(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, list[Posterior]]:
-        """Draw around the most probable theta; with weights, and what draws make."""
+        """Draw thetas around the most probable one, with weights and posteriors."""
         width, axes = np.linalg.eigh(self._curvature(theta))
         # An axis has two directions: the same one in whatever order coefficients are.
         axes = axes * np.where(axes.sum(axis=0) < 0, -1.0, 1.0)
@@ -284,7 +280,7 @@ class _Belief:
 
 @cache
 def _normal_steps(size: int) -> FloatArray:
-    """Draw from a normal distribution of variance 1; (N_DRAWS, size)."""
+    """Draw quasi-random normal numbers of variance 1; (N_DRAWS, size)."""
     normal = qmc.MultivariateNormalQMC(np.zeros(size), seed=0)
     return np.asarray(normal.random(N_DRAWS))
 
@@ -295,10 +291,10 @@ def _ends(size: int) -> list[tuple[float, float]]:
 
 
 def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -> float:
-    """Widen for few merges, and by how far those left out are off.
+    """Return the factor that widens the errors, for few merges and large LOO errors.
 
-    Those that others are close to say little of the box, and are expected to be off by
-    little: they count by that.
+    Merges close to others inform little about the box and have small expected errors;
+    each counts by its expected error.
     """
     parts = [posterior.left_out() for posterior in posteriors]
     means, variances = (np.array(part) for part in zip(*parts, strict=True))
@@ -311,12 +307,12 @@ def _widening(posteriors: list[Posterior], weights: FloatArray, z: FloatArray) -
 
 
 def _rough(rows: Rows, draws: FloatArray, *, known: bool) -> FloatArray:
-    """Tell how much of the noise is no noise, for each draw: a standard deviation.
+    """Estimate the part of the noise that is signal, a standard deviation per draw.
 
-    Merges that answer the same questions scatter by less than standard errors say, and
-    what is left of it is the metric itself: the less, the surer. What scatters by more
-    is off by more than its noise, and where nothing is known of noise, measuring again
-    would give the same.
+    Merges measured on the same items scatter by less than their standard errors: the
+    smaller the scatter, the more of the remainder is the metric itself. A scatter above
+    the noise is an error of the model. Where the noise is unknown, all of the scatter
+    counts, as a second measurement would have the same result.
     """
     measured = np.sqrt(rows.noise[: len(rows.U)].mean())
     share = np.exp(draws[:, NOISE])

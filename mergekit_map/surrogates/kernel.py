@@ -1,17 +1,15 @@
-"""How alike a metric is at two merges: the covariance of quadratic, process and noise.
+"""The covariance of a metric: quadratic, Matérn-5/2 process and noise.
 
 Notation: ``n`` merges, ``d`` coefficients, ``U`` (n, d) scaled to [-1/2, 1/2] by the
 bounds of the search; ``r`` rows, the values at all merges, then the slopes at some,
-which tell of the quadratic only; ``t`` terms. ``theta`` (6 + d,) holds the logarithms
-of the standard deviations of linear terms, squares, products, noise of values, noise of
-slopes and the process, then of the lengths of its Matérn-5/2 kernel, in boxes.
+which inform the quadratic only; ``t`` terms. ``theta`` (6 + d,) holds the logarithms of
+the standard deviations of linear terms, squares, products, noise of values, noise of
+slopes and the process, then of the length scales of its kernel, in widths of the box.
 
-The minimum of a function in a box, where value and slopes are computed together.
-
-Cholesky factors of small matrices, many thousand times: LAPACK without detours.
-
-What SciPy's functions of these names compute, to the last bit. Matrices here are so
-small that looking at arguments takes longer than solving.
+``find_minimum`` minimises a function whose value and gradient are computed together.
+The Cholesky functions call LAPACK directly and return the same bits as SciPy's. The
+matrices here are so small that SciPy's checks of the arguments take longer than the
+solution, and they are factorised many thousand times.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _ALIKE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What was measured where."""
+    """The measurements: values and slopes with their points and noise."""
 
     U: FloatArray  # (n, d)
     sloped: IntArray  # (s,) the merges with d slopes each
@@ -49,30 +47,30 @@ class Rows:
 
     @cached_property
     def features(self) -> FloatArray:
-        """Give the features of values, then of slopes; (r, t)."""
+        """Return the features of values, then of slopes; (r, t)."""
         values = quadratic_features(self.U)
         slopes = quadratic_slopes(self.U[self.sloped])
         return np.vstack([values, slopes.reshape(-1, values.shape[1])])
 
     @cached_property
     def of_values(self) -> BoolArray:
-        """Tell values from slopes; (r,)."""
+        """Return which rows are values; (r,)."""
         return np.arange(len(self.noise)) < len(self.U)
 
     @cached_property
     def apart(self) -> FloatArray:
-        """Give how far each merge is from each; (n, n, d)."""
+        """Return the distances between the merges along each coefficient; (n, n, d)."""
         return np.asarray(self.U[:, None] - self.U)
 
     @cached_property
     def constant(self) -> FloatArray:
-        """Give the covariance that the constant makes; (r, r)."""
+        """Return the covariance of the constant term; (r, r)."""
         constant = _INTERCEPT * self.features[:, :1]
         return np.asarray(constant @ constant.T)
 
     @cached_property
     def products(self) -> list[FloatArray]:
-        """Give the covariance that linear terms, squares and products make; (r, r)."""
+        """Return the covariance of linear terms, squares and products; (r, r)."""
         kinds = kinds_of_terms(self.U.shape[1])
         parts = [self.features[:, kinds == kind] for kind in range(3)]
         return [part @ part.T for part in parts]
@@ -86,20 +84,20 @@ class Rows:
 
 @cache
 def kinds_of_terms(d: int) -> IntArray:
-    """Tell constant (-1), linear (0), square (1) and product (2) terms apart: (t,)."""
+    """Return the kinds of terms: constant -1, linear 0, square 1, product 2; (t,)."""
     rows, columns = np.triu_indices(d)
     second_order = np.where(rows == columns, 1, 2)
     return np.concatenate([[-1], np.zeros(d, dtype=np.int_), second_order])
 
 
 def term_widths(d: int, theta: FloatArray) -> FloatArray:
-    """Give the prior standard deviations of the terms; (t,)."""
+    """Return the prior standard deviations of the terms; (t,)."""
     kinds = kinds_of_terms(d)
     return np.asarray(np.where(kinds < 0, _INTERCEPT, np.exp(theta[kinds])))
 
 
 def noise_variances(rows: Rows, theta: FloatArray) -> FloatArray:
-    """Give the variance of the noise of each row; (r,)."""
+    """Return the variance of the noise of each row; (r,)."""
     return _scaled_noise(rows, theta) + rows.sampling
 
 
@@ -111,9 +109,9 @@ def _scaled_noise(rows: Rows, theta: FloatArray) -> FloatArray:
 def covariance_to(
     rows: Rows, theta: FloatArray, U: FloatArray, features: FloatArray | None = None
 ) -> FloatArray:
-    """Give the covariance of the metric at U (k, d) with the rows; (k, r).
+    """Return the covariance of the metric at U (k, d) with the rows; (k, r).
 
-    The features of U may be given by who has them.
+    ``features`` are those of U, where the caller has them already.
     """
     n, d = rows.U.shape
     features = quadratic_features(U) if features is None else features
@@ -123,9 +121,9 @@ def covariance_to(
 
 
 def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
-    """Give the variance of the metric before anything is measured; (k,).
+    """Return the prior variance of the metric at merges; (k,).
 
-    At merges with these features; (k, t).
+    The merges are given by their features (k, t); returns (k,).
     """
     d = len(theta) - LENGTHS
     terms = (features * term_widths(d, theta)) ** 2
@@ -133,13 +131,13 @@ def variance(theta: FloatArray, features: FloatArray) -> FloatArray:
 
 
 def process_covariance(U: FloatArray, V: FloatArray, theta: FloatArray) -> FloatArray:
-    """Give the covariance of the process alone, between U (k, d) and V (n, d)."""
+    """Return the covariance of the process alone, between U (k, d) and V (n, d)."""
     lengths = np.exp(theta[LENGTHS:])
     return math.exp(2 * theta[HEIGHT]) * matern(distances(U / lengths, V / lengths))
 
 
 class Covariance:
-    """Of the rows, with their noise; and how it depends on theta."""
+    """The covariance of the rows with their noise, and its derivatives by theta."""
 
     def __init__(self, rows: Rows, theta: FloatArray):
         self._rows, self._theta = rows, theta
@@ -177,7 +175,7 @@ class Covariance:
 
 
 def distances(U: FloatArray, V: FloatArray) -> FloatArray:
-    """Give the distances between rows of U (k, d) and V (n, d); (k, n)."""
+    """Return the distances between rows of U (k, d) and V (n, d); (k, n)."""
     squares: FloatArray = (U**2).sum(axis=1)[:, None] + (V**2).sum(axis=1)
     squares -= 2 * U @ V.T
     np.maximum(squares, 0, out=squares)
@@ -185,7 +183,7 @@ def distances(U: FloatArray, V: FloatArray) -> FloatArray:
 
 
 def matern(distance: FloatArray) -> FloatArray:
-    """Give the Matérn-5/2 kernel of height 1 at distances in lengths."""
+    """Return the Matérn-5/2 kernel of height 1 at distances in length scales."""
     # (1 + far + far**2 / 3) * exp(-far), in as little memory: it is called most of all.
     far: FloatArray = _ROOT5 * distance
     bent, found = far**2, 1 + far
@@ -202,7 +200,7 @@ def find_minimum(
     bounds: Sequence[tuple[float, float]],
     most: int = 15000,
 ) -> OptimizeResult:
-    """Go down from a start (k,) by at most so many steps of L-BFGS-B.
+    """Minimise from a start (k,) by at most so many steps of L-BFGS-B.
 
     ``both`` gives the value and the slopes (k,) at a point (k,).
     """
@@ -218,9 +216,9 @@ def find_minimum(
 
 
 class _Once:
-    """Computes both at a point once: SciPy asks for one after the other.
+    """Caches value and gradient of a point, as SciPy asks for one after the other.
 
-    What ``jac=True`` does, in a tenth of the time.
+    The same as ``jac=True``, in a tenth of the time.
     """
 
     def __init__(self, both: Callable[[FloatArray], tuple[float, FloatArray]]):
@@ -242,7 +240,7 @@ class _Once:
 
 
 def lower_root(matrix: FloatArray) -> FloatArray:
-    """Give the lower Cholesky factor of a symmetric matrix.
+    """Return the lower Cholesky factor of a symmetric matrix.
 
     Raises:
         LinAlgError: the matrix is not positive definite, or not finite.
@@ -254,10 +252,10 @@ def lower_root(matrix: FloatArray) -> FloatArray:
 
 
 def solve_by_root(root: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve for the matrix of which ``root`` is the lower factor."""
+    """Solve a linear system whose matrix has the lower factor ``root``."""
     return np.asarray(dpotrs(root, right, lower=1)[0])
 
 
 def solve_root(root: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve for the lower factor itself."""
+    """Solve a linear system whose matrix is the lower factor ``root``."""
     return np.asarray(dtrtrs(root, right, lower=1)[0])

@@ -1,30 +1,24 @@
-"""Weighted least squares behind a link, and what it says about itself (eq. 3 to 5).
+"""Weighted least squares behind a link: weights, ridge, leave-one-out (eq. 3 to 5).
 
 Notation: ``n`` points, ``t`` terms, ``features`` (n, t), ``y`` (n,) the metric,
 ``link`` from the quadratic ``features @ terms`` to the metric. Beyond the paper, a
-point may also tell the slopes of the metric along the coefficients, and terms may be
+point may also have the slopes of the metric along the coefficients, and terms may be
 shrunk towards zero: both are further rows of the same system.
 
-How much each measurement counts: less where it is noisy.
+Weights. The weight of a point is ``1 / (stderr**2 + tau**2)``, where ``tau`` is the
+error of the quadratic's shape at a point, however well that was measured. Its square is
+estimated from the residuals, like the variance between the studies of a meta-analysis
+(Paule and Mandel 1982; DerSimonian and Kacker 2007). It is the smallest variance that
+explains the residuals at the limit of their noise, not on average: where the shape is
+right, residuals exceed their average every other time by chance. The paper weighs all
+points alike.
 
-The weight of a point is ``1 / (stderr**2 + tau**2)``: a quadratic that is off by its
-shape, too, is off by ``tau`` at a point however well that was measured. Its square is
-found from what the fit leaves, like the variance between the studies of a meta-analysis
-(Paule and Mandel 1982; DerSimonian and Kacker 2007), but is the least that leaves what
-noise may leave, not what it leaves on average: where the shape is right, by chance too
-much is left every other time. The paper weighs all points alike.
-
-Notation: ``n`` points, ``t`` terms.
-
-How far to shrink the terms of a quadratic: ridge with its strength from the data.
-
-Beyond the paper: with fewer evaluations than terms, or hardly more, least squares
-follows the noise and the error of the quadratic shape. Here each term has a normal
-prior around 0, one width for the linear terms, one for the squares and one for the
-products; the widths and the noise are those under which the data are most probable
-(evidence, or type II maximum likelihood). With plenty of data the fit is that of least
-squares. Slopes err by more than values where the shape is not that of a quadratic, and
-the evidence says by how much.
+Ridge. With fewer evaluations than terms, or hardly more, least squares follows the
+noise and the error of the shape. Beyond the paper, each term has a normal prior around
+0, one width for the linear terms, one for the squares and one for the products. The
+widths and the noise maximise the evidence (type II maximum likelihood). With plenty of
+data the fit is that of least squares. Slopes err by more than values where the shape is
+not quadratic; the evidence estimates by how much.
 """
 
 from __future__ import annotations
@@ -69,7 +63,7 @@ def fit_terms(observed: Observations, link: Link) -> FloatArray:
 
 
 def invert(observed: Observations, link: Link) -> Observations:
-    """Move values and slopes behind the link, where the model is linear.
+    """Transform values and slopes by the inverse link, where the model is linear.
 
     The weights are those of the delta method, not normalised.
     """
@@ -145,8 +139,8 @@ def _refine_without(
 ) -> FloatArray:
     """Fit all rows but those of a block, for each block: (n, t).
 
-    By steps of Gauss and Newton, all fits at once; by ``_refine`` where these do not
-    settle.
+    All fits take Gauss-Newton steps at once; those that do not converge are left to
+    ``_refine``.
     """
     n, n_terms = observed.features.shape
     kept = np.ones((n, observed.n_rows + n_terms))
@@ -174,8 +168,8 @@ def _refine_without(
 def unit_covariance(rows: FloatArray) -> FloatArray:
     """Return the (t, t) covariance of the terms if a row of weight 1 has variance 1.
 
-    NaN where the rows (r, t) of ``jacobian`` do not tell them: of a saturated fit, with
-    every point that shows some term on a bound of the range.
+    NaN where the rows (r, t) of ``jacobian`` do not identify the terms: in a saturated
+    fit, where all points that identify some term are on a bound of the range.
     """
     _, singular, right = np.linalg.svd(rows, full_matrices=False)
     if singular[-1] <= RANK_TOLERANCE * singular[0]:
@@ -223,7 +217,7 @@ _UNLIKELY = 0.05  # how often noise alone leaves more
 def weigh(
     observed: Observations, link: Link, stderr: FloatArray | None
 ) -> Observations:
-    """Weigh the points by what is known of their noise.
+    """Weigh the points by their noise and by the error of the shape.
 
     Args:
         observed: Of equal weights.
@@ -253,7 +247,7 @@ def _weighted(observed: Observations, variance: FloatArray) -> Observations:
 
 
 def _linear(observed: Observations, link: Link) -> tuple[FloatArray, FloatArray]:
-    """Give what a fit leaves (n,), and how the terms change that: (n, t).
+    """Return the residuals of a fit (n,), and their derivatives by the terms: (n, t).
 
     Around a fit the metric is linear in the terms, behind a link, too.
     """
@@ -263,14 +257,14 @@ def _linear(observed: Observations, link: Link) -> tuple[FloatArray, FloatArray]
 
 
 def _can_spare(observed: Observations) -> bool:
-    """Tell whether more points were measured than a quadratic has terms."""
+    """Whether more points were measured than a quadratic has terms."""
     n, n_terms = observed.features.shape
     singular = np.linalg.svd(observed.features, compute_uv=False)
     return n > n_terms and bool(singular[-1] > RANK_TOLERANCE * singular[0])
 
 
 def _shape_variance(left: FloatArray, rows: FloatArray, noise: FloatArray) -> float:
-    """Estimate the variance that noise (n,) leaves open."""
+    """Estimate the variance of the residuals that the noise (n,) does not explain."""
     n, n_terms = rows.shape
     likely = float(chdtri(n - n_terms, _UNLIKELY))
 
@@ -294,7 +288,7 @@ _VAGUENESS = np.array([4.0, 4.0, 4.0, 1.5, 1.0])
 
 
 def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, float]:
-    """Choose how far to shrink and what slopes weigh; also give the noise variance.
+    """Choose the ridge and the weight of slopes; also return the noise variance.
 
     ``observed`` must not be shrunk already; ``d`` is the number of coefficients. The
     constant term stays free. The variance is that of a point of weight 1, in the
@@ -317,7 +311,7 @@ def shrink(observed: Observations, link: Link, d: int) -> tuple[Observations, fl
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """How probable the data are, given the logarithms of widths and noises: (5,)."""
+    """The evidence of the data, given the logarithms of widths and noises: (5,)."""
 
     values: FloatArray  # (t + 1, t + 1) of the values, as ``_gram`` has it
     slopes: FloatArray  # (t + 1, t + 1)
@@ -325,7 +319,7 @@ class _Evidence:
     rows: IntArray  # (2,) how many, and how many of these are slopes
 
     def surprise(self, logs: FloatArray) -> tuple[float, FloatArray]:
-        """Minus the logarithm of the evidence, up to a constant; with its slopes."""
+        """Return the negative log evidence, up to a constant, and its gradient."""
         terms = [self.kinds == kind for kind in range(3)]
         count = np.array([*(part.sum() for part in terms), *self.rows])
         precision = np.where(self.kinds < 0, 0.0, np.exp(-2 * logs[self.kinds]))
@@ -350,13 +344,13 @@ class _Evidence:
 
 
 def _scale(linear: Observations) -> float:
-    """Give the standard deviation of the values, 1 where that is 0."""
+    """Return the standard deviation of the values, 1 where that is 0."""
     spread = linear.weights @ (linear.y - linear.y.mean()) ** 2 / len(linear.y)
     return math.sqrt(spread) or 1.0
 
 
 def _gram(linear: Observations, scale: float) -> tuple[FloatArray, FloatArray]:
-    """Multiply out the rows [features, target] of the values and of the slopes.
+    """Return the Gram matrices of the rows [features, target]: of values, of slopes.
 
     Each is (t + 1, t + 1); targets are in units of ``scale``.
     """

@@ -1,4 +1,4 @@
-"""How a quadratic becomes a metric: the three cases of section 3.1, corollary 1.
+"""Links from a quadratic to a metric: the three cases of section 3.1, corollary 1.
 
 A metric on the whole real line is the quadratic itself, one in [l, u] is
 ``(u - l) sigmoid(s) + l``, one in [l, inf) is ``softplus(s) + l``. The paper does not

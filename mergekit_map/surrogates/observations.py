@@ -1,4 +1,4 @@
-"""What was measured, checked and made rows of least squares; used by ``surrogate``.
+"""Measurements, checked and arranged as rows of least squares.
 
 Notation: ``n`` evaluated merges, ``d`` coefficients, ``X`` (n, d) the coefficients,
 ``y`` (n,) one metric, ``t`` terms of the quadratic.
@@ -22,7 +22,7 @@ RANK_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """What the points tell of the terms, and how much each of it counts."""
+    """Rows of a least-squares problem for the terms, with their weights."""
 
     U: FloatArray  # (n, d) scaled coefficients
     features: FloatArray  # (n, t)
@@ -36,7 +36,7 @@ class Observations:
 
     @property
     def root_weights(self) -> tuple[FloatArray, FloatArray]:
-        """Give the square roots of the weights of values (n,) and slopes (k,)."""
+        """Return the square roots of the weights of values (n,) and slopes (k,)."""
         root = np.sqrt(self.weights)
         return root, math.sqrt(self.slope_weight) * root[self.owners]
 
@@ -46,7 +46,7 @@ class Observations:
         return len(self.y) + len(self.slopes)
 
     def without(self, point: int) -> Observations:
-        """Leave out a point with all that was measured there."""
+        """Return the observations without a point, slopes included."""
         rest = np.arange(len(self.y)) != point
         kept = self.owners != point
         return replace(
@@ -68,7 +68,7 @@ def make_observations(
     bounds: FloatArray,
     slopes: FloatArray | None,
 ) -> Observations:
-    """Turn what was measured into rows of least squares, on scaled coefficients.
+    """Arrange measurements as rows of least squares, on scaled coefficients.
 
     Takes what ``fit_surrogate`` takes.
 
@@ -100,10 +100,10 @@ def make_observations(
 
 
 def known_errors(stderr: FloatArray | None) -> FloatArray | None:
-    """Make standard errors (n,) known and positive; None where none is.
+    """Fill standard errors (n,) so that all are positive; None where none is known.
 
-    An accuracy of 0 or 1 seems to have no error: it has the smallest of all others. One
-    that is unknown, NaN, is the median of the known ones.
+    An error of 0, as of an accuracy of 0 or 1, becomes the smallest positive one. An
+    unknown error, NaN, becomes the median of the known ones.
     """
     if stderr is None or not (stderr > 0).any():
         return None
@@ -112,7 +112,7 @@ def known_errors(stderr: FloatArray | None) -> FloatArray | None:
 
 
 def joined(stderr: FloatArray | None, sampling: FloatArray | None) -> FloatArray | None:
-    """Join standard errors (n,) with those of a choice of documents (n,)."""
+    """Add standard errors (n,) and those of a document subset (n,) in quadrature."""
     if stderr is None or sampling is None:
         return sampling if stderr is None else stderr
     return np.hypot(stderr, sampling)
@@ -134,7 +134,7 @@ def scaled(X: FloatArray, bounds: FloatArray) -> FloatArray:
 
 
 def check_distinct(X: FloatArray) -> None:
-    """Refuse fewer distinct merges than show any curvature.
+    """Raise DesignError for fewer distinct merges than show any curvature.
 
     Raises:
         DesignError: with what is missing.

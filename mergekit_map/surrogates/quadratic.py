@@ -29,7 +29,7 @@ class Quadratic:
 
 
 def quadratic_from_terms(terms: FloatArray, bounds: FloatArray) -> Quadratic:
-    """Read a fit on the scaled coordinates ``z = (x - lower) / width`` back in x.
+    """Convert a fit on the scaled coordinates ``z = (x - lower) / width`` to x.
 
     Args:
         terms: (t,) the weights of the columns of ``quadratic_features(z)``.

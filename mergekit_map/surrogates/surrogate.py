@@ -1,11 +1,11 @@
-"""One metric as a function of the coefficients, and how far to trust it.
+"""The surrogate of one metric: predictions from coefficients, with standard errors.
 
 Notation: ``d`` coefficients, ``X`` (k, d) rows of them, ``t = (d + 1)(d + 2) / 2`` the
 terms of the quadratic, whose covariance is that on coefficients scaled to [-1/2, 1/2]
-by the bounds of the search. ``fit`` makes surrogates of measurements.
+by the bounds of the search. ``fit`` makes surrogates from measurements.
 
-Beyond the paper: predictions carry standard errors, which hold the error of the shape,
-and a Gaussian process may take what the quadratic leaves.
+Beyond the paper: predictions carry standard errors, which include the error of the
+shape, and a Gaussian process may model the residuals of the quadratic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mergekit_map.surrogates.quadratic import Quadratic
 
 @dataclass(frozen=True)
 class FitQuality:
-    """How far to trust a fit; NaN where the number of points leaves it undefined."""
+    """The quality of a fit; NaN where too few points leave it undefined."""
 
     n: int  # evaluated merges
     n_terms: int  # parameters of the quadratic
@@ -55,11 +55,11 @@ class Surrogate:
         return self.link.apply(self._behind_link(X))
 
     def stderr(self, X: FloatArray) -> FloatArray:
-        """Return how far predictions may be off the truth, at every row of X (k, d).
+        """Return the standard error of the prediction at every row of X (k, d).
 
         A standard error in the metric's units, of fit, noise and misfit, but without
         the noise of a new measurement: 95 % of the truth is within 1.96 of them.
-        ``spread`` and ``calibration`` say how. NaN where the covariance is unknown.
+        ``calibration`` explains how. NaN where the covariance is unknown.
         """
         s = self._behind_link(X)
         if self.process is not None:
