@@ -55,8 +55,8 @@ def best_merge(
     """Return a merge of the box (d, 2) that fulfils a wish better than all points X.
 
     Where no merge of the box keeps the limits, it is the one that misses them by the
-    smallest sum of shares of the range. Returns its coefficients (d,), or None where the
-    best point of the front is as good, up to ``WORTH_A_POINT``.
+    smallest sum of shares of the range. Returns its coefficients (d,), or None where
+    the best point of the front is as good, up to ``WORTH_A_POINT``.
     """
     # SciPy takes longer to import than all else where only a point is looked up.
     from scipy.stats import qmc
@@ -88,7 +88,7 @@ class _Problem:
     limits: FloatArray  # (m,), scaled
 
     def rank(self, S: FloatArray) -> FloatArray:
-        """Order scaled metrics (k, m): first those within the limits, then by shortfall."""
+        """Order scaled metrics (k, m): those within the limits, then by shortfall."""
         missing = np.maximum(self.limits - S, 0).sum(axis=1)
         return np.where(missing > 0, -_OUTSIDE - missing, self.wish.score(S))
 
@@ -155,7 +155,7 @@ class _Problem:
         Args:
             start: u (d,) to start from.
             first: v (e,) further numbers, kept at least 0.
-            constrain: Returns the rows and their slopes from values (m,), slopes (m, d).
+            constrain: Returns the rows and their slopes, given values and slopes.
             extra: costs (e,), enters (rows, e), gains (m,).
         """
         from scipy.optimize import minimize

@@ -145,7 +145,7 @@ def find_misfit(
 ) -> float:
     """Estimate the model discrepancy of a quadratic, the same everywhere in the box.
 
-    A misfit also adds to the error of the fit, as it is part of the error of each point.
+    A misfit also adds to the error of the fit, as each point has it.
 
     Args:
         process: Fitted to the same data.
