@@ -1,7 +1,4 @@
-"""The merge itself, as mergekit makes it.
-
-Importing it registers the ``map_*`` methods with mergekit.
-"""
+"""Merging as mergekit does it; importing this registers the ``map_*`` methods."""
 
 from mergekit_map.merging.methods import register_map_methods
 

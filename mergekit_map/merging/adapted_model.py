@@ -1,9 +1,8 @@
-"""LoRA adapters read by mergekit as merged models that are written down nowhere.
+"""LoRA adapters that mergekit reads as merged models without a merged copy on disk.
 
-mergekit asks for tensors one at a time. A tensor that an adapter changes is merged when
-it is asked for, by peft's own layer around that one tensor; the others are the base's.
-Settings of an adapter are understood by peft as well: it is put on a model without
-weights.
+mergekit reads tensors one at a time. When it reads a tensor that an adapter changes,
+peft's own layer merges that one tensor; all other tensors are the base model's. peft
+also interprets the settings of an adapter: it is attached to a model without weights.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _PREFIX = "base_model.model."
 
 @dataclass(frozen=True, eq=False)
 class AdaptedModel:
-    """A base model with an adapter, whose tensors are merged as they are asked for."""
+    """A base model with an adapter; each tensor is merged when it is read."""
 
     reference: ModelReference
     layers: Mapping[str, Linear]  # by tensor, around weights without values
 
     @cached_property
     def factors(self) -> dict[str, Factors]:
-        """Give what the adapter adds to each tensor that it changes."""
+        """Return the factors of the adapter for each tensor that it changes."""
         return {name: _factors(layer) for name, layer in self.layers.items()}
 
     def merged(self, name: str, tensor: Tensor) -> Tensor:
@@ -83,18 +82,18 @@ def _factors(layer: Linear) -> Factors:
 
 @dataclass(frozen=True, eq=False)
 class _Tensors:
-    """What mergekit reads the tensors of a model from."""
+    """The source from which mergekit reads the tensors of an adapted model."""
 
     model: AdaptedModel
     base: LazyTensorLoader
 
     @property
     def index(self) -> Any:
-        """Say which tensors there are."""
+        """Return the names of the tensors."""
         return self.base.index
 
     def get_tensor(self, key: str, device: str = "cpu", **more: Any) -> Tensor | None:
-        """Read a tensor, merging what the adapter adds."""
+        """Read a tensor and merge the adapter into it."""
         tensor = self.base.get_tensor(key, device="cpu", **more)
         return None if tensor is None else self.model.merged(key, tensor).to(device)
 
@@ -105,14 +104,14 @@ class _Tensors:
 
 @dataclass(frozen=True, eq=False)
 class Adapters:
-    """The adapters of a merge: kept in low rank, or why not."""
+    """The adapters of a merge: those kept in low rank, and why others are not."""
 
     kept: Mapping[ModelReference, AdaptedModel]
     merged: Mapping[str, str]  # by adapter, why mergekit's merged copy is used
 
     @property
     def in_words(self) -> str:
-        """Say how they are merged, to be put behind the names of the models."""
+        """Describe how the adapters are merged; the text follows the model names."""
         words = ""
         if self.kept:
             words = f"; in low rank: {listed(_name(m) for m in self.kept)}"
@@ -122,7 +121,7 @@ class Adapters:
 
     @contextmanager
     def read_by_mergekit(self, options: MergeOptions) -> Iterator[None]:
-        """Let mergekit read what is kept, and merge none of it into a copy."""
+        """Let mergekit read the adapters in low rank, without merged copies."""
         cache = LoaderCache()
         for reference, model in self.kept.items():
             base = ModelReference(model=reference.model)
@@ -139,7 +138,7 @@ class Adapters:
 
     @contextmanager
     def recorded(self, options: MergeOptions) -> Iterator[None]:
-        """Let mergekit read them, and keep their task vectors as factors."""
+        """Let mergekit read the adapters, and keep their task vectors as factors."""
         factors = {reference: model.factors for reference, model in self.kept.items()}
         with self.read_by_mergekit(options), keeping_factors(factors) as kept:
             yield
@@ -169,7 +168,7 @@ def _adapted(text: str, merge: MergeConfig, options: MergeOptions) -> AdaptedMod
     """Open an adapter on the base model of a merge.
 
     Raises:
-        NotKeptInLowRank: its task vector is not, surely, the product of its matrices.
+        NotKeptInLowRank: its task vector may differ from the product of its matrices.
     """
     fit = fit_of(text, merge, options)
     parsed = ModelReference.parse(text)
@@ -224,7 +223,7 @@ def _check_names(skeleton: transformers.PreTrainedModel, fit: Fit) -> None:
 
 
 def _filled(name: str, module: Any, matrices: dict[str, Tensor]) -> Linear:
-    """Give a layer its matrices, in the dtype that peft gives them."""
+    """Set the matrices of a layer, in the dtype that peft uses."""
     if type(module) is not Linear or module.lora_variant:
         raise NotKeptInLowRank(f"it changes {name}, a {type(module).__name__} of peft")
     for side in ("lora_A", "lora_B"):

@@ -1,6 +1,6 @@
-"""Checkpoints: stock mergekit writes them, transformers loads them.
+"""Checkpoints written by stock mergekit and loaded by transformers.
 
-LoRA adapters: where mergekit keeps them merged into their base models.
+This includes mergekit's cache of LoRA adapters that are merged into their base models.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from mergekit_map.utils.files import cache_home, partial_folder, sha256
 
 
 def with_adapter_cache(merge: MergeConfig, options: MergeOptions) -> MergeOptions:
-    """Name a folder for merged adapters where the user does not and one is needed.
+    """Return options with a folder for merged adapters, where one is needed.
 
-    mergekit knows a merged adapter by its path alone, so the folder carries the content
-    of the adapters in its name: training again leads to another folder.
+    mergekit identifies a merged adapter by its path alone. So the folder's name
+    contains a digest of the adapters: training again leads to another folder.
     """
     adapters = sorted(models_with_adapter(merge))
     if not adapters or options.lora_merge_cache:
@@ -52,9 +52,9 @@ def with_adapter_cache(merge: MergeConfig, options: MergeOptions) -> MergeOption
 def merge_adapters(merge: MergeConfig, options: MergeOptions) -> None:
     """Merge adapters into mergekit's cache before anything random is drawn.
 
-    Merging one draws random numbers, so that a random method would choose other
-    elements on a cold cache than on a warm one. mergekit trusts any folder it finds
-    there, so a model gets its name in the cache when it is complete.
+    Merging an adapter draws random numbers: without this, a random method would choose
+    other elements with an empty cache than with a full one. mergekit trusts every
+    folder that it finds there, so a model gets its final name only when it is complete.
     """
     for reference in sorted(models_with_adapter(merge)):
         model = ModelReference.parse(reference)
@@ -109,7 +109,7 @@ _OTHER_NAMES = (
 def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -> None:
     """Merge into ``folder`` with mergekit, as ``mergekit-yaml`` does.
 
-    The card is not mergekit's: that one asks the Hub about relative paths.
+    The model card is our own: mergekit's looks relative paths up on the Hub.
 
     Raises:
         MergeError: mergekit refuses the models or the configuration, or the folder
@@ -125,10 +125,9 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
 def write_staged_checkpoint(
     recipe: str, stages: Path, folder: Path, options: MergeOptions
 ) -> None:
-    """Carry out a recipe of several stages, as ``mergekit-multi`` does.
+    """Merge a recipe of several stages, as ``mergekit-multi`` does.
 
-    Checkpoints of named stages that lie in ``stages`` already are taken as they are;
-    those that do not are written there.
+    Checkpoints of named stages are taken from ``stages``, or written there if missing.
 
     Raises:
         MergeError: mergekit refuses the models or the configuration, or the folder
@@ -150,7 +149,7 @@ def write_staged_checkpoint(
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
-    """Turn mergekit's refusals into ours, and let go of what it keeps."""
+    """Turn mergekit's errors into ours, and free what mergekit keeps."""
     try:
         with _raising_full_disks():
             yield
@@ -174,7 +173,7 @@ def _explained(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _raising_full_disks() -> Iterator[None]:
-    """Raise that the disk is full where mergekit logs it and goes on."""
+    """Raise an error for a full disk, which mergekit only logs."""
     found: list[BaseException] = []
 
     def keep(record: logging.LogRecord) -> bool:
@@ -205,11 +204,11 @@ def load_checkpoint(
 ) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase | None]:
     """Load a merged model and its tokenizer for evaluation, in the saved dtype.
 
-    Only language models have a tokenizer. What one GPU does not hold is shared out
-    among all that are visible; nothing is offloaded.
+    Only language models have a tokenizer. A model too large for one GPU is distributed
+    over all visible GPUs; nothing is offloaded.
 
     Raises:
-        MergeError: transformers cannot load what was merged, or not all of it.
+        MergeError: transformers cannot load the checkpoint, or not all of it.
     """
     remote = options.trust_remote_code
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
@@ -252,7 +251,7 @@ def load_checkpoint(
 
 
 def _loader(config: transformers.PretrainedConfig) -> Any:
-    """Choose what loads a model: as a language model, unless it surely is none."""
+    """Return the transformers class that loads a model."""
     kind, names = type(config), config.architectures or []
     is_known = kind in transformers.MODEL_MAPPING
     if kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or not is_known:
@@ -263,9 +262,9 @@ def _loader(config: transformers.PretrainedConfig) -> Any:
 
 
 def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
-    """Refuse a checkpoint that is not what the loaded model holds.
+    """Refuse a checkpoint that differs from the loaded model.
 
-    transformers would fill in random numbers for what is missing.
+    transformers would fill missing tensors with random numbers.
     """
     strange = sorted({*report["missing_keys"], *report["unexpected_keys"]})
     if strange:
@@ -277,9 +276,9 @@ def _refuse_incomplete(report: Mapping[str, Iterable[str]]) -> None:
 
 
 def release_memory() -> None:
-    """Collect cycles and return what the allocator holds free.
+    """Collect cycles and return the allocator's free memory to the system.
 
-    glibc keeps freed blocks of up to 32 MB in its heap. After a merge these come to a
+    glibc keeps freed blocks of up to 32 MB in its heap. After a merge these add up to a
     good part of the model, scattered between the tensors that stay.
     """
     gc.collect()

@@ -1,6 +1,6 @@
-"""The device that merges are made and measured on: as asked, or the GPU that is there.
+"""The device for merging and evaluation: the requested one, or an available GPU.
 
-Options without a device (``None``) leave it open; mergekit's own never are.
+Options without a device (``None``) leave the choice open; mergekit's own never do.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ FOR_ACTIVATIONS = 0.1
 
 
 def left_open(options: MergeOptions) -> MergeOptions:
-    """Let the device be chosen by what is there."""
+    """Leave the choice of the device open."""
     return options.model_copy(update={"device": None})
 
 
 def decided(options: MergeOptions, before: str | None = None) -> MergeOptions:
-    """Choose a device where it is open.
+    """Return options with a device, chosen if it was open.
 
-    It is the one that was measured on ``before``, if it is there, so that a search goes
-    on with what it knows; else mergekit's ``auto``, which knows no MPS.
+    The device of earlier measurements, ``before``, is chosen if it is available, so
+    that a search can continue; otherwise mergekit's ``auto``, which does not know MPS.
     """
     if options.device is not None:
         return options
@@ -36,12 +36,12 @@ def decided(options: MergeOptions, before: str | None = None) -> MergeOptions:
 
 
 def best_device() -> str:
-    """Name the device that is taken where nobody asks and nothing was measured."""
+    """Return the default device, for a search without a request or measurements."""
     return str(MergeOptions(device="auto").device)
 
 
 def is_there(device: str) -> bool:
-    """Tell whether torch can put anything on a device here."""
+    """Return whether torch can use a device on this machine."""
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError):  # the latter where it was built without
@@ -50,7 +50,7 @@ def is_there(device: str) -> bool:
 
 
 def check_device(options: MergeOptions) -> None:
-    """Refuse a device that is not there.
+    """Refuse a device that is not available.
 
     Raises:
         ConfigError: torch cannot use it.
@@ -65,9 +65,9 @@ def check_device(options: MergeOptions) -> None:
 
 
 def shared_out(n_bytes: int, device: str) -> dict[int, int] | None:
-    """Give the bytes of each GPU for a model that fits on all of them, and not on one.
+    """Return the bytes per GPU for a model that fits on all GPUs but not on one.
 
-    None where it fits on the one, where the device is a certain one, or no GPU.
+    None where it fits on one, where one certain device was requested, or without a GPU.
     """
     if device != "cuda" or not is_there(device):
         return None
@@ -75,13 +75,16 @@ def shared_out(n_bytes: int, device: str) -> dict[int, int] | None:
 
 
 def _free(gpu: int) -> int:
-    """Count the bytes that are free, or that torch keeps for tensors to come."""
+    """Return the bytes that are free, or that torch reserves for new tensors."""
     kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
     return int(torch.cuda.mem_get_info(gpu)[0]) + kept
 
 
 def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:
-    """Give what a model may take of each device, by what is free there."""
+    """Return the bytes that a model may take of each device.
+
+    None where it fits on the first, or not on all together.
+    """
     usable = [int((1 - FOR_ACTIVATIONS) * each) for each in free]
     if n_bytes <= usable[0] or n_bytes > sum(usable):
         return None
@@ -89,7 +92,7 @@ def shares(n_bytes: int, free: Sequence[int]) -> dict[int, int] | None:
 
 
 def device_in_words(device: str) -> str:
-    """Name a device, a GPU with its memory: ``NVIDIA H200 (cuda, 150 GB)``."""
+    """Describe a device, a GPU with its memory: ``NVIDIA H200 (cuda, 150 GB)``."""
     if device == "cpu":
         return "the CPU"
     if torch.device(device).type != "cuda" or not is_there(device):
@@ -99,17 +102,17 @@ def device_in_words(device: str) -> str:
 
 
 def to_device_in_words(device: str) -> str:
-    """Say where something goes, if that is not where everything is."""
+    """Name the destination of a copy; empty for the CPU."""
     return "" if device == "cpu" else f" to {device_in_words(device)}"
 
 
 def choice_in_words(device: str, best: str, *, was_open: bool) -> str | None:
-    """Say which device is used, and how to have another; None where there is none.
+    """Describe the device in use and the alternative; None where there is none.
 
     Args:
-        device: The one that is used.
-        best: The one of ``best_device``.
-        was_open: Whether nobody asked for one.
+        device: The device in use.
+        best: The result of ``best_device``.
+        was_open: Whether nobody requested a device.
     """
     if device == best == "cpu":
         return None

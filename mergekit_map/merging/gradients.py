@@ -1,14 +1,14 @@
-"""Derivatives of a loss by the coefficients, from passes back through the model.
+"""Derivatives of a loss by the coefficients, from backward passes through the model.
 
-docs/architecture.md has the mathematics. A tensor's inner products with its task
-vectors are taken as soon as its gradient is complete, and the gradient is freed at
-once, so that no more than one is held. (That of tied embeddings is complete only when
-the pass has come to the input.) This is exact, normalised weights included.
+docs/architecture.md has the mathematics. As soon as a tensor's gradient is complete,
+its inner products with the task vectors are computed and the gradient is freed, so that
+only one is held at a time. (The gradient of tied embeddings is complete only at the end
+of the backward pass.) The result is exact, also for normalised weights.
 
-Where signs are elected it would not be: with the elections held fixed, up to three
+For methods that elect signs it would not be exact: with fixed elections, up to three
 quarters of the slope of the loss, or its sign, were missing on the models that the demo
-trains. There the slope over a tenth of the box is taken once, at the end, for the
-gradient of all passes, which is kept until then: one more copy of the model.
+trains. There the slope over a tenth of the bounds is computed once, at the end, for the
+sum of all gradients, which is kept until then: one more copy of the model.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _Stencil: TypeAlias = Sequence[tuple[float, Sequence[float]]]
 
 
 def check_gradients(merge: MergeConfig, spec: MapBlock) -> list[Problem]:
-    """List what stands against the derivatives that a search asks for."""
+    """List the reasons why the requested derivatives cannot be computed."""
     key = ("map", "search", "gradients")
     if not spec.search.gradients:
         text = "keeping no activations serves gradients only; add 'gradients: true'"
@@ -83,11 +83,11 @@ def check_gradients(merge: MergeConfig, spec: MapBlock) -> list[Problem]:
 def differentiation(
     merge: ResidentMerge, space: MergeSpace, *, checkpoint_activations: bool
 ) -> Differentiate:
-    """Make what collects the derivatives of losses of the resident model.
+    """Return a context that collects derivatives of the resident model's losses.
 
-    They are taken at the coefficients that the model has then. With
-    ``checkpoint_activations`` a pass back computes each layer's activations again
-    instead of having kept them.
+    The derivatives are taken at the model's present coefficients. With
+    ``checkpoint_activations`` a backward pass computes each layer's activations again
+    instead of keeping them.
 
     Raises:
         MergeError: a tensor is not a sum of weighted task vectors, or transformers
@@ -118,7 +118,7 @@ def _derivatives(
     space: MergeSpace,
     layers: Sequence[GradientCheckpointingLayer],
 ) -> Iterator[dict[str, float]]:
-    """Add up derivatives of all that is passed back meanwhile, by coefficient."""
+    """Sum the derivatives of all backward passes in the context, by coefficient."""
     derivatives = dict.fromkeys(space.names, 0.0)
     kept: dict[str, TaskVectorReplay | LowRankReplay] = {}
     # Read anew each time, as in ResidentMerge.write.
@@ -171,10 +171,10 @@ def _take_gradient(
 
 @contextmanager
 def _checkpointed(layer: GradientCheckpointingLayer) -> Iterator[None]:
-    """Let a layer forget its activations and compute them again on the way back.
+    """Make a layer discard its activations and recompute them in the backward pass.
 
-    transformers' own switch works on layers in training mode only, in which some of
-    them drop activations at random.
+    transformers' own switch works only on layers in training mode, where some of them
+    apply dropout.
     """
     # An instance has a forward of its own where another library has wrapped it.
     own = vars(layer).get("forward")
@@ -229,9 +229,9 @@ def _slopes_over_steps(
 def _stencils(
     merge: ResidentMerge, space: MergeSpace, tensor: str
 ) -> dict[str, _Stencil]:
-    """List the weights of a tensor whose merges, times factors, add up to slopes.
+    """List the weights of a tensor whose weighted merges add up to slopes.
 
-    The steps stay in the box, so that no weight changes its sign at an edge of it.
+    The steps stay within the bounds, so that no weight changes its sign at a bound.
     """
     models = merge.replays[tensor].models
     bounds = dict(zip(space.names, space.bounds.tolist(), strict=True))
@@ -257,7 +257,7 @@ def _slices(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield matching parts of the deltas (n, k) and of the gradient (k,).
 
-    In float32 at least: half precision would round what is added up.
+    In float32 at least: half precision would round the sums.
     """
     deltas = replay.deltas.view(len(replay.models), -1)
     gradient = gradient.reshape(-1)

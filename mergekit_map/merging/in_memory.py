@@ -1,8 +1,8 @@
 """A merged model that stays in memory and takes new coefficients in place.
 
-The checkpoint of a recorded merge is loaded once: tokenizer, configuration, tied
-weights, tensors that do not depend on the weights are thereby what mergekit ships. From
-then on coefficients become weights without a pass of mergekit.
+The checkpoint of a recorded merge is loaded once. So the tokenizer, the configuration,
+tied weights and tensors that do not depend on the weights are those that mergekit
+writes. From then on, new coefficients need no further pass of mergekit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mergekit_map.utils.text import bytes_in_words
 
 @dataclass(eq=False)
 class ResidentMerge:
-    """A model whose weights are those of the coefficients last written."""
+    """A model with the weights of the coefficients last written."""
 
     model: transformers.PreTrainedModel
     tokenizer: transformers.PreTrainedTokenizerBase | None  # of language models only
@@ -58,10 +58,10 @@ class ResidentMerge:
 
     @torch.no_grad()
     def write(self, coefficients: Mapping[str, float]) -> None:
-        """Make the model the merge with these coefficients, bit for bit.
+        """Write the merge with these coefficients into the model, bit for bit.
 
         Raises:
-            MergeError: tensors of the model are not in memory, or not those of the
+            MergeError: tensors of the model are not in memory, or are not those of the
                 merge.
         """
         # Read the tensors anew each time: whoever evaluates may tie or wrap them.
@@ -87,9 +87,10 @@ def _layout(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
 def _refuse_changed(
     targets: Mapping[str, Tensor], layouts: Mapping[str, tuple[torch.dtype, torch.Size]]
 ) -> None:
-    """Refuse a model that is laid out otherwise than the checkpoint it was loaded from.
+    """Refuse a model whose layout differs from that of its checkpoint.
 
-    Writing would convert merges, and measure what no merge ships.
+    Writing would convert the merges, and the evaluated model would differ from the
+    recipe's.
     """
     changed = [
         name
@@ -106,9 +107,9 @@ def _refuse_changed(
 
 
 def _refuse_offloaded(targets: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors that are names of what lies on disk or in host memory.
+    """Refuse tensors that are only placeholders of offloaded ones.
 
-    Writing into one does nothing, and says nothing.
+    Writing into one has no effect and raises no error.
     """
     away = [name for name, target in targets.items() if target.is_meta]
     if away:
@@ -128,7 +129,7 @@ def _run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
     """Run jobs on as many threads as torch would use, each of one thread.
 
     torch would split every operation over its threads and wait for all of them each
-    time, which on a busy machine takes many times longer than the work.
+    time, which on a busy machine takes many times longer than the computation.
     """
     count = torch.get_num_threads()
     if count == 1:
@@ -151,13 +152,13 @@ def resident_merge(
     options: MergeOptions,
     task_vectors: Literal["auto"] | Place = "auto",
 ) -> Iterator[ResidentMerge]:
-    """Load a merge, recording it if that was not done before.
+    """Load a merge; record it first if there is no recording.
 
-    ``task_vectors`` says where they lie meanwhile, and the base.
+    ``task_vectors`` is the place of the task vectors and of the base.
 
     Raises:
-        MergeError: mergekit or transformers refuse the models, or the checkpoint names
-            its tensors otherwise than the model in memory does.
+        MergeError: mergekit or transformers refuse the models, or the names of tensors
+            in the checkpoint differ from those in the model.
     """
     no_file = ""
     with ExitStack() as stack:
@@ -198,7 +199,7 @@ def _resident(
     *,
     is_there: bool,
 ) -> ResidentMerge:
-    """Put base and task vectors where they are to lie, unless they are there."""
+    """Move base and task vectors to their place, unless they are there."""
     weights, coefficients = recorded.weights, recorded.coefficients
     if is_there:
         in_use, replays = recorded, recorded.replays

@@ -1,11 +1,11 @@
 """Task vectors of LoRA adapters, kept as their factors and multiplied at each write.
 
 An adapter merged into its base is ``W' = W + B @ A * scaling``, rounded to the dtype of
-``W``; its task vector is ``W' - W``, rounded again. Both are computed again with the
-operations that peft and mergekit use, so that the bits are those of the whole. That is
-not taken for granted: while a merge is recorded, each task vector is compared with the
-one that mergekit merged. Elements that differ, as another device's products may in the
-last bit, are kept beside the factors; a task vector with many of them is kept whole.
+``W``; its task vector is ``W' - W``, rounded again. Both are recomputed with the
+operations of peft and mergekit, so that the bits equal those of the whole. This is
+verified: while a merge is recorded, each task vector is compared with the one that
+mergekit merged. Elements that differ, as another device's products may in the last bit,
+are kept beside the factors; a task vector with many of them is kept whole.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Factors:
     values: Tensor  # what they are
 
     def task_vector(self, base: Tensor, out: Tensor) -> None:
-        """Merge into ``base``, and write what that adds to it, as it is rounded."""
+        """Merge into ``base`` and write the rounded difference into ``out``."""
         rows, columns = base.shape
         a, b = self.a.to(base.device), self.b.to(base.device)
         step = rows
@@ -66,7 +66,7 @@ Row: TypeAlias = "Factors | Tensor | None"
 
 @dataclass(frozen=True, eq=False)
 class LowRankReplay:
-    """A tensor of the task-arithmetic family whose task vectors are multiplied anew."""
+    """A tensor of the task-arithmetic family with factors for task vectors."""
 
     models: tuple[Any, ...]
     base: Tensor
@@ -76,7 +76,7 @@ class LowRankReplay:
 
     @property
     def elects_signs(self) -> bool:
-        """Whether what has the sign of the sum is added up, and nothing else."""
+        """Whether only elements with the sign of the sum are added up."""
         return bool(self.rule["elects_signs"])
 
     def write(self, weights: Sequence[float], target: Tensor) -> None:
@@ -87,7 +87,7 @@ class LowRankReplay:
             self.whole().write(weights, target)
 
     def whole(self) -> TaskVectorReplay:
-        """Multiply: the same replay with its task vectors in full."""
+        """Return the same replay with its task vectors in full."""
         deltas = self.base.new_empty((len(self.rows), *self.base.shape))
         with _one_thread():
             for delta, row in zip(deltas, self.rows, strict=True):
@@ -108,7 +108,7 @@ def _multiply(row: Row, base: Tensor, out: Tensor) -> None:
 
 @dataclass(eq=False)
 class Kept:
-    """How the task vectors of a recording are kept."""
+    """How a recording keeps its task vectors."""
 
     factors: Mapping[Any, Mapping[str, Factors]]  # by model and tensor
     whole: int = 0  # task vectors, since other bits would come of their factors
@@ -119,7 +119,7 @@ _KEPT: ContextVar[Kept | None] = ContextVar("kept in low rank", default=None)
 
 @contextmanager
 def keeping_factors(factors: Mapping[Any, Mapping[str, Factors]]) -> Iterator[Kept]:
-    """Keep task vectors of these models in low rank where ``in_low_rank`` is asked."""
+    """Make ``in_low_rank`` keep these models' task vectors as factors."""
     kept = Kept(factors)
     token = _KEPT.set(kept)
     try:
@@ -131,7 +131,7 @@ def keeping_factors(factors: Mapping[Any, Mapping[str, Factors]]) -> Iterator[Ke
 def in_low_rank(
     replay: TaskVectorReplay, tensor: str
 ) -> TaskVectorReplay | LowRankReplay:
-    """Keep factors in the place of task vectors of which they give every bit."""
+    """Replace task vectors by factors that reproduce every bit of them."""
     kept = _KEPT.get()
     if kept is None or not any(model in kept.factors for model in replay.models):
         return replay
@@ -156,12 +156,15 @@ def in_low_rank(
 
 
 def whole(replay: TaskVectorReplay | LowRankReplay) -> TaskVectorReplay:
-    """Give a replay with its task vectors in full, if it keeps them in low rank."""
+    """Return a replay with its task vectors in full."""
     return replay.whole() if isinstance(replay, LowRankReplay) else replay
 
 
 def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
-    """Keep beside the factors what they do not give; all of it, where that is much."""
+    """Return the factors, with the elements that they miss.
+
+    Where these are too many, return the whole task vector.
+    """
     differing = torch.zeros(base.numel(), dtype=torch.bool)
     for place in {base.device, torch.device("cpu")}:
         found = torch.empty_like(base, device=place)
@@ -179,9 +182,9 @@ def _exact(row: Factors | None, base: Tensor, delta: Tensor) -> Row:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Multiply on one thread: the last bit of a product depends on how many there are.
+    """Multiply on one thread: the last bit of a product depends on their number.
 
-    So a recording holds for writers with other threads than it was made with.
+    So a recording is valid for writers with any number of threads.
     """
     before = torch.get_num_threads()
     if before == 1:
@@ -199,5 +202,5 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _absorbs_zeros(base: Tensor) -> bool:
-    """Tell whether adding zeros of either sign changes no bit."""
+    """Return whether adding zeros of either sign changes no bit."""
     return not bool((torch.signbit(base) & (base == 0)).any())

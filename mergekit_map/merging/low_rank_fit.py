@@ -1,4 +1,4 @@
-"""Which adapters can be kept in low rank, as far as headers and settings say."""
+"""The choice of adapters to keep in low rank, from headers and settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEGINNINGS = (True, False, None, "gaussian")
 
 
 class NotKeptInLowRank(Exception):
-    """Why mergekit's merged copy is used."""
+    """The reason to use mergekit's merged copy of an adapter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +38,10 @@ class Fit:
 
 
 def fit_of(text: str, merge: MergeConfig, options: MergeOptions) -> Fit:
-    """Look at an adapter, named behind its base, of a merge.
+    """Return the fit of an adapter, named behind its base.
 
     Raises:
-        NotKeptInLowRank: its task vector is not, surely, the product of its matrices.
+        NotKeptInLowRank: its task vector may differ from the product of its matrices.
     """
     _check_method(merge)
     reference, base = Reference.parse(text), str(merge.get("base_model"))
@@ -56,7 +56,7 @@ def fit_of(text: str, merge: MergeConfig, options: MergeOptions) -> Fit:
 
 
 def count_in_low_rank(merge: MergeConfig, options: MergeOptions) -> int:
-    """Count the adapters of a merge of which no whole task vector is held."""
+    """Count the adapters of a merge that need no whole task vector."""
     count = 0
     for text in models_with_adapter(merge):
         with suppress(NotKeptInLowRank, MergeError):  # what is wrong is told elsewhere
@@ -66,7 +66,7 @@ def count_in_low_rank(merge: MergeConfig, options: MergeOptions) -> int:
 
 
 def _check_method(merge: MergeConfig) -> None:
-    """Refuse methods that do more with a model than to take its task vector."""
+    """Refuse methods that use more of a model than its task vector."""
     name = builtin_method(merge["merge_method"])
     if elects_signs(name) is None:
         raise NotKeptInLowRank(f"{name} merges models, not task vectors")
@@ -96,7 +96,7 @@ def _check_settings(adapter: Adapter) -> None:
 def _stored_dtype(
     headers: Mapping[str, TensorHeader], dtype: str | None, options: MergeOptions
 ) -> torch.dtype:
-    """Give the one dtype in which the base is stored, loaded and merged."""
+    """Return the one dtype in which the base is stored, loaded and merged."""
     dtypes = {header.dtype for header in headers.values()}
     if len(dtypes) != 1 or not dtypes <= {"F32", "BF16", "F16"}:
         raise NotKeptInLowRank("its base is not stored in one dtype")

@@ -1,13 +1,12 @@
-"""What a search holds in memory and on disk, counted from headers.
+"""Memory and disk space that a search needs, counted from headers.
 
-Where task vectors lie: on the device, in host memory, or mapped from their files.
-
-They are merged on the device of the model in any case, so that the place decides time
-and memory and never a bit of a merge. On a CPU mapped is as fast as memory, once pages
-are read; for a GPU what lies elsewhere is copied there tensor by tensor, for each
+Task vectors lie on the device, in host memory, or mapped from their files. They are
+always merged on the device of the model, so that their place affects time and memory
+and never a bit of a merge. On a CPU, mapped files are as fast as memory once their
+pages are read; for a GPU, tensors elsewhere are copied there one by one, for each
 merge.
 
-How much of a GPU an engine may take beside the model of this process.
+The module also computes the share of a GPU that is left for an engine.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _PINNED = 2
 
 @dataclass(frozen=True)
 class Storage:
-    """Where task vectors and base lie, and why, in words."""
+    """The place of task vectors and base, and the reason for it as text."""
 
     place: Place
     why: str
@@ -72,13 +71,13 @@ def choose_storage(
     *,
     no_file: str = "",
 ) -> Storage:
-    """Choose where ``n_bytes`` go: where they are merged fastest of where they fit.
+    """Return the fastest place for merging in which ``n_bytes`` fit.
 
     Args:
-        asked: What the configuration says.
-        device: Of the model under evaluation.
-        n_bytes: Of base and task vectors.
-        besides: Bytes that the device will hold, too.
+        asked: The place that the configuration asks for.
+        device: The device of the evaluated model.
+        n_bytes: Size of base and task vectors.
+        besides: Further bytes that the device will hold.
         no_file: Why there is no file to map, if there is none.
     """
     if device.type == "cpu":
@@ -108,7 +107,7 @@ def _mapped_or_memory(no_file: str) -> Storage:
 def placed(
     replays: Mapping[str, Replay], place: Place, targets: Mapping[str, Tensor]
 ) -> dict[str, Replay]:
-    """Move the tensors of replays; those on the device go where their targets are."""
+    """Move the tensors of replays; those on the device go to that of their targets."""
 
     def move(device: torch.device, tensor: Tensor) -> Tensor:
         if place == "device":
@@ -123,14 +122,14 @@ def placed(
 
 
 def on_device(replay: Replay, target: Tensor) -> Replay:
-    """Bring what a replay merges to where it is merged."""
+    """Copy the tensors of a replay to the device of its target."""
     if target.device.type == "cpu":
         return replay
     return with_tensors(replay, lambda t: t.to(target.device, non_blocking=True))
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Give the bytes that are free on a device; None where that is not known."""
+    """Return the bytes that are free on a device; None where that is not known."""
     if device.type == "cuda" and torch.cuda.is_available():
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
@@ -153,7 +152,7 @@ _HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that are wanted somewhere, and what is free there now."""
+    """Bytes that are needed on a device or disk, and how many are free there now."""
 
     what: str
     where: str  # a device, or a folder
@@ -168,9 +167,9 @@ def needs(
     options: MergeOptions,
     models: Sequence[InspectedModel],
 ) -> tuple[list[Need], list[Need]]:
-    """List what merging and measuring want of memory, activations aside, and of disks.
+    """List the memory, without activations, and the disk space that a search needs.
 
-    What is written anew each time counts once.
+    Files that are written anew for each merge count once.
     """
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None:
@@ -189,7 +188,7 @@ def storage(
     options: MergeOptions,
     models: Sequence[InspectedModel],
 ) -> Storage | None:
-    """Say where task vectors will lie; None where none are held."""
+    """Return the place of the task vectors; None where none are held."""
     facts = next((model.facts for model in models if model.facts is not None), None)
     if facts is None or spec.merge != "memory":
         return None
@@ -244,13 +243,13 @@ def _in_low_rank(count: int) -> str:
 
 
 def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None:
-    """Refuse, from headers, what does not fit on the device that was asked for.
+    """Refuse, from headers, a search that does not fit on the requested device.
 
-    The host's memory is another thing: what is free there is a guess.
+    The host's memory is not checked: how much of it is free is a guess.
 
     Raises:
-        ConfigError: the device is not there.
-        MergeError: what is held there is more than is free.
+        ConfigError: the device is not available.
+        MergeError: the device has too little free memory.
     """
     check_device(options)
     if torch.device(str(options.device)).type == "cpu":
@@ -263,7 +262,7 @@ def check_room(space: MergeSpace, spec: MapBlock, options: MergeOptions) -> None
 def device_bytes(
     space: MergeSpace, spec: MapBlock, options: MergeOptions
 ) -> tuple[int, int]:
-    """Count, from headers, what is held on the device, and what a merge takes alone."""
+    """Return, from headers, the bytes held on the device and those of a merge alone."""
     facts, count = _facts_of_first(space, options)
     if facts is None:
         return 0, 0
@@ -281,10 +280,10 @@ def _facts_of_first(
 
 
 def refuse_shortages(needs: Sequence[Need]) -> None:
-    """Refuse needs of a device that it cannot meet.
+    """Refuse needs that exceed the free memory of a device.
 
     Raises:
-        MergeError: with what is short.
+        MergeError: with the shortages.
     """
     for need in shortages([need for need in needs if need.where != "cpu"]):
         place, free = device_in_words(need.where), bytes_in_words(need.free or 0)
@@ -318,7 +317,7 @@ def _disk_need(what: str, folder: Path, n_bytes: int, role: _Role = "result") ->
 
 
 def shortages(needs: Sequence[Need]) -> Iterator[Need]:
-    """Add up what is wanted of a device or a disk at a time, where that is too much."""
+    """Sum the needs of each device and disk; yield sums that exceed what is free."""
     places: dict[str | int, list[Need]] = {}
     for need in needs:
         if need.role == "mapped":
@@ -370,7 +369,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _place(where: str) -> str | int:
-    """Tell disks apart; folders on one disk share what is free."""
+    """Return the device, or the disk of a folder, which its folders share."""
     folder = Path(where)
     return _existing(folder).stat().st_dev if folder.is_absolute() else where
 
@@ -380,12 +379,12 @@ _ACTIVATIONS = 0.1  # of the GPU, left to what this process computes
 
 
 def share_beside(total: int, free: int, wanted: int) -> float:
-    """Give the share of a GPU that is left, rounded down to a hundredth.
+    """Return the share of a GPU that is left, rounded down to a hundredth.
 
     Args:
         total: Bytes that the GPU has.
         free: Bytes that are free now.
-        wanted: Bytes that this process will want besides those it holds.
+        wanted: Bytes that this process will need besides those it holds.
     """
     left = (free - wanted) / total - _ACTIVATIONS
     return max(0.0, min(_MOST, math.floor(100 * left) / 100))
@@ -394,12 +393,12 @@ def share_beside(total: int, free: int, wanted: int) -> float:
 def engine_share(
     space: MergeSpace, spec: MapBlock, options: MergeOptions, *, alone: bool
 ) -> float | None:
-    """Give the share for an engine on the device of the merges; None on a CPU.
+    """Return the share of the merges' GPU for an engine; None on a CPU.
 
-    ``alone`` says that no task is measured by the model of this process.
+    ``alone`` means that the model of this process measures no task.
 
     Raises:
-        MergeError: what is left does not hold the merge.
+        MergeError: the rest does not hold the merge.
     """
     device = torch.device(str(options.device))
     if device.type != "cuda" or not torch.cuda.is_available():

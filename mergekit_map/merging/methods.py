@@ -1,9 +1,9 @@
-"""The ``map_*`` merge methods: mergekit's own, in two steps that can be taken apart.
+"""The ``map_*`` merge methods: mergekit's own, split into two steps.
 
 Preparing (task vectors, sparsification) is done once per tensor and does not depend on
-the weights; replaying turns weights into the merged tensor, as often as asked. Both
-steps use mergekit's operations in mergekit's order and dtype, so that what is replayed
-equals what the built-in method writes, bit for bit.
+the weights; replaying computes the merged tensor from weights, as often as needed. Both
+steps use mergekit's operations in mergekit's order and dtype, so that a replay equals
+the result of the built-in method, bit for bit.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _keep: ContextVar[Keep | None] = ContextVar("keep", default=None)
 
 @contextmanager
 def recording(keep: Keep) -> Iterator[None]:
-    """Hand on what the ``map_*`` methods prepare meanwhile, with the tensor's name."""
+    """Pass the replays of all tensors that ``map_*`` methods merge here to ``keep``."""
     token = _keep.set(keep)
     try:
         yield
@@ -72,7 +72,7 @@ class MapMethod(GroupMergeMethod):  # type: ignore[misc]  # mergekit is untyped
     prepare: Prepare
 
     def merge_group(self, group: TensorGroup, /, **parameters: Any) -> Tensor:
-        """Merge one tensor; inside ``recording()`` also keep how to do it again."""
+        """Merge one tensor; inside ``recording()`` also keep its replay."""
         if not parameters["weight"]:
             unchanged: Tensor = group.base.tensor
             return unchanged
@@ -95,7 +95,7 @@ def register_map_methods() -> None:
 
 
 def recordable_method(name: str) -> str | None:
-    """Name the ``map_*`` twin of a method, registering it at need.
+    """Return the name of a method's ``map_*`` twin, registered if necessary.
 
     None for methods without one ``weight`` per model, which have nothing to search.
     """
@@ -117,7 +117,7 @@ def recordable_method(name: str) -> str | None:
 
 
 def elects_signs(name: str) -> bool | None:
-    """Tell whether a sum of task vectors elects signs; None for other methods."""
+    """Whether a sum of task vectors elects signs; None for other methods."""
     method = merge_methods.get(builtin_method(name))
     if not isinstance(method, GeneralizedTaskArithmeticMerge):
         return None
@@ -125,7 +125,7 @@ def elects_signs(name: str) -> bool | None:
 
 
 def drops_parts(merge: MergeConfig) -> bool:
-    """Tell whether a sum of task vectors makes some of their elements zero."""
+    """Whether a sum of task vectors sets some of their elements to zero."""
     method = merge_methods.get(builtin_method(merge["merge_method"]))
     kind = method.sparsification_method
     if kind is None:
@@ -134,7 +134,7 @@ def drops_parts(merge: MergeConfig) -> bool:
 
 
 def _whole(part: Any) -> bool:
-    """Tell whether every density of a configuration is 1, mergekit's own default."""
+    """Return whether every density of a configuration is 1, mergekit's default."""
     if isinstance(part, list):
         return all(map(_whole, part))
     if not isinstance(part, Mapping):
@@ -145,7 +145,7 @@ def _whole(part: Any) -> bool:
 
 
 def builtin_method(name: str) -> str:
-    """Name the stock method that a ``map_*`` method stands for."""
+    """Return the name of the stock method behind a ``map_*`` method."""
     return name.removeprefix(PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""Merges of merges: which are one merge again, and how the others are configured."""
+"""Merges of merges: which equal one merge, and the configurations of the others."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mergekit_map.merging.validation import method_spec
 
 
 def nests_checkpoints(space: MergeSpace, search: SearchSpec) -> bool:
-    """Tell whether a search merges checkpoints pair by pair."""
+    """Whether a search merges checkpoints pair by pair."""
     return search.strategy == "nested" and not is_linear(space)
 
 
 def is_linear(space: MergeSpace) -> bool:
-    """Tell whether merges are sums of the models, each times its weight.
+    """Whether merges are sums of the models, each times its weight.
 
-    A merge of merges is then one merge, with products of weights.
+    A merge of merges then equals one merge, with products of weights.
     """
     name = space.template["merge_method"]
     sums = elects_signs(name) is False or builtin_method(name) == "linear"
@@ -45,7 +45,7 @@ def _normalizes(template: MergeConfig) -> bool:
 
 
 def staging_problems(space: MergeSpace) -> list[Problem]:
-    """List what keeps a merge from being carried out two checkpoints at a time."""
+    """List the reasons why a merge cannot be made two checkpoints at a time."""
     template = space.template
     text = (
         f"with {template['merge_method']!r} a merge of merges is no merge of the "
@@ -78,7 +78,7 @@ def staging_problems(space: MergeSpace) -> list[Problem]:
 
 
 def pair_merge(space: MergeSpace, labels: Sequence[str], merged: Path) -> MergeConfig:
-    """Configure the merge of two groups, in mergekit's schema without their weights.
+    """Return the configuration of a merge of two groups, without their weights.
 
     Args:
         space: The merge of all models, without ``staging_problems``.
@@ -101,7 +101,7 @@ def pair_merge(space: MergeSpace, labels: Sequence[str], merged: Path) -> MergeC
 
 
 def by_stage_name(config: MergeConfig, merged: Path) -> MergeConfig:
-    """Name checkpoints in a folder as ``mergekit-multi`` does: by their stage."""
+    """Replace paths in a folder by the names of stages, as ``mergekit-multi`` does."""
     named = copy.deepcopy(dict(config))
     for entry in named["models"]:
         if Path(str(entry["model"])).parent == merged:

@@ -1,6 +1,7 @@
-"""Recipes: merges as standard mergekit YAML, and the digests they are known by.
+"""Recipes: merges as standard mergekit YAML, and the digests that identify them.
 
-What differs between two merges, in words: their models, method, settings.
+The module also describes the difference between two merges in words: their models,
+method and settings.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _SHARED = {"tokenizer", "tokenizer_source", "chat_template"}
 
 
 def stock_config(space: MergeSpace, coefficients: Mapping[str, float]) -> MergeConfig:
-    """Give the configuration that unextended mergekit understands."""
+    """Return the configuration that unextended mergekit understands."""
     config = space.config(coefficients)
     return {**config, "merge_method": builtin_method(config["merge_method"])}
 
 
 @dataclass(frozen=True, eq=False)
 class Recipes:
-    """How the merges of a front are written in mergekit's own terms."""
+    """Writes the merges of a front as configurations of mergekit."""
 
     space: MergeSpace
     options: MergeOptions
@@ -62,16 +63,16 @@ class Recipes:
     folder: Path | None = None  # where that lies, if there are stages
 
     def text(self, coefficients: Mapping[str, float], comments: Sequence[str]) -> str:
-        """Write a recipe, for ``mergekit-multi`` where there are stages."""
+        """Return a recipe as text, for ``mergekit-multi`` where there are stages."""
         config = stock_config(self.space, coefficients)
         if self.folder is not None:
             config = by_stage_name(config, self.folder)
         return yaml_text([*self.stages, config], comments)
 
     def command(self, recipe: Path, out: str) -> str:
-        """Give the stock command that writes a recipe's checkpoint, bit for bit.
+        """Return the stock command that writes a recipe's checkpoint, bit for bit.
 
-        mergekit takes the stages that are there already for what it would write.
+        mergekit uses the checkpoints of stages that are there already.
         """
         words = ["mergekit-yaml", str(recipe), out]
         if self.folder is not None:
@@ -98,7 +99,7 @@ def _merge_options(space: MergeSpace, options: MergeOptions) -> list[str]:
 
 
 def draws_random_numbers(space: MergeSpace) -> bool:
-    """Tell whether the merge depends on mergekit's ``--random-seed``."""
+    """Whether the merge depends on mergekit's ``--random-seed``."""
     return builtin_method(space.template["merge_method"]) not in _DETERMINISTIC
 
 
@@ -108,10 +109,10 @@ def merge_identity(
     names: Mapping[str, str] | None = None,
     of_model: Callable[[str], str] = fingerprint,
 ) -> Identity:
-    """Name all that decides what a merge with given coefficients is.
+    """Return all settings that decide the result of a merge with coefficients.
 
-    Two runs may share measurements only if these are equal. Models that lie elsewhere
-    than it is written have the ``names`` that are written, by where they lie.
+    Two runs may share measurements only if these are equal. Models that have moved keep
+    the ``names`` of the configuration, which are keyed by their present path.
     """
     names, models = names or {}, referenced_models(space.template)
     template = dict(map_references(space.template, lambda m: names.get(m, m)))
@@ -135,16 +136,16 @@ def merge_identity(
 
 
 def space_digest(identity: Identity) -> str:
-    """Digest what decides the merges of a search, wherever its models lie."""
+    """Return a digest of what decides a search's merges, wherever its models lie."""
     recipe = {**identity, "configuration": _by_content(identity)}
     return digest({key: recipe[key] for key in recipe.keys() - {"models"}})
 
 
 def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
-    """Digest what decides one merge: its recipe in a normal form.
+    """Return a digest of what decides one merge: its recipe in a normal form.
 
-    Models stand for their content, and those of weight 0 are left out where they leave
-    no trace: then the merge is the same, bit for bit, without them.
+    The digest contains the content of models, not their paths. Models of weight 0 are
+    left out where the merge is the same, bit for bit, without them.
     """
     config: Any = copy.deepcopy(identity["configuration"])
     searched: Any = identity["coefficients"]
@@ -174,7 +175,7 @@ def _by_content(identity: Identity) -> dict[str, Any]:
 
 
 def _without_zeros(content: Any) -> Any:
-    """Leave out the models of weight 0, wherever models are listed."""
+    """Remove the models of weight 0 from all lists of models."""
     if isinstance(content, dict):
         return {key: _without_zeros(value) for key, value in content.items()}
     if not isinstance(content, list):
@@ -203,7 +204,7 @@ def _leaves(weight: Any) -> Iterator[Any]:
 
 
 def _as_floats(content: Any) -> Any:
-    """Write 1 as 1.0, which is the same number."""
+    """Convert whole numbers to floats, so that 1 equals 1.0."""
     if isinstance(content, Mapping):
         return {key: _as_floats(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -213,7 +214,7 @@ def _as_floats(content: Any) -> Any:
 
 
 def changes_in_words(before: Identity, now: Identity) -> str:
-    """Say what differs between two identities of a merge."""
+    """Describe the differences between two identities of a merge."""
     changed = _differing(_numbered(before), _numbered(now))
     match before.get("models"), now.get("models"):
         case dict() as former, dict() as present if "models" in changed:
@@ -234,7 +235,7 @@ def _numbered(identity: Identity) -> Identity:
 
 
 def _other_models(former: Identity, present: Identity) -> list[str]:
-    """List the models whose files differ; those alone, if all lie elsewhere."""
+    """List the models with other files; without those that only moved."""
     if len(former) == len(present):
         pairs = list(zip(former, present, strict=True))
         changed = [pair for pair in pairs if former[pair[0]] != present[pair[1]]]

@@ -1,14 +1,13 @@
-"""A merge recorded once, in a folder that any process can merge from.
+"""A recorded merge: a folder from which any process can compute merges.
 
 One pass of mergekit, with a ``map_*`` method in the place of the built-in one, writes
-an ordinary checkpoint and leaves behind how to merge each of its tensors again. Both
-are kept, under a name made of all that decides them, so that the next search of this
-merge needs no such pass. Tensors are mapped into memory: processes share their pages.
+an ordinary checkpoint and the replay of each of its tensors. Both are kept, under a
+name that digests all that decides them, so that the next search of this merge needs no
+such pass. Tensors are mapped into memory: processes share their pages.
 
-What is trusted when a folder is opened: it has all its files, of their sizes, and what
-describes them (index, headers, configuration, tokenizer) has the digests that were
-taken when it was written. The tensors themselves are not read again; they were on the
-disk before the folder got its name.
+When a folder is opened, the sizes of all its files are checked, and the digests of
+those that describe them (index, headers, configuration, tokenizer). The tensors
+themselves are not read again; they were on the disk before the folder got its name.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ _INDEX = "index.json"
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A merge that was recorded: how to merge each of its tensors again."""
+    """A recorded merge, with the replay of each of its tensors."""
 
     checkpoint: Path  # as mergekit wrote it, at ``coefficients``
     coefficients: Mapping[str, float]
@@ -88,11 +87,11 @@ class NoPlace(MergeError):
 
 
 def record(space: MergeSpace, options: MergeOptions) -> Path:
-    """Give the folder of a recorded merge, recording it if there is none.
+    """Return the folder of a recorded merge; record it if there is none.
 
     Raises:
         MergeError: mergekit refuses the models.
-        NoPlace: the disk is full, or a replay is nothing that a file holds.
+        NoPlace: the disk is full, or a replay cannot be stored in a file.
     """
     key = recording_key(space, options)
     folder = recordings_folder() / key
@@ -121,7 +120,7 @@ def _record_anew(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 
 def is_whole(folder: Path) -> bool:
-    """Tell whether a recording is there with all its files as they were written."""
+    """Whether a recording exists with all its files as they were written."""
     contents = read_json_or_nothing(folder / CONTENTS)
     files = contents.get("files")
     if not files or contents.get("digest") != digest(files):
@@ -135,7 +134,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def open_recorded(folder: Path) -> Recorded:
-    """Open a recorded merge; no mergekit pass, and no model but what is mapped.
+    """Open a recorded merge without a pass of mergekit; its tensors are mapped.
 
     Raises:
         MergeError: it is damaged, or not there.
@@ -163,7 +162,7 @@ def open_recorded(folder: Path) -> Recorded:
 def recorded_in_memory(
     space: MergeSpace, options: MergeOptions, reason: str = ""
 ) -> Iterator[Recorded]:
-    """Record a merge without keeping it; its checkpoint lies on the disk meanwhile."""
+    """Record a merge in memory; only its checkpoint is on the disk meanwhile."""
     why = f", in memory: {reason}" if reason else ""
     replays: dict[str, Replay] = {}
     generic = generic_coefficients(space)
@@ -179,7 +178,7 @@ def recorded_in_memory(
 
 
 def generic_coefficients(space: MergeSpace) -> dict[str, float]:
-    """Give the coefficients at which a merge is recorded."""
+    """Return the coefficients at which a merge is recorded."""
     return space.named(space.bounds @ np.array([1 - _GENERIC, _GENERIC]))
 
 
@@ -222,7 +221,7 @@ def _record_into(folder: Path, space: MergeSpace, options: MergeOptions) -> None
 
 
 def recorded_bytes(space: MergeSpace) -> int:
-    """Estimate what a recording takes on the disk: all models, and a merge of them.
+    """Estimate the disk space of a recording: all models, and a merge of them.
 
     Raises:
         MergeError: a model is not there, or damaged.
@@ -259,7 +258,7 @@ def _weights(space: MergeSpace, checkpoint: Path, options: MergeOptions) -> Weig
 
 
 def _named(space: MergeSpace) -> str:
-    """Name the models that are merged, with the size of those that lie here."""
+    """List the merged models, with the size of local ones."""
     folders = [Path(name) for name in referenced_models(space.template)]
     files = [file for folder in folders for file in folder.glob("*.safetensors")]
     size = sum(file.stat().st_size for file in files)
@@ -268,7 +267,7 @@ def _named(space: MergeSpace) -> str:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what is damaged, and what a killed process left; the lock is ours."""
+    """Remove damaged recordings and those of killed processes; the lock is ours."""
     for path in [folder, *folder.parent.glob(f".{folder.name}.*.partial")]:
         if path.exists():
             shutil.rmtree(path)

@@ -1,9 +1,8 @@
-"""What a recorded merge is known by: all that decides its tensors.
+"""The key of a recorded merge, and a check that models stay unchanged.
 
-Models that must stay as they are while merges of them are made and measured.
-
-Where a file was replaced on the way, what is merged is of other models than those whose
-measurements stand beside it, whatever the merge is called.
+The key digests all that decides the tensors. The check runs while merges are made and
+measured: where a file of a model is replaced during a search, its merges no longer
+belong to the measurements before.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _NO_MODELS = {"base", "union"}
 
 
 def recording_key(space: MergeSpace, options: MergeOptions) -> str:
-    """Digest what a merge is made of, wherever its models lie, and what makes it."""
+    """Return a digest of the content of a merge and of the code that makes it."""
     models: dict[str, int] = {}
     template = dict(
         map_references(
@@ -68,7 +67,7 @@ def recording_key(space: MergeSpace, options: MergeOptions) -> str:
 
 @functools.cache
 def _own_code() -> str:
-    """Digest how tensors are prepared, which may change between two releases."""
+    """Return a digest of the code that prepares tensors, which releases may change."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return digest([[path.name, sha256_of_file(path)] for path in files])
 
@@ -105,10 +104,11 @@ _State: TypeAlias = tuple[int, ...]  # of a file, for the file system
 
 
 class Unchanged:
-    """Notices that models are not those of an identity.
+    """Checks that the models are still those of an identity.
 
-    Their content is read once, where it was not read before; then their files are
-    looked at, and read again where the file system says that they were written.
+    Their content is read once, if it was not read before. Later checks look at the
+    state of their files, and read again only those that the file system reports as
+    written.
     """
 
     def __init__(self, space: MergeSpace, identity: Identity):
@@ -118,10 +118,10 @@ class Unchanged:
         self._states: dict[str, _State] = {}
 
     def check(self) -> None:
-        """Look at the models.
+        """Check the models.
 
         Raises:
-            MergeError: one of them is another one now.
+            MergeError: one of them has changed.
         """
         if self._states and _states(self._states) == self._states:
             return
@@ -144,7 +144,7 @@ class Unchanged:
             yield from _places_of(reference)
 
     def _written_in(self, reference: str, states: dict[str, _State]) -> list[str]:
-        """Name the files that are not as they were when they were read."""
+        """Return the names of files that changed since they were read."""
         paths = [path for path in _places_of(reference) if Path(path).suffix]
         known = [path for path in paths if path in self._states]
         written = [p for p in known if self._states[p] != states.get(p)]
@@ -152,9 +152,9 @@ class Unchanged:
 
 
 def _places_of(reference: str) -> Iterator[str]:
-    """List what decides the content of a model: folders, files, and what is the newest.
+    """List what decides the content of a model: folders, files, latest revisions.
 
-    mergekit looks for the newest revision of a repository each time.
+    mergekit looks up the latest revision of a repository each time.
     """
     for part in Reference.parse(reference).parts:
         folder = find_model(str(part)).folder

@@ -1,7 +1,7 @@
-"""What is kept in the cache folder: recorded merges, merged adapters, trained models.
+"""The cache folder: recorded merges, merged adapters, trained models.
 
-Recorded merges are bounded: those that were not used for longest go where another one
-needs their place, and never one that a living process uses.
+The size of recorded merges is limited: the least recently used are removed when a new
+one needs their space, but never one that a living process uses.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Kept:
 
 
 def recordings_folder() -> Path:
-    """Give the folder where recorded merges are kept."""
+    """Return the folder of recorded merges."""
     return cache_home() / "merges"
 
 
 def kept() -> list[Kept]:
-    """List what is kept, what was used last first."""
+    """List the folders of the cache, the most recently used first."""
     found = [*_merges()]
     for folder in _folders(cache_home() / "adapters"):
         models = [path.name for path in _folders(folder)]
@@ -61,7 +61,7 @@ def kept() -> list[Kept]:
 
 
 def remove(one: Kept) -> bool:
-    """Remove a folder, unless a process uses it; say whether it is gone."""
+    """Remove a folder, unless a process uses it; return whether it is gone."""
     if one.kind != "merge":
         # At once: nobody is to find a part of it.
         with partial_folder(one.folder) as gone:
@@ -81,7 +81,7 @@ def remove(one: Kept) -> bool:
 
 
 def limit() -> int:
-    """Give the bytes that recorded merges may take."""
+    """Return the bytes that recorded merges may take."""
     given = read_json_or_nothing(_settings()).get("limit")
     if isinstance(given, int):
         return given
@@ -90,14 +90,14 @@ def limit() -> int:
 
 
 def set_limit(n_bytes: int | None) -> None:
-    """Bound the bytes that recorded merges may take; None: by what is free."""
+    """Limit the bytes that recorded merges may take; None: by the free space."""
     write_json(_settings(), {} if n_bytes is None else {"limit": n_bytes})
 
 
 def make_room(n_bytes: int = 0) -> str:
-    """Remove recorded merges until so many bytes more fit; say why if they cannot.
+    """Remove recorded merges until so many bytes fit; return why if they cannot.
 
-    Nothing is removed in vain.
+    Nothing is removed unless the bytes then fit.
     """
     _remove_leftovers()
     reason, chosen = _chosen_for(n_bytes)
@@ -107,12 +107,12 @@ def make_room(n_bytes: int = 0) -> str:
 
 
 def lacking_room(n_bytes: int) -> str:
-    """Say why a recorded merge of so many bytes would not fit; empty if it does."""
+    """Return why a recording of so many bytes does not fit; empty if it does."""
     return _chosen_for(n_bytes)[0]
 
 
 def _chosen_for(n_bytes: int) -> tuple[str, list[Kept]]:
-    """Choose what would go for so many bytes more, and say why they cannot fit."""
+    """Return recordings to remove for so many bytes, and why these cannot fit."""
     merges = sorted(_merges(), key=lambda one: one.used)
     taken, most, free = sum(one.n_bytes for one in merges), limit(), _free()
     excess = max(taken + n_bytes - most, n_bytes + _SPARE - free if n_bytes else 0)
@@ -134,7 +134,7 @@ def _chosen_for(n_bytes: int) -> tuple[str, list[Kept]]:
 
 
 def mark_in_use(folder: Path) -> Callable[[], None]:
-    """Keep a recorded merge from being removed, until this process ends or lets go."""
+    """Protect a recorded merge from removal until the context or the process ends."""
     try:
         import fcntl
 
@@ -146,7 +146,7 @@ def mark_in_use(folder: Path) -> Callable[[], None]:
 
 
 def lock_of(folder: Path) -> Path:
-    """Name the lock of whoever writes or removes a recorded merge."""
+    """Return the lock file of a recorded merge, for writing and removing it."""
     return folder.with_name(f".{folder.name}.lock")
 
 

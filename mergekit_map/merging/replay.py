@@ -1,9 +1,10 @@
-"""Merging a tensor again with other weights, bit for bit as mergekit does it.
+"""Replays: merging a tensor again with other weights, bit for bit as mergekit does.
 
-A large tensor is merged in blocks that stay in a CPU's cache. All operations work entry
-by entry but the sums over the models, which torch adds up in float32, in the order of
-the models, and rounds once. Only the last entries of a tensor, fewer than 1024, it adds
-up in another order: so blocks begin at multiples of 1024, and the last is no shorter.
+A large tensor is merged in blocks that fit in a CPU's cache. All operations are
+elementwise but the sums over the models, which torch computes in float32, in the order
+of the models, and rounds once. torch sums only the last entries of a tensor, fewer than
+1024, in another order: so blocks begin at multiples of 1024, and the last is no
+shorter.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _BLOCK = 1 << 18  # entries of all models in a block: with what is computed, 2 M
 
 @dataclass(frozen=True, eq=False)
 class MethodReplay:
-    """A tensor of any method: its inputs, handed to the method again."""
+    """A tensor of any method: its inputs, to run the method again."""
 
     method: MergeMethod
     group: TensorGroup
@@ -51,7 +52,7 @@ class MethodReplay:
 
 @dataclass(frozen=True, eq=False)
 class TaskVectorReplay:
-    """A tensor of the task-arithmetic family: base plus weighted, prepared deltas."""
+    """A tensor of the task-arithmetic family: base plus weighted deltas."""
 
     models: tuple[Any, ...]
     base: Tensor  # (*shape)
@@ -82,10 +83,10 @@ class TaskVectorReplay:
         return self._scaled(merged)
 
     def _merge_elected(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Add up what has the sign of the sum; overwrites the rows.
+        """Sum the elements with the sign of the sum; overwrites the rows.
 
-        Times the elected sign, what is kept is positive and the rest is not. Rounding
-        is symmetric, so this changes no bit. It needs no masks, slow ones on a CPU.
+        Times the elected sign, these are positive and the others are not. Rounding is
+        symmetric, so this changes no bit. It needs no masks, which are slow on a CPU.
         """
         total = _sum(rows)
         if not total.sum().isfinite():
@@ -100,7 +101,7 @@ class TaskVectorReplay:
         return self._scaled(merged)
 
     def _merge_masked(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Merge by mergekit's operations, which also tell what infinities become."""
+        """Merge by mergekit's operations, which also define infinities."""
         mask = get_mask(rows)
         merged = (rows * mask).sum(dim=0)
         if self.normalize:
@@ -127,9 +128,9 @@ Replay: TypeAlias = "TaskVectorReplay | MethodReplay | LowRankReplay"
 
 
 def _sum(rows: Tensor) -> Tensor:
-    """Add up (n, k) to (k,) with the bits of ``rows.sum(dim=0)``, in less time.
+    """Sum (n, k) to (k,) with the bits of ``rows.sum(dim=0)``, in less time.
 
-    torch adds up half precision in float32, too, but slower than when asked for that.
+    torch sums half precision in float32 as well, but slower than on request.
     """
     if len(rows) == 2:
         return torch.add(*rows).add_(0)  # from zero, as a sum: no negative zero

@@ -1,9 +1,10 @@
 """The search space: which numbers of a merge configuration are coefficients.
 
-A coefficient is a name for one or more places of mergekit's YAML that hold a weight:
-by default the ``weight`` of one non-base model, or, where the user writes names instead
-of numbers, an anchor of a layer gradient (``weight: [low, high]``) or the value of a
-``filter``. Putting numbers in these places gives an ordinary mergekit configuration.
+A coefficient is a name for one or more places of mergekit's YAML that hold a weight. By
+default this is the ``weight`` of one non-base model. Where the user writes names
+instead of numbers, it is an anchor of a layer gradient (``weight: [low, high]``) or the
+value of a ``filter``. With numbers in these places, the result is an ordinary
+configuration.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _OF_A_TASK = re.compile(r" (value|stderr|n|documents)$")
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A number that is searched, and where it goes."""
+    """A number that is searched, and its places in the configuration."""
 
     name: str
     model: str  # the model it weighs, as the user wrote it
@@ -54,7 +55,7 @@ class Coefficient:
 
 @dataclass(frozen=True, eq=False)
 class MergeSpace:
-    """A merge configuration with named holes.
+    """A merge configuration with named placeholders for numbers.
 
     ``remainder`` holds the places of the one weight that is 1 minus all coefficients,
     for methods that depend only on the ratio of the weights; it is empty otherwise.
@@ -68,11 +69,11 @@ class MergeSpace:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the coefficients, in the order of the columns of a design."""
+        """Return the names of the coefficients, in the order of a design's columns."""
         return tuple(c.name for c in self.coefficients)
 
     def config(self, values: Mapping[str, float]) -> MergeConfig:
-        """Fill the holes: a configuration for stock mergekit."""
+        """Return a configuration for stock mergekit with these values."""
         config = copy.deepcopy(dict(self.template))
         rest = 1.0
         for coefficient in self.coefficients:
@@ -88,7 +89,7 @@ class MergeSpace:
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
     def anchors(self) -> dict[str, dict[str, float]]:
-        """Label the base model, every single model and the uniform soup.
+        """Return the base model, every single model and the uniform soup by label.
 
         With sparsified methods a single model is the merge with its weight alone at 1,
         not the fine-tuned model itself; models of fixed weight stay as they are.
@@ -109,9 +110,9 @@ class MergeSpace:
 def build_space(
     merge: MergeConfig, search: SearchSpec
 ) -> tuple[MergeSpace | None, list[Problem]]:
-    """Find what is searched in a merge configuration that mergekit accepts.
+    """Return the search space of a merge configuration that mergekit accepts.
 
-    Returns the space, or None with the problems that stand against it.
+    Returns the space, or None with the problems of the configuration.
     """
     template = copy.deepcopy(dict(merge))
     entries = list(model_entries(template))
@@ -151,7 +152,7 @@ def _too_many(coefficients: tuple[Coefficient, ...]) -> Problem:
 
 
 def _wrong_name(coefficient: Coefficient) -> str | None:
-    """Say why a coefficient cannot have its name, which is a column of tables."""
+    """Return why a coefficient cannot have its name, which is a column of tables."""
     name = coefficient.name
     if NO_LINE.search(name + coefficient.model):
         return f"{name!r} is no line of text; give it another name"
@@ -204,8 +205,8 @@ def _identifiable(
 ) -> tuple[tuple[Coefficient, ...], Coefficient | None, Problem | None]:
     """Settle normalisation: a merge that depends only on ratios has one weight less.
 
-    Sets ``normalize`` to false where the method would normalise by default and the user
-    does not ask for it; docs/architecture.md says why.
+    Sets ``normalize`` to false where the method normalises by default and the
+    configuration does not set it; docs/architecture.md has the reason.
     """
     method = template["merge_method"].removeprefix("map_")
     parameters = template.get("parameters") or {}
@@ -251,7 +252,7 @@ def _bounds(search: SearchSpec, names: list[str]) -> tuple[FloatArray, list[Prob
 
 
 def put(config: Any, place: KeyPath, value: Any) -> None:
-    """Set a value in nested mappings and lists, making what is missing on the way."""
+    """Set a value in nested mappings and lists; create missing ones on the way."""
     for part, following in itertools.pairwise(place):
         if isinstance(part, str) and config.get(part) is None:
             config[part] = [] if isinstance(following, int) else {}

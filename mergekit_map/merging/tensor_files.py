@@ -1,6 +1,6 @@
-"""Tensors in files of safetensors, written as they come and mapped into memory.
+"""Files of safetensors, written one tensor at a time and mapped into memory.
 
-Replays as JSON beside their tensors, so that another process can merge with them.
+Replays are stored as JSON beside their tensors, so that another process can use them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NAMES = {
 
 
 class ShardWriter:
-    """Writes tensors to a folder, holding no more than a shard and the last one."""
+    """Writes tensors to a folder; holds at most a shard and the last tensor."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class ShardWriter:
         self.files: list[str] = []
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Take a tensor, which must not change until it is written.
+        """Add a tensor, which must not change until it is written.
 
         Raises:
             ArtifactError: the format has no name for its type.
@@ -77,7 +77,7 @@ class ShardWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the tensors that are not written yet."""
         if not self._waiting:
             return
         name = f"tensors-{len(self.files) + 1:05d}.safetensors"
@@ -121,9 +121,9 @@ def sync(folder: Path) -> None:
 
 
 def described(folder: Path) -> dict[str, list[Any]]:
-    """Give the size of every file below a folder, and the digest of how it begins.
+    """Return the size of every file below a folder, and a digest of its beginning.
 
-    Of safetensors that is the header; of other files, all.
+    Of safetensors the digest covers the header; of other files, everything.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -172,7 +172,7 @@ _PARTS = {
 
 
 def layout() -> dict[str, list[str]]:
-    """Say which fields are stored, so that a change of them is noticed."""
+    """Return the fields of stored replays; a change of them invalidates recordings."""
     return {
         name: [field.name for field in dataclasses.fields(part)]
         for name, part in _PARTS.items()
@@ -180,10 +180,10 @@ def layout() -> dict[str, list[str]]:
 
 
 def stored(replay: Replay, put: Callable[[str, Tensor], None], name: str) -> Any:
-    """Write a replay as JSON; ``put`` takes its tensors, under names of their own.
+    """Return a replay as JSON; ``put`` takes its tensors, under names of their own.
 
     Raises:
-        MergeError: it holds something that JSON does not.
+        MergeError: it holds a value that JSON does not have.
     """
     count = 0
 
@@ -212,9 +212,9 @@ def stored(replay: Replay, put: Callable[[str, Tensor], None], name: str) -> Any
 
 
 def with_tensors(replay: Replay, change: Callable[[Tensor], Tensor]) -> Replay:
-    """Give the same replay of other tensors, the same ones elsewhere for example.
+    """Return a replay with changed tensors, moved to another device for example.
 
-    One that no file can hold stays as it is.
+    A replay that cannot be stored in a file is returned as it is.
     """
     tensors: dict[str, Tensor] = {}
     try:
@@ -226,7 +226,7 @@ def with_tensors(replay: Replay, change: Callable[[Tensor], Tensor]) -> Replay:
 
 
 def tensor_bytes(replay: Replay) -> int:
-    """Count the bytes of the tensors of a replay, as far as they are known."""
+    """Return the size of a replay's tensors, as far as it is known."""
     sizes: list[int] = []
     with suppress(MergeError):
         stored(replay, lambda _, t: sizes.append(t.numel() * t.element_size()), "")
@@ -248,7 +248,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def restored(content: Any, get: Callable[[str], Tensor]) -> Any:
-    """Read what ``stored`` wrote; ``get`` gives the tensors."""
+    """Restore a replay from the result of ``stored``; ``get`` returns the tensors."""
     if isinstance(content, list):
         return [restored(item, get) for item in content]
     if not isinstance(content, dict):

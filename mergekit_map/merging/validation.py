@@ -1,16 +1,10 @@
-"""The models of a merge with their weights, and mergekit's schema checked key by key.
+"""mergekit's part of a configuration, checked key by key, and its JSON Schema.
 
-mergekit's models ignore unknown keys, so a misspelt parameter would be lost; here each
-key is held against mergekit's own ``model_fields`` and the method's own parameters.
-
-What may stand under mergekit's own keys beside models and parameters.
-
-What may stand under ``parameters:``, every number in its place held to a range.
-
-mergekit reads most of it only when it merges, and there a density of -1 is an
-assertion, one of NaN a merge of zeros, and no error at all says where it stands.
-
-mergekit's part of a configuration as a JSON Schema, as strict as our own checks.
+mergekit's models ignore unknown keys, so a misspelt parameter would be lost. Here each
+key is checked against mergekit's own ``model_fields`` and the method's parameters, and
+every number against its range. mergekit reads most values only when it merges: a
+density of -1 then fails an assertion, one of NaN merges to zeros, and no error names
+the key. The JSON Schema is as strict as these checks.
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ _LONGEST_MODEL = 4096  # characters; no path is longer
 
 
 def value_problems(merge: MergeConfig) -> list[Problem]:
-    """List the values of single keys that no merge can be made with."""
+    """List the values of single keys that make merging impossible."""
     return [
         *_wrong_dtypes(merge),
         *_wrong_tokenizer(merge),
@@ -59,7 +53,7 @@ def value_problems(merge: MergeConfig) -> list[Problem]:
 
 
 def wrong_model(model: Any) -> str | None:
-    """Say why something cannot name a model; None where it can."""
+    """Return why a value cannot name a model; None where it can."""
     if not isinstance(model, str):
         text = "a model is written as text (path, path@revision or path+lora), got "
         return f"{text}{shown(model)}"
@@ -173,7 +167,7 @@ def parameter_problems(merge: MergeConfig, spec: MergeMethodSpec) -> list[Proble
 
 
 def _blocks(part: Any, key: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
-    """Find the mappings of parameters, at any depth of a configuration."""
+    """Yield the mappings of parameters, at any depth of a configuration."""
     if isinstance(part, list):
         for index, item in enumerate(part):
             yield from _blocks(item, (*key, index))
@@ -233,7 +227,7 @@ def _wrong_number(value: Any, name: str) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """Read a number as mergekit does, which takes YAML's text ``1e-3`` for one."""
+    """Read a number as mergekit does, which also accepts the text ``1e-3``."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -246,7 +240,7 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model where it stands in the configuration."""
+    """One model at its place in the configuration."""
 
     key: KeyPath
     model: str  # as the user wrote it
@@ -256,12 +250,12 @@ class ModelEntry:
 
 
 def method_spec(merge: MergeConfig) -> MergeMethodSpec:
-    """Look up what mergekit says of the merge method of a configuration."""
+    """Return mergekit's description of the merge method of a configuration."""
     return merge_methods.get(merge["merge_method"]).spec
 
 
 def model_entries(merge: MergeConfig) -> Iterator[ModelEntry]:
-    """Walk the models of a configuration, with the weight that applies to each."""
+    """List the models of a configuration, with the weight that applies to each."""
     default = weight_setting(merge, ())
     base_ignored = method_spec(merge).contract.base == BasePolicy.IGNORED
     for key, entry, outer in walk_entries(merge):
@@ -277,9 +271,9 @@ def model_entries(merge: MergeConfig) -> Iterator[ModelEntry]:
 
 
 def check_merge(merge: MergeConfig) -> list[Problem]:
-    """List what is wrong with the mergekit part of a configuration.
+    """List the problems of the mergekit part of a configuration.
 
-    Empty means that mergekit takes it and will use every key of it.
+    Empty means that mergekit accepts it and uses every key of it.
     """
     method = merge.get("merge_method")
     known = [m.spec.name for m in merge_methods.registered_methods()]
@@ -374,7 +368,7 @@ def _bad_references(merge: MergeConfig) -> list[Problem]:
 
 
 def _invalid(merge: MergeConfig) -> list[Problem]:
-    """Let mergekit validate; its validators raise RuntimeError without a location."""
+    """Return the errors of mergekit's validation, some of which have no location."""
     try:
         MergeConfiguration.model_validate(
             {k: v for k, v in merge.items() if k != "map"}
@@ -423,10 +417,10 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def merge_schema() -> Schema:
-    """Describe what ``check_merge`` accepts, from mergekit's own models.
+    """Return the JSON Schema of what ``check_merge`` accepts.
 
-    Unlike these it refuses keys that mergekit would ignore, and names the methods that
-    have a weight per model to search for.
+    Unlike mergekit's own models it refuses keys that mergekit ignores, and it lists
+    only methods that have a weight per model to search for.
     """
     schema: Schema = MergeConfiguration.model_json_schema()
     definitions = schema["$defs"]

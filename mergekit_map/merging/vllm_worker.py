@@ -1,8 +1,8 @@
 """Merging inside the workers of vLLM, into the model that they serve.
 
 vLLM mixes ``MergeWriter`` into its worker class (``worker_extension_cls``) and calls
-its methods by name, in every worker. Each merges whole tensors, as a checkpoint has
-them; slicing and fusing them is vLLM's own matter.
+its methods by name, in every worker. Each worker merges whole tensors, as in a
+checkpoint; vLLM itself slices and fuses them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = f"{__name__}.MergeWriter"  # what vLLM is told
 
 
 class MergeWriter:
-    """Writes merges into the model of the vLLM worker that it is part of."""
+    """Writes merges into the model of its vLLM worker."""
 
     # Of vLLM's worker.
     model_runner: Any
@@ -30,15 +30,15 @@ class MergeWriter:
     merge_tensors: _Tensors
 
     def open_merge(self, recording: str) -> list[str]:
-        """Open a recorded merge; return the names of the tensors that it has."""
+        """Open a recorded merge; return the names of its tensors."""
         self.merge_tensors = _Tensors(open_recorded(Path(recording)))
         return sorted(self.merge_tensors.layout)
 
     def write_merge(self, coefficients: Mapping[str, float]) -> list[str]:
-        """Make the model the merge with these coefficients; return what was written.
+        """Write the merge with these coefficients; return what was written.
 
         Raises:
-            RuntimeError: vLLM did not take all tensors, or left some of its own.
+            RuntimeError: vLLM did not take all tensors, or kept some of its own.
         """
         model = self.model_runner.get_model()
         written: list[str] = []
@@ -76,7 +76,7 @@ class _Tensors:
     def at(
         self, coefficients: Mapping[str, float]
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Merge one tensor after the other."""
+        """Yield the merged tensors one after the other."""
         for name, (shape, dtype) in self.layout.items():
             if name in self._fixed:
                 yield name, self._fixed[name]
@@ -91,7 +91,7 @@ class _Tensors:
 
 @contextmanager
 def _listening(model: Any) -> Iterator[set[str]]:
-    """Hear which of its parameters a model of vLLM has loaded."""
+    """Collect the names of parameters that a model of vLLM loads."""
     loaded: set[str] = set()
     load = model.load_weights
 

@@ -1,8 +1,8 @@
-"""Which weight each model has in each tensor, as a function of the coefficients.
+"""The weight of each model in each tensor, as a function of the coefficients.
 
-mergekit decides that while it plans: filters select, gradients interpolate over the
-layers. All of it is affine in the coefficients, so planning once per coefficient tells
-everything.
+mergekit computes it while it plans: filters select, gradients interpolate over the
+layers. All weights are affine in the coefficients, so planning once per coefficient
+suffices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WeightTable:
     def of(
         self, tensor: str, models: Sequence[Any], coefficients: Mapping[str, float]
     ) -> list[float]:
-        """Give the weight of each of ``models`` in one tensor."""
+        """Return the weight of each of ``models`` in one tensor."""
         weights = []
         for key in ((tensor, model) for model in models):
             weight = self.constant[key]
@@ -55,9 +55,9 @@ class WeightTable:
         return weights
 
     def slopes_of(self, tensor: str, models: Sequence[Any]) -> dict[str, list[float]]:
-        """Give the derivatives of the weight of each of ``models`` in one tensor.
+        """Return the derivatives of each model's weight in one tensor.
 
-        Coefficients on which none of them depends are left out.
+        Coefficients without influence on them are left out.
         """
         slopes = {
             name: [table.get((tensor, model), 0.0) for model in models]
@@ -66,7 +66,7 @@ class WeightTable:
         return {name: values for name, values in slopes.items() if any(values)}
 
     def content(self) -> dict[str, Any]:
-        """Write the table as JSON."""
+        """Return the table as JSON."""
         models = list(dict.fromkeys(model for _, model in self.constant))
         numbers = {model: number for number, model in enumerate(models)}
 
@@ -81,7 +81,7 @@ class WeightTable:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> WeightTable:
-        """Read what ``content`` wrote."""
+        """Read the result of ``content``."""
         models = [ModelReference.model_validate(model) for model in content["models"]]
 
         def table(rows: Sequence[Sequence[Any]]) -> _Weights:
@@ -99,7 +99,7 @@ def weight_table(
     """Plan the merge at zero and once per coefficient.
 
     The slopes are planned with every fixed number at zero: differences of planned
-    weights would be a rounding error away from what mergekit computes.
+    weights would differ from mergekit's weights by a rounding error.
     """
     zero = dict.fromkeys(space.names, 0.0)
     constant = _planned(space.config(zero), model_config, options)
@@ -157,7 +157,7 @@ def _planned(
 
 
 def _without_numbers(space: MergeSpace) -> MergeSpace:
-    """Set every number that stands as a weight beside the coefficients to zero."""
+    """Set every fixed number among the weights to zero."""
     template = copy.deepcopy(dict(space.template))
     for entry in model_entries(template):
         if entry.weight is not None:
