@@ -1,1 +1,1 @@
-"""Searches held against opponents and baselines: one wing."""
+"""Comparison of searches with opponents and baselines: the paper's tables."""

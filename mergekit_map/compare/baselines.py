@@ -1,18 +1,15 @@
-"""Measuring the single merges that a front is held against (table 4 of the paper).
+"""The single merges that a front is compared with (table 4 of the paper).
+
+The paper names the baselines without parameters. Fixed ones have the parameters that
+their own papers use where nothing is tuned: TIES keeps the largest fifth of each task
+vector; DARE and DELLA keep half; where signs are elected, agreeing values are averaged
+(``normalize``), and every model has weight 1. Tuned ones take the best of a scan on the
+tasks themselves: of the scale of the merged task vector (``lambda``), and of the
+densities below. All have the base, models, dtype and tokenizer of the searched merge,
+but not its layers and filters: a baseline merges whole models.
 
 Notation: ``P`` preferences among ``m`` tasks; metrics are larger is better, NaN where a
 measurement failed.
-
-The single merges that a front is held against, as configurations of mergekit.
-
-Table 4 of the paper names them and gives no parameters. Here they have those that their
-own papers use where nothing is tuned: TIES keeps the largest fifth of each task vector;
-DARE and DELLA keep half; where signs are elected, what agrees is averaged
-(``normalize``), every model with weight 1. The tuned ones take the best that a scan
-finds on the tasks themselves: of the scale of the merged task vector (``lambda``), and
-of the densities below. All have the base, models, dtype and tokenizer of the merge that
-is searched. Its layers and filters, if it has any, are left out: a baseline takes whole
-models.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ Config: TypeAlias = dict[str, Any]  # of mergekit
 
 
 class Names(NamedTuple):
-    """What the methods are called in the tables, in the paper's order."""
+    """Names of the methods in the tables, in the paper's order."""
 
     singles: str = "Single task models"
     best_single: str = "Best single model"  # ours
@@ -79,17 +76,17 @@ def fine_tuned_models(space: MergeSpace) -> list[str]:
 
 
 def has_base(space: MergeSpace) -> bool:
-    """Tell whether there are task vectors: differences to a base model."""
+    """Whether the merge has a base model, and so task vectors."""
     return space.template.get("base_model") is not None
 
 
 def single_model(space: MergeSpace, model: str) -> MergeSpace:
-    """Give one model as it is, in the dtype of the merge."""
+    """Return the configuration of one model, in the dtype of the merge."""
     return _fixed(_config(space, "passthrough", [model]))
 
 
 def fixed_merges(space: MergeSpace) -> dict[str, MergeSpace]:
-    """Give the merges with nothing to choose that the models allow, by name."""
+    """Return the baselines without parameters that the models allow, by name."""
     models = fine_tuned_models(space)
     soup = _config(space, "linear", models, each={"weight": 1.0})
     found = {NAMES.soup: _fixed(soup)}
@@ -108,7 +105,7 @@ def fixed_merges(space: MergeSpace) -> dict[str, MergeSpace]:
 
 
 def elected(space: MergeSpace, method: str, density: float, scale: float) -> MergeSpace:
-    """Give a method that elects signs, the mean of what agrees times ``scale``."""
+    """Return a method that elects signs, the mean of what agrees times ``scale``."""
     each = {"weight": 1.0, "density": density}
     config = _with_vectors(space, method, each)
     return _fixed({**config, "parameters": {"normalize": True, "lambda": scale}})
@@ -117,13 +114,13 @@ def elected(space: MergeSpace, method: str, density: float, scale: float) -> Mer
 def dare_arithmetic(
     space: MergeSpace, weight: float, density: float = DROPPED[0]
 ) -> MergeSpace:
-    """Give DARE with task arithmetic, every model with the same weight."""
+    """Return DARE with task arithmetic, every model with the same weight."""
     each = {"weight": weight, "density": density}
     return _fixed(_with_vectors(space, "dare_linear", each))
 
 
 def task_arithmetic(space: MergeSpace) -> MergeSpace:
-    """Give task arithmetic with a coefficient per model."""
+    """Return task arithmetic with a coefficient per model."""
     return _searched(_with_vectors(space, "task_arithmetic", {}))
 
 
@@ -178,8 +175,8 @@ def measure_baselines(
 ) -> dict[str, FloatArray]:
     """Measure every baseline that the models and tasks allow, by name.
 
-    (P, m), or (m,) where every preference gets the same merge. What mergekit refuses,
-    or what cannot be measured, is NaN and named in a notice.
+    (P, m), or (m,) where every preference gets the same merge. A baseline that mergekit
+    refuses, or that cannot be measured, is NaN and named in a notice.
     """
     rivals = Rivals(bench, project, terms, notice)
     space = project.space

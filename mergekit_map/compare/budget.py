@@ -1,8 +1,8 @@
-"""What an opponent may spend, and what it is told of the evaluations it asks for.
+"""The evaluation budget of an opponent, with the bounds and the handling of failures.
 
 Notation: ``d`` coefficients, ``m`` tasks, ``U`` (k, d) points of the unit box, ``Y``
-(k, m) their metrics, larger is better. Opponents search the unit box; the box of the
-coefficients themselves is known here only.
+(k, m) their metrics, larger is better. Opponents search the unit box; only this module
+knows the bounds of the coefficients.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mergekit_map.surrogates.arrays import FloatArray, ranges
 
 Evaluate: TypeAlias = Callable[[FloatArray], FloatArray]  # (k, d) -> (k, m)
 
-# A failed evaluation is told as worse than the worst seen, by this share of the range.
+# A failed evaluation gets values below the worst seen, by this share of the range.
 FAILURE_MARGIN = 0.1
-# What is told while nothing but failures was seen: no metric is this bad.
+# The value while all evaluations failed: no metric is this bad.
 NOTHING_SEEN = -1e12
 
 
 class Budget:
     """A number of evaluations in a box, spent in the order they are asked for.
 
-    A failed evaluation (a row of metrics that are not all finite) counts. It is told as
-    worse in every task than all that was measured so far, by a tenth of the range.
+    A failed evaluation (a row of metrics that are not all finite) counts. Its metrics
+    are replaced by values worse than all measured so far, by a tenth of the range.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""A finished search and its rivals, measured on the same metrics (section 4).
+"""A finished search and its opponents, measured on the same metrics (section 4).
 
 Notation: ``d`` coefficients, ``m`` tasks; metrics are larger is better, NaN where a
-measurement failed. Nothing measured here is fitted: the log keeps it under roles of its
-own.
+measurement failed. No search fits these measurements: the log keeps them under
+purposes of their own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DIRECT = "random"  # the opponent that is the paper's direct search
 
 @dataclass(frozen=True)
 class ComparisonSpec:
-    """What a search is held against; the direct search always is."""
+    """Opponents and baselines to compare with; direct search is always one."""
 
     opponents: tuple[str, ...] = (DIRECT, "moead")
     # Merges of each opponent; None for as many documents as the search measured.
@@ -79,7 +79,7 @@ class ComparisonSpec:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The merges that a search evaluated, and what was measured there."""
+    """The merges that a search evaluated, and their metrics."""
 
     X: FloatArray  # (n, d)
     Y: FloatArray  # (n, m) on all documents
@@ -88,7 +88,7 @@ class Searched:
 
 @dataclass(frozen=True, eq=False)
 class Contest:
-    """What was measured of a search, and of its rivals."""
+    """The measurements of a search and of its opponents."""
 
     points: FloatArray  # (k, m) the front of the search
     own: Searched  # what the search itself evaluated
@@ -102,9 +102,9 @@ def own_documents(study: Study, log: Iterable[Evaluation]) -> int:
 
 
 def _is_own(e: Evaluation) -> bool:
-    """Tell whether a search measured it itself, points of its front among them.
+    """Whether the search itself measured it, points of its front included.
 
-    Those that were measured to assess it have no prediction on record.
+    Points that were measured for a comparison have no prediction on record.
     """
     return e.role not in ASSESSING or (e.role == "front" and e.foretold is not None)
 
@@ -123,8 +123,8 @@ def opponent_merges(
 ) -> int:
     """Count the merges that each opponent may evaluate.
 
-    As many as were asked for, or else as the documents that the search measured, before
-    anything is measured for a comparison, are enough for.
+    The requested number, or as many as have the documents that the search measured
+    before any comparison.
     """
     if spec.budget is not None:
         return spec.budget
@@ -203,7 +203,7 @@ def _win_rate(ours: FloatArray, theirs: FloatArray, rng: np.random.Generator) ->
 
 
 def _paid_front(own: Searched) -> FloatArray | None:
-    """Find the front of what the search evaluated; None of measurements in part."""
+    """Return the front of the evaluated merges; None if measurements are incomplete."""
     return None if np.isnan(own.Y).any(axis=1).all() else front_of(own.Y)
 
 
@@ -218,9 +218,9 @@ def _charged(contest: Contest) -> int:
 def r_squared_scores(
     study: Study, contest: Contest, surrogates: Mapping[str, Surrogate]
 ) -> RSquared:
-    """Hold the surrogates against the direct search, which they were not fitted to.
+    """Score the surrogates on the merges of direct search, which no fit has seen.
 
-    NaN for a task of which nothing was measured, or always the same.
+    NaN for a task without measurements, or with the same value everywhere.
     """
     direct = contest.rivals[DIRECT]
     seen = set(map(tuple, contest.own.X.tolist()))
@@ -237,7 +237,7 @@ def r_squared_scores(
 
 
 def read_utilities(study: Study, log: EvaluationLog, merges: Points) -> FloatArray:
-    """Read what was measured of merges, on all documents.
+    """Read the metrics of merges, on all documents.
 
     (k, m), larger is better, NaN if unknown.
     """
@@ -281,5 +281,5 @@ def _own_search(study: Study, log: EvaluationLog) -> Searched:
 
 
 def _generator(spec: ComparisonSpec, name: str) -> np.random.Generator:
-    """Make one by name: whom else the search is held against changes nothing."""
+    """Seed a generator by the opponent's name, so that others do not change it."""
     return np.random.default_rng([spec.seed, *name.encode()])

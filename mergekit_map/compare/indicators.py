@@ -1,17 +1,13 @@
-"""Measures of fronts and of surrogates (the paper's section 4.1 and its appendix).
+"""Quality indicators of fronts and of surrogates (the paper's section 4, its appendix).
 
-Notation: ``n`` points of a front, ``m`` tasks, ``Y`` (n, m) measured metrics, larger is
-better. A front need not be free of dominated points: what was found is what counts.
-Every function refuses fronts that are empty, of another width than the front they are
-compared with, or not finite, with a ValueError: failed merges are the caller's to drop.
+Notation: ``n`` points of a front, ``m`` tasks, ``Y`` (n, m) or (k, m) measured metrics,
+larger is better; ``P`` preferences (P, m), each of sum 1. A front may have dominated
+points: everything that was found counts.
 
-What a comparison says of a search and its rivals, from what was measured of them.
-
-Notation: ``m`` tasks, ``Y`` (k, m) measured metrics, larger is better; ``P``
-preferences (P, m), each adds up to 1. Measurements that failed are NaN in what comes
-in, and rows with one count for nothing.
-
-The paper's section 4 and its appendix, on the measures of ``indicators.py``.
+The functions on fronts raise a ValueError for a front that is empty, not finite, or of
+another width than the front it is compared with; callers drop failed merges first. In
+the functions that compare a search with its opponents a failed measurement is NaN, and
+rows with one are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ EXACT_MAX_TASKS = 5
 def win_rate(
     ours: FloatArray, theirs: FloatArray, rng: np.random.Generator, k: int = 100
 ) -> float:
-    """Compare k points of each front, every pair in every task (section 4.1).
+    """Return the share of pairs of points and tasks that ours wins (section 4.1).
 
     Returns the share of comparisons that ours (n, m) wins over theirs (n', m), in
     [0, 1]. The paper counts ties as lost; we count them half, so that a front ties with
@@ -56,7 +52,7 @@ def win_rate(
 
 
 def generational_distance(front: FloatArray, reference: FloatArray) -> float:
-    """Measure how far a front is from a reference, as the paper's appendix prints it.
+    """Return the generational distance to a reference, as the paper's appendix.
 
     GD = sqrt(sum of squared distances to the nearest reference point) / n, in the
     metrics' own units: tasks of different units are to be normalised first. It shrinks
@@ -69,7 +65,7 @@ def generational_distance(front: FloatArray, reference: FloatArray) -> float:
 
 
 def hypervolume(front: FloatArray, reference: FloatArray) -> float:
-    """Divide a front's hypervolume by that of a reference front.
+    """Return a front's hypervolume as a share of that of a reference front.
 
     Every task is scaled by the reference's ideal (0) and nadir (1), and volumes reach
     to 1.1, so that the ends of a front count. A point beyond that in any task adds
@@ -132,7 +128,7 @@ REPEATS = 10  # of a win rate; the paper does not say what its ± is over
 
 @dataclass(frozen=True)
 class FrontScores:
-    """How good the front of a search is; scaled by the reference's ideal and nadir."""
+    """The quality of a search's front, scaled by the reference's ideal and nadir."""
 
     evaluations: int  # merges that the search evaluated
     documents: int  # of all tasks and merges, that it measured
@@ -150,7 +146,7 @@ class FrontScores:
 
 @dataclass(frozen=True)
 class RSquared:
-    """How well surrogates predict merges that they were not fitted to, by task."""
+    """R2 of the surrogates on merges that they were not fitted to, by task."""
 
     tasks: Mapping[str, float]
     mean: float
@@ -159,7 +155,7 @@ class RSquared:
 
 @dataclass(frozen=True)
 class Sums:
-    """What a method gives each preference, weighted by it."""
+    """The weighted sum of a method for each preference."""
 
     sums: Sequence[float]
     mean: float
@@ -168,7 +164,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Reference:
-    """The front that all searches together found, and its ends by task."""
+    """The joint front of all searches, with its ideal and nadir by task."""
 
     points: int
     ideal: Sequence[float]
@@ -206,7 +202,7 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """In which units metrics are added up: ``zero`` and ``one`` (m,) stand for 0 and 1.
+    """The units in which metrics are added: ``zero`` and ``one`` (m,) become 0 and 1.
 
     A task that is constant over the reference keeps its unit.
     """
@@ -221,17 +217,17 @@ class Scale:
 
 
 def as_they_are(m: int) -> Scale:
-    """Leave metrics alone that are shares anyway."""
+    """Return the scale of metrics that are shares anyway: none."""
     return Scale(np.zeros(m), np.ones(m))
 
 
 def by_ideal_and_nadir(reference: FloatArray) -> Scale:
-    """Measure every task from its worst to its best value on a reference front."""
+    """Return the scale from each task's nadir to its ideal on a reference front."""
     return Scale(reference.min(axis=0), reference.max(axis=0))
 
 
 def front_of(*measured: FloatArray) -> FloatArray:
-    """Find what no other dominates among all that was measured, each once; (k, m)."""
+    """Return the non-dominated rows of all that was measured, each once; (k, m)."""
     Y = np.vstack(measured)
     front = np.unique(Y[non_dominated(Y)], axis=0)
     if len(front) == 0:
@@ -250,7 +246,7 @@ def score_front(
     documents: int,
     charged: int,
 ) -> FrontScores:
-    """Measure a front against a reference, and against that of the direct search."""
+    """Score a front against a reference, and against that of direct search."""
     scale = by_ideal_and_nadir(reference)
     scaled, whole, other = map(scale.apply, (front, reference, direct))
     return FrontScores(
@@ -277,7 +273,7 @@ def best_merges(Y: FloatArray, preferences: FloatArray, scale: Scale) -> IntArra
 
 
 def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArray:
-    """Give every preference the best merge by its weighted sum, as measured; (P, m).
+    """Return the metrics of the best merge for each preference; (P, m).
 
     NaN if every row has one.
     """
@@ -287,7 +283,7 @@ def best_rows(Y: FloatArray, preferences: FloatArray, scale: Scale) -> FloatArra
 
 
 def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> Sums:
-    """Add up what each preference gets (P, m), or all of them do (m,), weighted."""
+    """Return the weighted sum of each preference's row (P, m), or of one row (m,)."""
     sums = (scale.apply(Y) * preferences).sum(axis=1)
     return Sums(sums.tolist(), **asdict(mean_and_std(sums)))
 
@@ -295,7 +291,7 @@ def weighted_sums(Y: FloatArray, preferences: FloatArray, scale: Scale) -> Sums:
 def preferred_models(
     preferences: FloatArray, owners: IntArray, count: int
 ) -> FloatArray:
-    """Turn preferences among tasks into shares of models; (P, count).
+    """Convert preferences among tasks to shares of models; (P, count).
 
     A model has the shares of the tasks it owns, ``owners`` (m,). With one task per
     model these are the preferences themselves, as in the paper.
@@ -305,7 +301,7 @@ def preferred_models(
 
 
 def mean_and_std(values: Sequence[float] | FloatArray) -> Spread:
-    """Summarise numbers; NaN if one of them is, or none is there."""
+    """Return mean and standard deviation; NaN for none, or if one is NaN."""
     if len(values) == 0:
         return Spread(math.nan, math.nan)
     return Spread(float(np.mean(values)), float(np.std(values)))

@@ -1,4 +1,4 @@
-"""The bench that rivals are measured on: the log of a search, and what may be measured.
+"""Measurements for a comparison, kept in the log of the search.
 
 Notation: ``P`` preferences among ``m`` tasks; metrics are larger is better, NaN where a
 measurement failed.
@@ -33,7 +33,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 
 @dataclass(eq=False)
 class Bench:
-    """The log of a run, and how far the measurements for a comparison are."""
+    """The log of a run, and the progress of the measurements for a comparison."""
 
     run: RunFolder
     log: EvaluationLog
@@ -48,7 +48,7 @@ class Bench:
         merges: AbstractContextManager[Merges] | None = None,
         study: Study | None = None,
     ) -> Iterator[MeasureMerges]:
-        """Hold the models of a project, from the first merge that must be measured.
+        """Keep the models of a project loaded, from the first merge to measure on.
 
         By default they are merged as the project says, and measured on its tasks
         without derivatives, which only a fit has a use for.
@@ -76,7 +76,7 @@ class Bench:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What a baseline may measure, and by what it chooses among that."""
+    """The options, preferences and scale by which baselines are tuned."""
 
     spec: ComparisonSpec
     preferences: FloatArray  # (P, m), each adds up to 1

@@ -1,12 +1,12 @@
-"""What the search is held against (docs/comparing.md): other ways to spend a budget.
+"""Opponents of the search: other ways to spend a budget (docs/comparing.md).
 
 Notation: ``d`` coefficients, ``m`` tasks, larger is better. An opponent evaluates the
-real metrics at exactly its budget of points and returns nothing: what it asked for is
-its result, and the first n points are what it has after n. Where it is given points to
-start from, these come first, and count.
+real metrics at exactly its budget of points and returns nothing: the points that it
+requested are its result, and the first n points are its result after n. Starting
+points, where given, come first and count.
 
-A point may repeat, and counts again. A failed evaluation is told as worse than all that
-was seen (``budget.py``). The same generator gives the same points.
+A point may repeat, and counts again. The metrics of a failed evaluation are replaced by
+worse than all seen (``budget.py``). The same generator leads to the same points.
 
 Population sizes are for budgets of tens to hundreds: pymoo's defaults of 100 would
 spend 200 evaluations on two generations. Here 200 are ten generations of 20, and in
@@ -180,7 +180,7 @@ def _population_size(evaluations: Budget) -> int:
 def _sampling(
     evaluations: Budget, size: int, rng: np.random.Generator
 ) -> FloatRandomSampling | FloatArray:
-    """Begin with what is to start from, and uniform points."""
+    """Return the sampling of a population: starting points, then uniform ones."""
     starts = evaluations.starts
     if len(starts) == 0:
         return FloatRandomSampling()

@@ -1,4 +1,4 @@
-"""The opponents that need the packages of the extra ``bench``, imported when called.
+"""Opponents that need the packages of the extra ``bench``, imported when called.
 
 Notation and contract as in ``opponents.py``.
 """
@@ -50,11 +50,11 @@ def check_installed(names: Iterable[str]) -> None:
 def cma_es(evaluations: Budget, rng: np.random.Generator) -> None:
     """CMA-ES on the sum of the metrics as they are, which is what mergekit-evolve did.
 
-    Like there it starts at the weights 1 / d with a standard deviation of 1/6 of the
-    box and cma's own population size (10 for 8 coefficients). Unlike there it stays in
-    the box, and starts again at a random point when it has converged. Its front is what
-    the way to the best sum leaves behind. Given points to start from, it starts at the
-    best of them.
+    Like mergekit-evolve it starts at the weights 1 / d with a standard deviation of 1/6
+    of the box and cma's own population size (10 for 8 coefficients). Unlike it, the
+    search stays in the box, and starts again at a random point when it has converged.
+    Its front is that of all points on the way to the best sum. Given starting points,
+    it starts at the best of them.
     """
     import cma
 
@@ -138,9 +138,9 @@ def qlognehvi(evaluations: Budget, rng: np.random.Generator) -> None:
 
 @contextmanager
 def _quiet_torch(seed: int) -> Iterator[None]:
-    """One thread, an own random state and no warnings; all of it is given back.
+    """Run torch with one thread, its own random state and no warnings; then restore.
 
-    BoTorch's compiled kernel stays switched off in the process.
+    BoTorch's compiled kernel stays off in the process.
     """
     import torch
     from botorch.acquisition.multi_objective import logei
@@ -202,7 +202,7 @@ def _fit(X: Tensor, Y: Tensor) -> Any:
 def _acquisition(
     model: Any, X: Tensor, Y: Tensor, seed: int
 ) -> Callable[[Tensor | None], Any]:
-    """Return what makes an acquisition function for pending points (k, d) or None."""
+    """Return a factory of acquisition functions for pending points (k, d) or None."""
     import torch
     from botorch.acquisition.multi_objective.logei import (
         qLogNoisyExpectedHypervolumeImprovement,

@@ -30,7 +30,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 
 def win_rate_table(comparison: Comparison) -> Table:
-    """Hold each run against the direct search, as tables 2 and 3 of the paper do."""
+    """Compare each run with direct search, as tables 2 and 3 of the paper do."""
     rows: list[list[Cell]] = [
         [
             run.name,
@@ -75,7 +75,7 @@ def win_rate_table(comparison: Comparison) -> Table:
 
 
 def methods_table(comparison: Comparison) -> Table:
-    """Hold all methods against one another by preference, as table 4 does."""
+    """Compare all methods by preference, as table 4 of the paper does."""
     runs = comparison.runs
     methods = list(dict.fromkeys(name for run in runs for name in run.methods))
     methods = [name for name in methods if name != OURS] + [OURS]
@@ -124,7 +124,7 @@ def methods_table(comparison: Comparison) -> Table:
 
 
 def fronts_table(comparison: Comparison) -> Table:
-    """Hold the fronts of all searches against a reference, and one another."""
+    """Compare the fronts of all searches with a reference and one another."""
     return Table(
         name="fronts",
         title="Fronts",

@@ -1,8 +1,8 @@
-"""Comparing finished searches with other ways to a merge: the paper's tables.
+"""Comparison of finished searches with opponents and baselines: the paper's tables.
 
-For every run its front is measured, and the same merges are searched by others: all of
-it with the run's own evaluator, into its own log, so that nothing is measured twice. A
-search that goes on later does not fit any of it.
+The points of each front are measured, and opponents search the same merges. All
+measurements use the run's own evaluator and go into its own log, so that none is made
+twice. A search that is continued later does not fit any of them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from mergekit_map.workflows.search_loop import reporting
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """A finished search, and how much is measured for its comparison at most."""
+    """A finished search, and the most that is measured for its comparison."""
 
     run: RunFolder
     name: str  # in tables
@@ -79,7 +79,7 @@ class _Search:
 
     @property
     def study(self) -> Study:
-        """Give what was searched, in the box that the search ended with."""
+        """Return the study, in the box that the search ended with."""
         return replace(self.project.study(), bounds=self.front.coefficients)
 
     @property
@@ -94,7 +94,7 @@ def compare_runs(
     options: MergeOptions | None = None,
     reporter: Reporter | None = None,
 ) -> list[Table]:
-    """Measure what is missing and write the tables, as Markdown and CSV, to ``out``.
+    """Measure what is missing and write the tables as Markdown and CSV to ``out``.
 
     Without a reporter, a line on standard error says how far it is, where somebody sees
     it.
@@ -235,14 +235,14 @@ def _compare(
 
 
 def _as_predicted(search: _Search, contest: Contest, terms: Terms) -> FloatArray:
-    """Give every preference the measured point with the best predicted sum; (P, m)."""
+    """Return the measured point with the best predicted sum per preference; (P, m)."""
     predicted = search.front.utilities(search.points, "predicted")
     known = np.where(np.isnan(contest.points), np.nan, predicted)
     return contest.points[best_merges(known, terms.preferences, terms.scale)]
 
 
 def _unseen_r_squared(search: _Search, contest: Contest) -> RSquared:
-    """Score the surrogates; those of nested MAP know of no merges but of their pair."""
+    """Score the surrogates; those of nested MAP predict merges of their pair only."""
     if search.front.groups:
         return RSquared({}, math.nan, math.nan)
     surrogates = read_record(search.run.surrogates, Surrogates, "surrogates")

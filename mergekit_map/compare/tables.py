@@ -1,7 +1,7 @@
-"""Tables of numbers as Markdown, to be read, and as CSV, to be computed with.
+"""Tables of numbers, as Markdown for reading and as CSV for computing.
 
-A cell is text, a number, a mean with its standard deviation, or None where there is
-nothing to say. CSV has every number in full and the deviation in a column of its own.
+A cell is text, a number, a mean with its standard deviation, or None for an empty cell.
+CSV has every number in full and the deviation in a column of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Cell: TypeAlias = str | int | float | Spread | None
 
 @dataclass(frozen=True)
 class Column:
-    """How the cells of a column are written in text."""
+    """The text format of a column's cells."""
 
     name: str
     digits: int = 3  # behind the point
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with the name of its files; the first column says what a row is."""
+    """A table with the name of its files; the first column labels the rows."""
 
     name: str
     title: str
@@ -50,11 +50,11 @@ class Table:
     beyond: Sequence[int] = ()  # rows that compete for no best cell
 
     def text(self) -> list[list[str]]:
-        """Write every cell as text, rows of columns."""
+        """Return the text of every cell, as rows of columns."""
         return [list(map(_text, row, self.columns)) for row in self.rows]
 
     def best(self) -> set[tuple[int, int]]:
-        """Find the best cells, as row and column; equal ones all are."""
+        """Return the best cells, as row and column; equal ones all are."""
         found = set()
         for index, column in enumerate(self.columns):
             values = {
@@ -106,7 +106,6 @@ def csv_text(table: Table) -> str:
 
 
 def _or_none(cell: str | float | None) -> object:
-    """Leave NaN out: CSV has no word for it."""
     return None if isinstance(cell, float) and math.isnan(cell) else cell
 
 

@@ -1,16 +1,13 @@
-"""All that a report shows, as plain data: what the page's own script reads.
+"""The content of a report as plain data, which the script of the page reads.
 
-Tasks, coefficients and readings are lists in one order; a reading is a value and its
-standard error, null where it is unknown, and the number of documents that it is from
-where these are not all. Numbers that choose are exact; the grids of
-the surrogates are rounded.
+Tasks, coefficients and estimates are lists in one order. An estimate is a value and its
+standard error, null where it is unknown, and its number of documents where these are
+not all. Numbers that choose are exact; the grids of the surrogates are rounded.
 
-What a report says of each point of the front, as if that one were chosen.
+Sentences about the points are listed once, and each point names them by index. An
+amount is a list of its value, its standard error and its verdict; larger is better.
 
-Sentences are listed once, and points name them by their places. An amount is a list of
-its value, its standard error and its verdict; larger is better.
-
-How a search went: what was measured in which order, and what that added.
+The history has the merges in the order of their measurement.
 
 Notation: ``n`` merges in the order in which they were measured, ``m`` tasks.
 """
@@ -43,7 +40,7 @@ from mergekit_map.utils.files import plain
 
 
 def points_content(run: FinishedSearch) -> dict[str, object]:
-    """Gather what is said of the points, in their order."""
+    """Return the sentences and gains of the points, in their order."""
     front, rivals = run.front, rivals_of(run.front)
     sentences: dict[str, int] = {}
     found = [
@@ -75,12 +72,12 @@ def points_content(run: FinishedSearch) -> dict[str, object]:
 
 
 def rivals_of(front: Front) -> list[str]:
-    """List what a point is held against: base, soup and best parent, if they are."""
+    """List the rivals of a point: base, soup and best parent, where there are some."""
     return [rival.label for rival in gains(front).rivals]
 
 
 def _place(front: Front, label: str, task: str) -> int | None:
-    """Give the place of a rival among the anchors; the best parent goes by task."""
+    """Return the index of a rival among the anchors; the best parent goes by task."""
     rival = rival_of(front, label, task)
     return None if rival is None else front.anchors.index(rival)
 
@@ -101,7 +98,7 @@ def _places(sentences: dict[str, int], said: Sequence[str]) -> list[int]:
 
 
 def _apart(front: Front) -> list[dict[str, object] | None]:
-    """Give the standard errors of differences between measured points, by task."""
+    """Return the standard errors of differences between measured points, by task."""
     n = len(front.points)
     found: list[dict[str, object] | None] = []
     for task in front.tasks:
@@ -116,7 +113,7 @@ def _apart(front: Front) -> list[dict[str, object] | None]:
 
 
 def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
-    """Tell, of points whose records are there, what they won against each anchor."""
+    """Yield the points with records, and their items won against each anchor."""
     front, read = run.front, ItemReader(run)
     for index, point in enumerate(front.points):
         if not any(reading.value is not None for reading in point.measured.values()):
@@ -130,7 +127,7 @@ def _items(run: FinishedSearch) -> Iterator[dict[str, object]]:
 
 
 def _short(value: float | None) -> float | None:
-    """Round to more digits than are shown."""
+    """Round, to more digits than the page shows."""
     return None if value is None else float(f"{value:.5g}")
 
 
@@ -142,7 +139,7 @@ _NOT_OF_IT: frozenset[Role] = frozenset({"opponent", "baseline", "holdout"})
 
 
 def history_content(front: Front, merges: Sequence[MeasuredMerge]) -> dict[str, object]:
-    """Give the places of merges in the history, and the volume that each reached."""
+    """Return the indices of merges in the history, and the volume after each."""
     places = [
         index
         for index, merge in enumerate(merges)
@@ -157,11 +154,11 @@ def history_content(front: Front, merges: Sequence[MeasuredMerge]) -> dict[str, 
 
 
 def grown_volumes(Y: FloatArray) -> FloatArray:
-    """Give the hypervolume after each merge, as a share of the last; (n,).
+    """Return the hypervolume after each merge, as a share of the last; (n,).
 
     Tasks are scaled so that the merges run from 0 to 1. A merge that lacks a task,
-    where Y (n, m) is NaN, adds nothing. NaN until a merge is whole. Of long searches
-    some volumes are taken, so that a picture of them costs no more than that.
+    where Y (n, m) is NaN, adds nothing. The volume is NaN before the first complete
+    merge. A long search has volumes at some of its merges only, as a picture shows.
     """
     whole = np.asarray(np.isfinite(Y).all(axis=1))
     if not whole.any():
@@ -201,7 +198,7 @@ def _utilities(front: Front, merges: Sequence[MeasuredMerge]) -> FloatArray:
 def report_content(
     run: FinishedSearch, surfaces: Surfaces, merges: Sequence[MeasuredMerge]
 ) -> Mapping[str, object]:
-    """Gather what the page shows of a finished search.
+    """Return the content of the page of a finished search.
 
     Raises:
         ArtifactError: a recipe is missing.
@@ -246,7 +243,7 @@ def report_content(
 
 
 def _name(path: Path) -> str:
-    """Call a run what the user calls it, unless that is no name."""
+    """Return the user's name of a run, unless that is no name."""
     named = path.is_absolute() or path.name in {"", ".."}
     return path.resolve().name if named else str(path)
 
@@ -278,7 +275,7 @@ def _task(name: str, task: Task) -> dict[str, object]:
 
 
 def _anchors(front: Front) -> list[dict[str, object]]:
-    """Give the anchors, with the errors that margins count."""
+    """Return the anchors, with the errors that margins count."""
     errors = anchor_values(front).errors
     return [
         {
@@ -315,7 +312,7 @@ def _pairs(readings: Iterable[Reading]) -> list[list[float | None] | None]:
 
 
 def _start(front: Front) -> dict[str, object] | None:
-    """Give the preference and limits that chose the point; None for an index."""
+    """Return the preference and limits that chose the point; None for an index."""
     select = front.select
     if select.index is not None:
         return None
@@ -331,7 +328,7 @@ def _start(front: Front) -> dict[str, object] | None:
 
 
 def _tested(front: Front) -> dict[str, object]:
-    """Hold what was predicted before measuring against what was measured."""
+    """Compare the predictions made before measuring with the measurements."""
     found, place = list(foretellings(front)), list(front.tasks)
     held = sum(test.held for test in found)
     return {
@@ -351,7 +348,7 @@ def _tested(front: Front) -> dict[str, object]:
 
 
 def _called(front: Front, merge: Merge) -> str:
-    """Call a merge by its number on the front, or by its weights."""
+    """Name a merge by its number on the front, or by its weights."""
     for index, point in enumerate(front.points):
         if point is merge:
             return f"point {index}"

@@ -1,13 +1,9 @@
-"""Every merge that was measured, held against what the surrogates say of it.
+"""The measured merges of a report, the grids of its surrogates and its item counts.
 
-What the surrogates predict, on grids to draw.
+Items are counted and numbered; their text is left out, so that a report may be shared.
 
 Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
 tasks. Predictions are rounded: a picture shows no more.
-
-What merges won and lost item by item, in a form that may be passed on.
-
-Counts and the numbers of documents, never their text.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredMerge:
-    """A merge; what is a tuple of many goes by task, if not said otherwise."""
+    """A measured merge; tuples go by task unless noted otherwise."""
 
     label: str | None  # of an anchor
     point: int | None = None  # of the front
@@ -63,7 +59,7 @@ class MeasuredMerge:
 def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     """List the merges in the order in which they were measured.
 
-    Before them the single models of nested MAP that are no merges of the last pair.
+    The single models of nested MAP that are no merges of the last pair come first.
     """
     front, merges = run.front, by_merge(run.evaluations)
     places = [next(iter(merge.values())).coefficients for merge in merges.values()]
@@ -116,13 +112,13 @@ def _nowhere(front: Front, anchor: Merge) -> MeasuredMerge:
 
 
 def _is_fitted(evaluation: Evaluation) -> bool:
-    """Tell whether a search fits it; those of 0.1.0 did not fit their fronts."""
+    """Whether the search fits it; version 0.1.0 did not fit its front."""
     assessed = evaluation.role in ASSESSING and evaluation.foretold is None
     return not assessed and not evaluation.failed
 
 
 def _places(merges: Sequence[Merge]) -> dict[MergeKey, int]:
-    """Say where each merge is, the first of several that are the same."""
+    """Return the index of each merge, the first of several equal ones."""
     found: dict[MergeKey, int] = {}
     for index, merge in enumerate(merges):
         found.setdefault(merge_key(merge.coefficients), index)
@@ -139,7 +135,7 @@ _MOST_VALUES, _MOST_POINTS = 1_000_000, 450
 
 @dataclass(frozen=True, eq=False)
 class Surfaces:
-    """Predictions along one axis, over two, or along each of more; or none at all.
+    """Predictions along one axis, over two, or along each of more; or none.
 
     Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
     are (s, d, g): through each point of the front, along each axis; where these would
@@ -165,7 +161,7 @@ class Surfaces:
 def predict_surfaces(run: FinishedSearch) -> Surfaces:
     """Predict every task on a grid, or on slices where there are more than two axes.
 
-    Of a search that has no surrogates yet there is nothing to draw.
+    A search without surrogates has no predictions.
 
     Raises:
         ArtifactError: a surrogate predicts no finite numbers.
@@ -242,7 +238,7 @@ class ItemReader:
         self._known: dict[Key, Items] = {}
 
     def compare(self, one: Merge, other: Merge, task: str) -> list[object] | None:
-        """Count items won, lost and level, and name those that differ most."""
+        """Count items won, lost and tied, and list those that differ most."""
         found = won_items(
             self.read(one, task), self.read(other, task), self._tasks[task]
         )
@@ -252,13 +248,13 @@ class ItemReader:
         return [found.won, found.lost, found.level, most]
 
     def read(self, merge: Merge, task: str) -> Items:
-        """Read what every item says of a merge."""
+        """Read the items of a merge."""
         return self.read_at(merge.coefficients, merge.measured[task].value, task)
 
     def read_at(
         self, coefficients: Mapping[str, float], value: float | None, task: str
     ) -> Items:
-        """Read what every item says of a merge that measured a value."""
+        """Read the items of a merge that measured a value."""
         key = evaluation_key(coefficients, task)
         if value is None or not coefficients:
             return NO_ITEMS

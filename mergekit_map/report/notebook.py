@@ -1,7 +1,7 @@
-"""A front as a notebook shows it: what the choice gains, and points to choose from.
+"""A front in a notebook: the gain of the choice, and points to choose from.
 
-Small tables whose style is inline and leaves colours to the page, so that they read on
-dark and on light; all text of the user is escaped, and there is no script.
+Small tables with inline style that leave colours to the page, for dark and light
+themes. All text of the user is escaped, and there is no script.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SMALL = "font-size:85%;opacity:.75;font-weight:normal"
 
 
 def front_html(front: Front, heading: str, *, points: bool = True) -> str:
-    """Show what the chosen point gains and, if asked for, points of the front."""
+    """Return the gain of the chosen point and, if asked for, points of the front."""
     parts = [f"<b>{escape(heading)}</b>", _small(front.reason), _gain_table(front)]
     parts += [escape(sentence) for sentence in gains_in_words(front)]
     if points:
@@ -30,7 +30,7 @@ def front_html(front: Front, heading: str, *, points: bool = True) -> str:
 
 
 def folded(title: str, text: str) -> str:
-    """Show a text that opens on a click."""
+    """Return a text that opens on a click."""
     return (
         f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre>"
         "</details>"
@@ -59,7 +59,7 @@ def _chosen_row(front: Front, found: Gains) -> list[str]:
 
 
 def _gained(gained: Gained | None, label: str) -> str:
-    """Write what a rival has, and by how much the chosen merge is better."""
+    """Return the value of a rival, and the difference to the chosen merge."""
     if gained is None:
         return ""
     stderr = "" if gained.stderr is None else f" ± {gained.stderr:.1g}"
@@ -88,7 +88,7 @@ def _point_table(front: Front) -> str:
 
 
 def _shown_points(front: Front) -> list[int]:
-    """List those that show the whole front, and all that were measured or chosen."""
+    """List the points that show the whole front, and all measured or chosen ones."""
     values = front.utilities(front.points, "predicted")
     shown = {front.selected, *front.recommended, *map(int, spread(values, _N_POINTS))}
     return sorted(shown)
@@ -127,7 +127,7 @@ def _small(text: str) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Put cells that are markup already into a table."""
+    """Return a table of cells that are markup already."""
     head = _row("th", headings)
     body = "".join(_row("td", row) for row in rows)
     table = f'<table style="{_TABLE}">{head}{body}</table>'

@@ -1,15 +1,11 @@
-"""What the page of several searches shows: their fronts, on the tasks they share.
+"""Several finished searches on one page: their fronts and volumes on shared tasks.
 
-Tasks are shared that have the same fingerprint in all searches, so that they measure
+Tasks are shared if they have the same fingerprint in all searches, so that they measure
 the same on the same documents. Nothing is measured.
 
-Several finished searches laid over one another, as one page; nothing is measured.
-
-Hypervolumes of several searches on one scale, with how well they are known.
-
-A volume is a share of the box between the reference point and the ideal one, of what
-all searches found together. Notation: ``k`` merges of a search, ``m`` tasks, ``n``
-items of a task, ``b`` draws; values are larger where better.
+A hypervolume is a share of the box between the reference point and the ideal point of
+the joint front. Notation: ``k`` merges of a search, ``m`` tasks, ``n`` items of a task,
+``b`` draws; values are larger where better.
 """
 
 from __future__ import annotations
@@ -42,14 +38,14 @@ _DRAWS = 200
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Where the worst and best values of a joint front lie, by task."""
+    """The worst and best values of a joint front, by task."""
 
     nadir: FloatArray  # (m,)
     width: FloatArray  # (m,)
 
     @classmethod
     def of(cls, fronts: Sequence[FloatArray]) -> Scale:
-        """Take that of the merges that no other beats; (k, m) each."""
+        """Return the front of the merges and its values; (k, m) each."""
         Y = np.vstack(fronts)
         beaten = np.array([((row <= Y).all(1) & (row < Y).any(1)).any() for row in Y])
         kept = Y[~beaten]
@@ -61,13 +57,13 @@ class Scale:
         return cls(nadir, np.where(width > 0, width, 1.0))
 
     def volume(self, Y: FloatArray) -> float:
-        """Give the hypervolume of a front (k, m), as a share of the box."""
+        """Return the hypervolume of a front (k, m), as a share of the box."""
         box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
         return volume((Y - self.nadir) / self.width, _BELOW_NADIR) / box
 
     @property
     def reference(self) -> FloatArray:
-        """Give the point at which volumes start, (m,)."""
+        """Return the reference point of volumes, (m,)."""
         reference: FloatArray = self.nadir + _BELOW_NADIR * self.width
         return reference
 
@@ -85,7 +81,7 @@ class Volume:
 def volumes(
     scale: Scale, fronts: Sequence[FloatArray], drawn: Sequence[FloatArray] | None
 ) -> list[Volume]:
-    """Compare fronts (k, m) by volume; draws of them (b, k, m) tell the errors."""
+    """Return the hypervolumes of fronts (k, m), with errors from draws (b, k, m)."""
     values = [scale.volume(Y) for Y in fronts]
     if drawn is None:
         return [Volume(value, None, value - values[0], None) for value in values]
@@ -100,10 +96,9 @@ def volumes(
 def draw_items(
     found: Sequence[Sequence[Items]], sign: float, rng: np.random.Generator
 ) -> list[FloatArray] | None:
-    """Draw a task's values anew from its items, the same ones for all; (b, k) each.
+    """Resample a task's values from its items, the same for all; (b, k) each.
 
-    None where not all merges of all searches were measured on the same two items or
-    more.
+    None unless all merges of all searches were measured on the same items, two or more.
     """
     items = list(found[0][0].values)
     same = all(one.values.keys() == set(items) for search in found for one in search)
@@ -144,7 +139,7 @@ _SEED = 0  # of the draws behind the errors of volumes
 
 
 def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
-    """Gather what the page shows of finished searches, the first one first.
+    """Return the content of the page of finished searches, the first one first.
 
     Raises:
         ArtifactError: they share no task, or one measured no merge on all of them.
@@ -214,7 +209,7 @@ def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
 def _left_out(
     runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
 ) -> list[str]:
-    """Say which tasks are not compared, and why."""
+    """List the tasks that are not compared, with reasons."""
     every = dict.fromkeys(itertools.chain(*(run.front.tasks for run in runs)))
     said = []
     for task in [task for task in every if task not in tasks]:
@@ -229,7 +224,7 @@ def _left_out(
 
 
 def _unfinished(runs: Sequence[FinishedSearch], names: Sequence[str]) -> list[str]:
-    """Say which searches are not finished, and how they go on."""
+    """List the searches that are not finished, and how to continue them."""
     return [
         f"{name} is not finished: {words}"
         for name, run in zip(names, runs, strict=True)
@@ -238,7 +233,7 @@ def _unfinished(runs: Sequence[FinishedSearch], names: Sequence[str]) -> list[st
 
 
 def _names(runs: Sequence[FinishedSearch]) -> list[str]:
-    """Call searches by their folders, with as much of the path as tells them apart."""
+    """Name searches by their folders, with enough of the path to differ."""
     parts = [run.folder.named.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
@@ -391,5 +386,5 @@ def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) ->
 
 
 def fronts_page(content: Mapping[str, object]) -> str:
-    """Put what ``fronts_content`` gives into the page."""
+    """Return the page of ``fronts_content``."""
     return build_page("fronts.html", _SCRIPTS, content)

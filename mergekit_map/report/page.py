@@ -1,10 +1,8 @@
-"""A page of HTML that needs nothing else, from its parts in ``pages/`` and its data.
+"""The report of a finished search: one self-contained HTML page, and pictures.
 
-The page holds its data, its own script and plotly.js. A content security policy lets
-only these two scripts run, known by their hashes, and nothing be fetched. No text of
-the user stands in the markup: all of it is data, which the script shows as text.
-
-The report of a finished search: one page that needs nothing else, and pictures.
+The page holds its data, its own script and plotly.js. A content security policy allows
+only these two scripts, by their hashes, and no requests. No text of the user is part of
+the markup: all of it is data, which the script shows as text.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _BEGINNING = 4096  # bytes
 def build_page(
     template: str, scripts: Iterable[str], content: Mapping[str, object]
 ) -> str:
-    """Put data into a page; its scripts are in the order in which they build."""
+    """Return a page with its data; scripts are in the order in which they build."""
     plotly = _as_parsed(get_plotlyjs()).replace(_SHARING, "")
     script = _as_parsed("\n".join(map(_page_file, scripts)))
     drawn = {**content, "plotlyjs": get_plotlyjs_version()}
@@ -51,7 +49,7 @@ def build_page(
 
 
 def refuse_foreign(place: Path) -> None:
-    """Raise ArtifactError if a page would take the place of what is no page of ours."""
+    """Raise ArtifactError if a page would overwrite a file that is not ours."""
     if not place.exists():
         return
     if place.is_file():
@@ -74,7 +72,7 @@ def _page_file(name: str) -> str:
 
 
 def _as_parsed(script: str) -> str:
-    """Write line ends as browsers read them, before they hash a script."""
+    """Normalise line ends as browsers do, before they hash a script."""
     return script.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -116,7 +114,7 @@ _SCRIPTS = (
 
 @dataclass(frozen=True)
 class Report:
-    """Where the parts of a report were written."""
+    """The paths of a written report."""
 
     page: Path
     pictures: tuple[Path, ...]  # of the front and of the surrogates
@@ -125,7 +123,7 @@ class Report:
 def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
 
-    They go into the folder of the search; only the page may go elsewhere.
+    They are written to the folder of the search; only the page may go elsewhere.
 
     Raises:
         ArtifactError: the search is not finished, a file cannot be read or written, or
@@ -149,7 +147,7 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
 
 
 def _is_drawn(finished: FinishedSearch) -> bool:
-    """Tell whether the picture was drawn after the front, and of all that is known."""
+    """Whether the picture is newer than the front, and has all values."""
     folder = finished.folder
     if not folder.picture.exists() or finished.front != folder.read_front():
         return False
@@ -157,5 +155,5 @@ def _is_drawn(finished: FinishedSearch) -> bool:
 
 
 def report_page(content: Mapping[str, object]) -> str:
-    """Put what ``report_content`` gives into the page."""
+    """Return the page of ``report_content``."""
     return build_page("report.html", _SCRIPTS, content)

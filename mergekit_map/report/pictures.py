@@ -1,4 +1,4 @@
-"""What all pictures share: the colours of what is shown, and how a PNG is written."""
+"""Helpers of all pictures: colours, labels and PNG files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST = 30  # letters of a name beside a mark
 
 
 def axis_label(front: Front, task: str) -> str:
-    """Name a task with its unit, and say which values are better."""
+    """Return a task's name with its unit and direction."""
     metric = front.tasks[task].metric
     unit = f" [{metric.unit}]" if metric.unit else ""
     return f"{task}{unit}, {metric.better} is better"
@@ -60,7 +60,7 @@ class ShownFigure(Figure):
 
 
 def write_png(figure: Figure, path: Path) -> None:
-    """Draw a figure to a PNG, which appears whole.
+    """Write a figure as a PNG, atomically.
 
     Raises:
         ArtifactError: the folder cannot be written.

@@ -1,7 +1,6 @@
-"""The front as a picture: predicted and measured points, anchors, the chosen one.
+"""The picture of a front: predicted and measured points, anchors, the chosen point.
 
-The picture is of the same moment as ``front.json`` and ``front.csv``: all three are
-written together, here.
+``front.json``, ``front.csv`` and the picture are written together, so that they agree.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def plot_front(front: Front, path: Path) -> None:
 def front_figure(front: Front) -> Figure:
     """Draw a front: one panel for two tasks, a pair each for more.
 
-    Where tasks are many, some of them; the others are in a table.
+    Of many tasks some are drawn, and a table lists the others.
     """
     tasks = drawn_tasks(front)
     size = max(1, len(tasks) - 1)

@@ -1,9 +1,9 @@
-"""Which tasks a picture draws where they are many, and a table of the others in it.
+"""The picture of the surrogates with the measured merges, in panels by task (figure 1).
 
-The surrogates as a picture, with the merges that were measured (figure 1).
+One coefficient is drawn as a curve with its error, two as contours, and more as a row
+of slices through the chosen point. Of many tasks and axes some are drawn, and a table
+lists the others.
 
-A curve with its error over one coefficient, contours over two, and of more a row of
-slices through the chosen point. Of many tasks and axes some are drawn, which is said.
 Notation: ``t`` counts the tasks, ``k`` the axes.
 """
 
