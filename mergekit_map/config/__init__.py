@@ -1,1 +1,1 @@
-"""What a configuration says, every key with its line."""
+"""The configuration file: its schema, its checks, and the line of every key."""

@@ -1,4 +1,4 @@
-"""What may stand under ``engine:``: what generates the answers of tasks."""
+"""Schema of ``engine:``, which generates the answers of tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = ("worker_extension_cls", "pretrained", "model", "data_parallel_size")
 
 
 class EngineSpec(BaseModel):
-    """What generates answers, and what it is opened with."""
+    """The engine that generates answers, and its arguments."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True

@@ -1,4 +1,4 @@
-"""The largest number that may stand under a key, and why none is larger."""
+"""Upper limits of numbers in the configuration, each with its reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 @dataclass(frozen=True)
 class AtMost:
-    """A limit with its reason, which the error says."""
+    """An upper limit with its reason, which the error message states."""
 
     most: int
     why: str

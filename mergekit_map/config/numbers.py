@@ -1,4 +1,4 @@
-"""Numbers of the ``map:`` block that have rules of their own: bounds and limits."""
+"""Numbers of the ``map:`` block with rules of their own: bounds and limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NARROWEST = 1e-6  # of boxes: points nearer to each other are one merge
 
 
 def searchable(bounds: Bounds) -> None:
-    """Refuse bounds in which no design can be laid out."""
+    """Refuse bounds without room for a design."""
     rising(bounds)
     if max(map(abs, bounds)) > _FARTHEST:
         raise ValueError(
@@ -32,7 +32,7 @@ def searchable(bounds: Bounds) -> None:
 
 
 def share_of(limit: float | str) -> float | None:
-    """Read ``95%``, a share of a gain, as 0.95; None for a number."""
+    """Return ``95%``, a share of a gain, as 0.95; None for a number."""
     return float(limit.rstrip("%")) / 100 if isinstance(limit, str) else None
 
 

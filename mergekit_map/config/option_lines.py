@@ -1,6 +1,7 @@
-"""Configurations that options of a command stand for: told by what is on top of them.
+"""Configurations made from command-line options, recognised by their first lines.
 
-Where nobody edited one, what is wrong in it is wrong in an option, which is named.
+While nobody has edited such a file, a mistake in it is a mistake in an option, and the
+error message names that option.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ _OPTIONS = {
 
 
 def signed(text: str) -> str:
-    """Add to the comments on top how to tell whether the text was edited."""
+    """Add a digest of the text to its first comments, which shows later edits."""
     comments = re.match(r"(#.*\n)*", text)
     end = comments.end() if comments else 0
     return f"{text[:end]}# (as written: {sha256(text)[:8]})\n{text[end:]}"
 
 
 def is_unedited(text: str) -> bool:
-    """Tell whether a file is as ``signed`` gave it."""
+    """Whether a file is as ``signed`` returned it."""
     return signed(_SIGNATURE.sub("", text, count=1)) == text
 
 
 def place_in_options(
     place: str, text: str, key: KeyPath, content: Mapping[str, Any]
 ) -> str:
-    """Name the option that a key of a file comes from, with its place if that stays."""
+    """Return the option that a key of a file comes from, with the key's place."""
     passing = text.startswith(f"# {PASSING}\n")
     if not passing and not (text.startswith(f"# {WRITTEN}\n") and is_unedited(text)):
         return place

@@ -1,8 +1,8 @@
-"""Common benchmarks by name: which metric, filter and examples people report of them.
+"""Common benchmarks by name, with the metric, filter and examples usually reported.
 
-Limits are ours: as many documents as tell merges apart (an accuracy is known to about
-0.03 of 200), since a search measures some dozen of them. Of a group, such as mmlu, the
-limit is for each of its subjects.
+The limits are ours: enough documents to distinguish merges (the standard error of an
+accuracy is about 0.03 with 200), since a search measures dozens of merges. For a group,
+such as mmlu, the limit applies to each of its subjects.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def hint_on(name: str) -> str:
-    """Say what may be meant by a name that is no preset."""
+    """Suggest a preset or a task for an unknown name."""
     if name.startswith(_RUN_CODE):
         return (
             "it runs code that a model wrote: with {lm_eval: ..., metric: ..., "
@@ -72,7 +72,7 @@ def hint_on(name: str) -> str:
 
 
 class PresetTask(Strict):
-    """A common benchmark, its settings chosen; what is given beside it goes first."""
+    """A common benchmark; keys of the task override its settings."""
 
     kind: ClassVar = "preset"
 
@@ -103,7 +103,7 @@ class PresetTask(Strict):
         )
 
     def in_full(self) -> LmEvalTask:
-        """Give the task that is meant."""
+        """Return the full definition of the task."""
         own = {name: getattr(self, name) for name in self.model_fields_set - {"preset"}}
         return LmEvalTask(lm_eval=self.preset, **{**PRESETS[self.preset], **own})
 

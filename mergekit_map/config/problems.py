@@ -1,13 +1,11 @@
-"""The ``map:`` block of the YAML, and how a configuration file is read.
+"""Validation of the ``map:`` block, and the error messages of a configuration.
 
-Everything outside ``map:`` is mergekit's and is checked in ``merging``. All
+Everything outside ``map:`` belongs to mergekit and is checked in ``merging``. All
 problems of a file are collected and reported together, each with its line and key.
 
-What a validation found, in our own words: what was wanted, and what was got.
-
 pydantic's messages are for programmers ("Input should be a valid dictionary or instance
-of"), so none of them is shown; a kind of error that is not known here still gets a
-sentence of ours.
+of"). None of them is shown: each kind of error has a sentence of ours, and unknown
+kinds get a general one.
 """
 
 from __future__ import annotations
@@ -74,10 +72,10 @@ _WANTED = {
 def mistakes(
     errors: Iterable[ErrorDetails], content: Any, model: type[BaseModel] | None = None
 ) -> dict[KeyPath, str]:
-    """Say what is wrong with a content, by the place in it.
+    """Return the mistakes of a content, keyed by their place.
 
-    Of a union pydantic lists what each member wanted; here that is one sentence, about
-    the innermost place that is wrong. ``model`` names the keys there are.
+    For a union, pydantic lists an error for each member; here one sentence covers them,
+    about the innermost wrong place. ``model`` provides the names of valid keys.
     """
     at: dict[KeyPath, list[ErrorDetails]] = {}
     for detail in errors:
@@ -85,17 +83,17 @@ def mistakes(
     return {
         place: _sentence(found, model)
         for place, found in at.items()
-        if not (all(map(_is_wish, found)) and _is_inside(at, place))
+        if not (all(map(_is_expectation, found)) and _is_inside(at, place))
     }
 
 
 def in_words(detail: ErrorDetails) -> str:
-    """Say what one error is, without its place."""
+    """Describe one error, without its place."""
     return _sentence([detail], None)
 
 
 def shown(value: Any) -> str:
-    """Write a value as YAML would have it, on one line that is not long."""
+    """Return a value as YAML on one short line."""
     if value is None:
         return "nothing"
     if isinstance(value, str):
@@ -109,8 +107,8 @@ def _is_inside(places: Iterable[KeyPath], place: KeyPath) -> bool:
     return any(p != place and p[: len(place)] == place for p in places)
 
 
-def _is_wish(detail: ErrorDetails) -> bool:
-    """Tell whether another member of a union may have found more."""
+def _is_expectation(detail: ErrorDetails) -> bool:
+    """Return whether the error only names an expected type or range."""
     return detail["type"] in _WANTED
 
 
@@ -122,10 +120,10 @@ def _sentence(found: list[ErrorDetails], model: type[BaseModel] | None) -> str:
     first = found[0]
     if first["type"] == "extra_forbidden":
         return _unknown(first["loc"], model)
-    wishes = list(dict.fromkeys(map(_wish, found)))
-    if "a number" in wishes:
-        wishes = [wish for wish in wishes if wish != "a whole number"]
-    *others, last = (wish for wish in wishes if wish) if any(wishes) else ("",)
+    expected = list(dict.fromkeys(map(_expectation, found)))
+    if "a number" in expected:
+        expected = [one for one in expected if one != "a whole number"]
+    *others, last = (one for one in expected if one) if any(expected) else ("",)
     wanted = f"{', '.join(others)} or {last}" if others else last
     got = shown(first["input"])
     if not wanted:
@@ -166,7 +164,7 @@ def _fields(model: type[BaseModel], loc: tuple[str | int, ...]) -> Iterable[str]
     return model.model_fields
 
 
-def _wish(detail: ErrorDetails) -> str:
+def _expectation(detail: ErrorDetails) -> str:
     whole = "a mapping" if isinstance(detail["input"], Mapping) else "a list"
     context: Mapping[str, Any] = {"whole": whole, **detail.get("ctx", {})}
     return _WANTED.get(detail["type"], "").format_map(context)
@@ -183,14 +181,14 @@ _KINDS = {**TASK_KINDS, PresetTask.kind: PresetTask}
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a configuration, and where."""
+    """One problem of a configuration, and its place."""
 
     key: KeyPath
     message: str
 
 
 def parse_select(options: Mapping[str, object]) -> SelectSpec:
-    """Validate a choice that no file makes; ConfigError where it has problems."""
+    """Validate the options of a selection; raise ConfigError with their problems."""
     select, problems = validated(SelectSpec, options, ())
     if select is None:
         reports = [f"{format_key(p.key)} {p.message}".strip() for p in problems]
@@ -203,7 +201,7 @@ def parse_map_block(
 ) -> tuple[MapBlock | None, dict[str, TaskSpec], list[Problem]]:
     """Validate the ``map:`` block of a file; None where it has problems.
 
-    Its tasks are given beside it, all those that have none themselves.
+    The valid tasks are returned separately, whatever the problems of the others.
     """
     raw = file.content.get("map")
     if not isinstance(raw, dict):
@@ -310,7 +308,7 @@ def _unknown_in_select(block: Mapping[str, object]) -> list[Problem]:
 
 
 def _mapping(block: Any, key: str) -> Mapping[Any, Any]:
-    """Read a mapping in what may not be one itself."""
+    """Return the mapping under a key; empty where there is none."""
     found = block.get(key) if isinstance(block, dict) else None
     return found if isinstance(found, dict) else {}
 

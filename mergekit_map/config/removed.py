@@ -1,7 +1,7 @@
-"""Keys and values of the ``map:`` block that left, and what to write instead.
+"""Removed keys and values of the ``map:`` block, and what to write instead.
 
-An old configuration, or the copy of it in an old run folder, gets the sentence in
-place of "unknown key".
+An old configuration, or its copy in an old run folder, gets the sentence in place of
+"unknown key".
 """
 
 from __future__ import annotations

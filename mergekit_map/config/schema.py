@@ -1,4 +1,4 @@
-"""What may stand in the ``map:`` block: strict values, each checked by itself.
+"""Schema of the ``map:`` block: strict values, each checked by itself.
 
 The text under a key is its description in the JSON Schema and in
 docs/configuration.md.
@@ -187,7 +187,7 @@ class BackendSpec(Strict):
 
 
 class _AsWritten:
-    """Describes tasks as they are written; presets are no kind of their own later."""
+    """Schema of tasks as users write them, which includes presets."""
 
     def __get_pydantic_core_schema__(
         self, _: Any, handler: GetCoreSchemaHandler

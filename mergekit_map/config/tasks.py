@@ -1,4 +1,4 @@
-"""What may stand under ``map.tasks``: the kinds of tasks.
+"""Schema of ``map.tasks``: the kinds of tasks.
 
 The text under a key is its description in the JSON Schema and in
 docs/configuration.md.
@@ -48,7 +48,7 @@ Documents = Annotated[
 
 
 class Strict(BaseModel):
-    """A mapping of the YAML that has no other keys."""
+    """A mapping of the YAML that allows no unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True
@@ -56,7 +56,7 @@ class Strict(BaseModel):
 
 
 class TextSource(Strict):
-    """Where documents come from: a .txt or .jsonl file, or a dataset of the Hub."""
+    """The source of documents: a .txt or .jsonl file, or a dataset of the Hub."""
 
     file: Path | None = None
     """A .txt file, which is one document, or a .jsonl file with one a line."""
@@ -124,7 +124,7 @@ NO_METRIC = ""  # until the task is loaded, which says what metrics there are
 
 
 def whole_or_share(limit: float | None) -> float | None:
-    """Refuse what is no number of documents."""
+    """Refuse a limit that is not a number of documents or a share of them."""
     # lm-eval takes 1.0 for one document and refuses 0 late.
     if limit is None or (isinstance(limit, int) and limit >= 1):
         return limit

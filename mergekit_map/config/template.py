@@ -1,4 +1,4 @@
-"""The ``map:`` block as lines of YAML, with the names of models and tasks filled in.
+"""Templates of configurations, with the names of models and tasks filled in.
 
 A whole configuration as text, written from what options say of a merge.
 """
@@ -27,9 +27,9 @@ _TO_FILL_IN = "    # a text of each kind, which no model was trained on"
 def map_block(
     models: Sequence[str], tasks: Mapping[str, str], *, on_base: bool = False
 ) -> list[str]:
-    """Write a ``map:`` block line by line; without tasks, one a model to fill in.
+    """Return the lines of a ``map:`` block; without tasks, with one per model to edit.
 
-    What is merged on a base is to be no worse than that.
+    A merge on a base is required to be no worse than the base.
     """
     names = list(tasks) or task_names(map(last_part, models))
     known = tasks or {
@@ -51,12 +51,12 @@ def map_block(
 
 
 def last_part(model: str) -> str:
-    """Call a model as its folder or repository is called."""
+    """Return the name of a model: that of its folder or repository."""
     return model.split("+")[-1].partition("@")[0].rstrip("/").rpartition("/")[2]
 
 
 def task_names(wishes: Iterable[str]) -> list[str]:
-    """Make names that tasks may have, each another."""
+    """Return a valid and unique name for each task."""
     names: list[str] = []
     for wish in wishes:
         word = re.sub(r"[^A-Za-z0-9_.-]", "-", wish)
@@ -69,7 +69,7 @@ def task_names(wishes: Iterable[str]) -> list[str]:
 
 
 def scalar(text: str) -> str:
-    """Write text as YAML, plain where nothing in it means something else."""
+    """Return text as a YAML scalar, quoted only where necessary."""
     is_plain = re.fullmatch(r"[\w./][\w./~@+-]*", text) and yaml.safe_load(text) == text
     # JSON quotes whatever there may be, and YAML reads JSON.
     return text if is_plain else json.dumps(text, ensure_ascii=False)
@@ -83,7 +83,7 @@ _BASE_KEY = "base_model_name_or_path"
 
 @dataclass(frozen=True)
 class NewMerge:
-    """The models of a merge, and how they are merged."""
+    """The models of a merge, and its method."""
 
     models: Sequence[str]
     base: str | None
@@ -94,7 +94,7 @@ class NewMerge:
 def new_config(
     merge: NewMerge, tasks: Mapping[str, str], comments: Iterable[str] = ()
 ) -> str:
-    """Write a whole configuration; ``tasks`` are as ``new_tasks`` gives them."""
+    """Return a whole configuration; ``tasks`` are the result of ``new_tasks``."""
     lines = [f"# {printable(comment)}" for comment in comments]
     lines.append(f"merge_method: {scalar(merge.method)}")
     if merge.base is not None:
@@ -110,7 +110,7 @@ def new_config(
 
 
 def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> dict[str, str]:
-    """Name tasks, and write each as YAML.
+    """Name tasks, and return each as YAML.
 
     A text is ``FILE`` or ``NAME=FILE``; a benchmark a preset, or ``TASK:METRIC``, or
     ``TASK:METRIC,FILTER`` of lm-eval.
@@ -124,7 +124,7 @@ def new_tasks(texts: Iterable[str], benchmarks: Iterable[str]) -> dict[str, str]
 
 
 def base_of_adapters(models: Iterable[str]) -> str | None:
-    """Name the model that all of these were trained on, if they are adapters here."""
+    """Return the base model of all these, if they are local adapters of one."""
     named = {
         read_json_or_nothing(Path(m, "adapter_config.json")).get(_BASE_KEY)
         for m in models
@@ -164,7 +164,7 @@ def _benchmark(given: str) -> tuple[str, str]:
 
 
 def _dtype_of(model: Path) -> str:
-    """Name the dtype that a folder's model was saved in, or what most are."""
+    """Return the dtype of a model in a folder, or the most common one."""
     content = read_json_or_nothing(model / "config.json")
     saved = content.get("dtype") or content.get("torch_dtype")
     return str(saved or _USUAL_DTYPE).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""YAML files: read so that every key knows its line, and all written alike."""
+"""YAML files: read with the line of every key, and written in one style."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class YamlFile:
 
     @property
     def merge(self) -> MergeConfig:
-        """Give mergekit's part of it."""
+        """Return mergekit's part of it."""
         return {key: value for key, value in self.content.items() if key != "map"}
 
     def line(self, key: KeyPath) -> int:
-        """Give the line of a key, or of the nearest enclosing key that is there."""
+        """Return the line of a key, or of its nearest enclosing key in the file."""
         while key and key not in self.lines:
             key = key[:-1]
         return self.lines.get(key, 0)
 
     def locate(self, key: KeyPath) -> str:
-        """Name file, line and key as far as they are known."""
+        """Return file, line and key as text, as far as they are known."""
         line = self.line(key)
         place = f"{self.path}:{line}" if line else str(self.path)
         place = place_in_options(place, self.text, key, self.content)
@@ -61,7 +61,7 @@ class YamlFile:
 
 
 def format_key(key: KeyPath) -> str:
-    """Write a key path as ``models[1].parameters.weight``."""
+    """Return a key path as ``models[1].parameters.weight``."""
     text = ""
     for part in key:
         if isinstance(part, int):
@@ -73,7 +73,7 @@ def format_key(key: KeyPath) -> str:
 
 
 def existing(content: Any, key: KeyPath) -> KeyPath:
-    """Keep of a key path what is in the content.
+    """Return the longest beginning of a key path that exists in the content.
 
     pydantic adds names of union members and of missing keys to its locations.
     """
@@ -125,7 +125,7 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
-    """Report problems of a file, a line each, as one error."""
+    """Join the problems of a file, a line each, into one error message."""
     count = f"{len(reports)} problem{'s' if len(reports) > 1 else ''}"
     shown = [shortened(report) for report in reports[:_MOST_SHOWN]]
     if len(reports) > _MOST_SHOWN:
@@ -134,7 +134,7 @@ def with_count(path: Path, reports: Sequence[str]) -> ConfigError:
 
 
 def shortened(report: str) -> str:
-    """Leave out the middle of a report that nobody would read whole."""
+    """Remove the middle of a very long report."""
     if len(report) <= _LONGEST_REPORT:
         return report
     half = _LONGEST_REPORT // 2
@@ -176,7 +176,7 @@ def _own_copies(content: Any) -> Any:
 
 
 class Loader(yaml.SafeLoader):
-    """Reads plain values alone: a date is text, as in YAML 1.2, and no tag is code."""
+    """Reads plain values alone: a date is text, as in YAML 1.2; no tag runs code."""
 
 
 Loader.yaml_implicit_resolvers = {
@@ -197,7 +197,7 @@ class _TooMuchError(Exception):
 
 @dataclass
 class _Places:
-    """Where the keys of a file stand, and what no configuration can have."""
+    """The places of the keys of a file, and the problems of its size and form."""
 
     lines: dict[KeyPath, int] = field(default_factory=dict)
     repeated: list[KeyPath] = field(default_factory=list)
@@ -260,9 +260,9 @@ _Dumper.add_representer(list, _flow_numbers)
 def yaml_text(
     documents: Iterable[Any], comments: Iterable[str] = (), *, inline: bool = False
 ) -> str:
-    """Write documents one below the other; ``comments`` stand on top, a line each.
+    """Return documents as YAML, one after the other, with ``comments`` on top.
 
-    Numbers are exact. With ``inline``, what holds no list or mapping is on one line.
+    Numbers are exact. With ``inline``, values without lists or mappings take one line.
     """
     text = yaml.dump_all(
         documents,

@@ -1,1 +1,1 @@
-"""The model family that the demo trains itself, from text every Python carries."""
+"""The demo's model family, trained from text that comes with every Python."""

@@ -1,4 +1,4 @@
-"""The YAML that the demo runs: a mergekit configuration with a ``map:`` block."""
+"""The configuration of the demo: mergekit YAML with a ``map:`` block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ map:
 
 
 def demo_config(family: Family) -> str:
-    """Write the configuration for a family, with its paths in full."""
+    """Return the configuration for a family, with absolute paths."""
     paths = {
         **{name: family.model(name) for name in ("base", "code", "math")},
         **{f"{name}_text": family.text(name) for name in ("code", "math")},

@@ -1,9 +1,8 @@
-"""Text that every Python installation carries, divided into training and held-out.
+"""Text from every Python installation, divided into training and held-out parts.
 
-English is the language reference of ``pydoc``, code the standard library's own
-source, arithmetic is generated. Whole topics, files and problems are held out.
-
-Arithmetic as text: every problem of a small range, as equations and sentences.
+English is the language reference of ``pydoc``; code is the source of the standard
+library; arithmetic is generated: every problem of a small range, as equations and
+sentences. Whole topics, files and problems are held out.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The three domains, and the problems no page to train on contains."""
+    """The three domains, and the problems that are missing from the training pages."""
 
     english: Split
     code: Split
@@ -127,7 +126,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class CorpusSizes:
-    """How much text there is to train on."""
+    """The amount of text for training."""
 
     code_characters: int = 2_000_000
     math_pages: int = 1_200
@@ -155,8 +154,8 @@ def read_corpus(rng: np.random.Generator, sizes: CorpusSizes) -> Corpus:
 def interleaved_passages(documents: Sequence[str], characters: int) -> list[str]:
     """Cut documents into passages of whole lines, in turn from each document.
 
-    Whoever reads only the first few thousand tokens then reads of many documents.
-    Stops once ``characters`` are reached.
+    So the first few thousand tokens come from many documents. Stops once ``characters``
+    are reached.
     """
     passages: list[str] = []
     by_document = [_passages(text) for text in documents]
@@ -207,7 +206,7 @@ def _source_files(library: Path) -> list[Path]:
 
 
 def _source_text(path: Path) -> str | None:
-    """Read a file, or None where it is no prose of a programmer."""
+    """Return the text of a file; None for an unsuitable length or encoding."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

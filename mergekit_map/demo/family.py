@@ -1,8 +1,7 @@
-"""The demo's family: a base model, and two fine-tunes that pull it apart.
+"""The demo's family: a base model and two fine-tunes for opposing tasks.
 
-Trained once, from text that comes with Python, and kept in a cache folder.
-
-Train the three models of the demo, and write what they are measured on.
+It is trained once, from text that comes with Python, and kept in a cache folder with
+the texts and tasks for its evaluation.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _MATH = Schedule(steps=220, learning_rate=2e-3, matrix_learning_rate=0.01)
 
 @dataclass(frozen=True)
 class FamilySizes:
-    """Everything that decides how large a family is, and how long it trains."""
+    """All settings of a family's size and training time."""
 
     corpus: CorpusSizes = field(default_factory=CorpusSizes)
     model: ModelSizes = field(default_factory=ModelSizes)
@@ -162,7 +161,7 @@ def _no_progress_bar() -> Iterator[None]:
 
 
 def _generator(purpose: str) -> np.random.Generator:
-    """Give each part its own draws, so that changing one leaves the others alone."""
+    """Return a generator for one purpose, independent of the others."""
     return np.random.default_rng([_SEED, *purpose.encode()])
 
 
@@ -210,7 +209,7 @@ class Family:
 
 
 def family_folder(sizes: FamilySizes | None = None) -> Path:
-    """Name the folder a family is kept in; another recipe has another folder."""
+    """Return the folder of a family; another recipe has another folder."""
     recipe = (sizes or FamilySizes()).recipe
     return cache_home() / f"demo-family-{recipe}"
 
@@ -218,14 +217,14 @@ def family_folder(sizes: FamilySizes | None = None) -> Path:
 def train_family(
     folder: Path, progress: Progress, sizes: FamilySizes | None = None
 ) -> Family:
-    """Train a family into ``folder``, or use the complete one that is there.
+    """Train a family into ``folder``, or return the complete one that is there.
 
-    ``progress`` is called with the name of a stage and the share of it that is done,
-    about once a second.
+    ``progress`` is called with the name of a stage and the finished share of it, about
+    once a second.
 
     Raises:
         ArtifactError: ``folder`` holds something that is no family, or cannot be
-            written for want of room, or Python came without the source of its library.
+            written for lack of space, or Python came without the source of its library.
     """
     sizes = sizes or FamilySizes()
     folder = folder.expanduser().resolve()
@@ -265,7 +264,7 @@ def _is_complete(folder: Path, sizes: FamilySizes) -> bool:
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Replace only what could be an interrupted or outdated family."""
+    """Refuse a folder that holds other files than those of a family."""
     if not folder.exists():
         return
     if not folder.is_dir():

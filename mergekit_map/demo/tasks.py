@@ -1,4 +1,4 @@
-"""Multiple-choice questions from held-out text, one right answer each.
+"""The demo's tasks: two held-out texts and two multiple-choice tasks for lm-eval.
 
 The files a family can be measured on: two texts, two local lm-eval tasks.
 """
@@ -27,7 +27,7 @@ _NEAREST_WRONG, _FARTHEST_WRONG = 3, 20  # distance of a wrong result from the r
 
 @dataclass(frozen=True)
 class Question:
-    """One document: exactly one of the choices continues the prompt rightly."""
+    """A question with exactly one choice that continues the prompt correctly."""
 
     prompt: str
     choices: tuple[str, ...]  # each with the white space that precedes it
@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(frozen=True)
 class _Broken:
-    """A line broken at a space: what leads to the break, and what follows."""
+    """A line split at a space: the part before the split, and the part after."""
 
     file: int
     prompt: str
@@ -49,7 +49,7 @@ def code_questions(
     surprise: Callable[[str], float],
     count: int,
 ) -> list[Question]:
-    """Ask how a line of code goes on, as ``line_questions`` does."""
+    """Ask for the rest of a line of code, as ``line_questions`` does."""
     return line_questions(rng, documents, surprise, count, _is_code)
 
 
@@ -60,11 +60,11 @@ def line_questions(
     count: int,
     fits: Callable[[str], bool],
 ) -> list[Question]:
-    """Ask how a line that ``fits`` goes on: as it does, or as one in another file.
+    """Ask for the rest of a line that ``fits``: its own, or that of other files.
 
     All four endings are about equally likely by their tokens' frequencies
-    (``surprise``, in any unit), so that only the prompt tells them apart. Fewer than
-    ``count`` questions come back where the documents do not hold more.
+    (``surprise``, in any unit), so that only the prompt distinguishes them. Returns
+    fewer than ``count`` questions where the documents hold no more.
     """
     lines = [
         line
@@ -91,7 +91,7 @@ def line_questions(
 def math_questions(
     rng: np.random.Generator, problems: Sequence[Problem], count: int
 ) -> list[Question]:
-    """Ask which result is right, against three that are near it."""
+    """Ask for the result of a problem, with three wrong ones near it."""
     distances = range(_NEAREST_WRONG, _FARTHEST_WRONG + 1)
     questions = []
     for index in rng.permutation(len(problems))[:count]:

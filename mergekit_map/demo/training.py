@@ -1,14 +1,13 @@
 """A byte-level tokenizer and small Llama models, trained on one CPU thread.
 
-One thread, because two threads on a busy two-core machine run 10 to 100 times
-slower, and because the order of a sum then never changes: same seed, same bytes.
+One thread, because two threads on a busy two-core machine run 10 to 100 times slower,
+and because the order of a sum then never changes: same seed, same bytes.
 
-Muon: momentum whose update of every matrix is made orthogonal first.
-
-AdamW alone is far behind it after the few hundred steps that a demo can wait for.
-After Keller Jordan et al., "Muon: an optimizer for hidden layers in neural networks"
-(2024). PyTorch has its own from 2.9 on; we support older ones, and handle all
-matrices of one shape as one batch.
+The optimizer is Muon: momentum whose update of every matrix is made orthogonal first.
+AdamW alone is far behind it after the few hundred steps of a demo. After Keller Jordan
+et al., "Muon: an optimizer for hidden layers in neural networks" (2024). PyTorch has
+its own from 2.9 on; we support older versions, and handle all matrices of one shape as
+one batch.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class ModelSizes:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how hard one model is trained."""
+    """The length and the learning rate of one model's training."""
 
     steps: int
     learning_rate: float  # of embeddings, head and norms, by AdamW
@@ -110,7 +109,7 @@ class Schedule:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread, and restore what was set."""
+    """Limit torch to one thread, and restore the setting afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

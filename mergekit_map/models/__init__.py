@@ -1,1 +1,1 @@
-"""What models are, and whether they can be merged."""
+"""Inspection of models, and whether they can be merged."""

@@ -1,8 +1,7 @@
-"""LoRA adapters: what they change, and whether they fit the model in front of them.
+"""LoRA adapters: their tensors, their fit to a base model, and their base models.
 
-Adapters that stand alone in a configuration get the model they were trained on.
-
-mergekit wants ``base+adapter``; an adapter's own adapter_config.json names that base.
+mergekit expects ``base+adapter``. An adapter that a configuration names alone gets the
+base model that its own adapter_config.json names.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _compiles(pattern: str) -> str:
 
 
 def _module_pattern(pattern: str) -> str:
-    """Match what peft does: modules whose name ends so."""
+    """Return a pattern for modules whose name ends with this, as peft matches."""
     return rf"(.*\.)?({pattern})"
 
 
@@ -73,7 +72,7 @@ _Pattern = Annotated[str, AfterValidator(_compiles)]
 
 
 class _LoraSettings(BaseModel):
-    """What is computed with; the defaults are those of peft."""
+    """The settings that matter for merging; the defaults are those of peft."""
 
     model_config = ConfigDict(strict=True)
 
@@ -102,7 +101,7 @@ class Adapter:
 
     @cached_property
     def obscure(self) -> str | None:
-        """Name the setting for which ``AdaptedWeights`` would be wrong."""
+        """Return the setting that ``AdaptedWeights`` does not support."""
         if self.settings.get("peft_type", "LORA") != "LORA":
             return f"peft_type: {self.settings['peft_type']}"
         other = [name for name in self.whole if _OTHER.search(name)]
@@ -150,7 +149,7 @@ def _read_settings(files: ModelFiles) -> Settings:
 def check_adapter(
     adapter: Adapter, front: str, headers: Mapping[str, TensorHeader]
 ) -> Iterator[Finding]:
-    """List what stands against an adapter on the model ``front``, with its headers."""
+    """List what is wrong with an adapter on the model ``front`` with these headers."""
     kind = adapter.settings.get("peft_type")
     if kind in _PROMPTS:
         cause = f"its adapter ({kind}) changes no weights, so there is nothing to merge"
@@ -195,7 +194,7 @@ def _check_matrices(
 
 
 def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
-    """Give the shape of what an adapter adds; None where its matrices do not fit."""
+    """Return the shape of an adapter's product; None where its matrices do not fit."""
     if name in adapter.whole:
         return adapter.whole[name].shape
     matrices = adapter.matrices[name]
@@ -208,7 +207,7 @@ def _shape(adapter: Adapter, name: str) -> tuple[int, ...] | None:
 
 
 def same_model(one: str, other: str) -> bool:
-    """Compare folders, or the last parts of two names."""
+    """Whether two references name the same folder, or end with the same name."""
     if Path(one).is_dir() and Path(other).is_dir():
         return Path(one).resolve() == Path(other).resolve()
     ours, theirs = (ModelPart.parse(text).names[-1] for text in (one, other))
@@ -216,7 +215,7 @@ def same_model(one: str, other: str) -> bool:
 
 
 def _of_module(settings: Settings, patterns: str, tensor: str, default: str) -> Any:
-    """Look a setting up as peft does: the first pattern that ends the module's name."""
+    """Return a setting as peft does: the first pattern that ends the module's name."""
     module = tensor.removesuffix(".weight")
     for pattern, value in (settings.get(patterns) or {}).items():
         if re.fullmatch(_module_pattern(pattern), module):
@@ -233,7 +232,7 @@ class AdaptedWeights:
 
     @cached_property
     def headers(self) -> Mapping[str, TensorHeader]:
-        """Say what is known of every tensor."""
+        """Return the header of every tensor."""
         return {**self.front, **self.adapter.whole}
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
@@ -258,7 +257,7 @@ class AdaptedWeights:
     def _product(
         self, matrices: Mapping[str, TensorHeader], start: int, stop: int
     ) -> Tensor:
-        """Multiply as many rows of the two matrices as are wanted."""
+        """Multiply the rows of the two matrices."""
         a, b = matrices["lora_A"], matrices["lora_B"]
         whole = a.read(0, a.n_rows)
         if self.adapter.settings.get("fan_in_fan_out"):
@@ -272,14 +271,14 @@ _REPOSITORY = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 def with_adapter_bases(
     merge: MergeConfig, directory: Path
 ) -> tuple[MergeConfig, dict[str, Finding]]:
-    """Write ``base+adapter`` for every adapter that is merged by itself.
+    """Write ``base+adapter`` for every adapter that is named alone.
 
-    The base is that of the merge where both are called the same, or else the one that
-    the adapter names, a folder from ``directory`` or a repository. An adapter whose
-    base is nowhere stays as it is, which is told when the models are checked.
+    The base is that of the merge where both have the same name, or else the one that
+    the adapter names: a folder relative to ``directory``, or a repository. An adapter
+    without a base stays as it is; the check of the models reports it.
 
     Returns:
-        The configuration, and what is to be said of each model that was changed.
+        The configuration, and a message for each model that was changed.
     """
     front = str(merge["base_model"]) if merge.get("base_model") else None
     bases = {
@@ -288,12 +287,14 @@ def with_adapter_bases(
         if reference != front and (base := _base_of(reference, front, directory))
     }
     whole = {reference: f"{base}+{reference}" for reference, base in bases.items()}
-    said = {whole[adapter]: _said(adapter, base) for adapter, base in bases.items()}
+    said = {
+        whole[adapter]: _filled_in(adapter, base) for adapter, base in bases.items()
+    }
     replaced: MergeConfig = _replaced(merge, whole) if whole else merge
     return replaced, said
 
 
-def _said(adapter: str, base: str) -> Finding:
+def _filled_in(adapter: str, base: str) -> Finding:
     cause = (
         f"{last_part(adapter)} is a LoRA adapter, so it is merged as BASE+ADAPTER, and "
         f"BASE is what its adapter_config.json names: {base}"

@@ -1,10 +1,8 @@
 """Whether a model can be merged with a base model: one rule for each cause.
 
-All of it is told by headers, configurations and tokenizers; no weight is read. What
-follows from a cause that was found is not found again: tensors of other shapes in a
-model of another size, or other special tokens in another vocabulary.
-
-Names and shapes of the tensors of a model, as mergekit will look for them.
+The rules use headers, configurations and tokenizers; no weight is read. The
+consequences of a cause are not reported again: tensors of other shapes in a model of
+another size, or other special tokens in another vocabulary.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ def check_left_out(model: ModelFacts) -> Iterator[Finding]:
 
 
 def check_layers(model: ModelFacts, end: int) -> Iterator[Finding]:
-    """Say where a ``layer_range`` ends, ``end``, if the model has fewer layers."""
+    """Yield a finding where a model has fewer layers than ``end``, a range's end."""
     nested = model.settings.get("text_config.num_hidden_layers")
     layers = model.settings.get("num_hidden_layers", nested)
     if isinstance(layers, int) and end > layers:
@@ -73,7 +71,7 @@ def compare_layouts(
 ) -> Iterator[Finding]:
     """List tensors that only one of two models has, or that differ in shape.
 
-    Those that follow from findings with the codes ``explained`` are left out.
+    Tensors that the ``explained`` codes of findings account for are left out.
     """
     if "headers" in mine.unread | base.unread:
         return
@@ -94,7 +92,7 @@ def compare_layouts(
 
 
 def compare_dtypes(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
-    """Say where two models are stored in different types."""
+    """Yield a finding where two models are stored in different types."""
     one, other = (main_dtype(model) for model in (mine, base))
     if one != other and "headers" not in mine.unread | base.unread:
         cause = f"its weights are stored as {one}, those of {base.name} as {other}"
@@ -103,7 +101,7 @@ def compare_dtypes(mine: ModelFacts, base: ModelFacts) -> Iterator[Finding]:
 
 
 def main_dtype(model: ModelFacts) -> str | None:
-    """Name the type that most bytes of a model are stored in."""
+    """Return the type of most bytes of a model."""
     sizes: Counter[str] = Counter()
     for header in model.headers.values():
         sizes[header.dtype] += header.n_bytes
@@ -171,7 +169,7 @@ _CRIMES = frozenset({"rope-theta", "rope-scaling", "activation", "bias"})
 def compare_models(
     mine: ModelFacts, base: ModelFacts, merge: MergeConfig, options: MergeOptions
 ) -> list[Finding]:
-    """List what stands against merging a model with the base model, by cause."""
+    """List the problems of merging a model with the base model, by cause."""
     architecture = _compare_architectures(mine, base)
     if architecture and not options.allow_crimes:
         return architecture  # everything else follows from it
@@ -241,7 +239,7 @@ def _compare_vocabularies(
 
 
 def _compare_special_tokens(mine: ModelFacts, base: ModelFacts) -> list[Finding]:
-    """Compare what begins, ends and fills texts: in the tokenizer, else by its id."""
+    """Compare the tokens that begin, end and pad texts, or their ids."""
     ours = mine.tokenizer.special if mine.tokenizer else {}
     theirs = base.tokenizer.special if base.tokenizer else {}
     pairs = {key: (ours[key], theirs[key]) for key in ours.keys() & theirs.keys()}

@@ -1,9 +1,7 @@
-"""Whether the weights of a model can be what its config.json describes.
+"""Checks of config.json: impossible values, and differences between models.
 
-What no model can be is refused before transformers builds it: by its own config.json a
-model may have a billion layers.
-
-Entries of config.json that differ between models, and what each difference means.
+Impossible values are refused before transformers builds the model: a config.json may
+ask for a billion layers. The module also checks tensors against config.json.
 """
 
 from __future__ import annotations
@@ -109,9 +107,9 @@ _LAYERS = r"num_(hidden_)?layers|n_layer|layer_types"
 def compare_settings(
     mine: Settings, base: Settings, name: str, *, layered: bool
 ) -> list[Finding]:
-    """Say in one finding all differences to the base model that have one cause.
+    """Return one finding for all differences to the base with the same cause.
 
-    The settings are without nesting; ``layered`` combines layers as the user says.
+    The settings are without nesting; ``layered`` means that the user selects layers.
     """
     differences: dict[Finding, list[str]] = {}
     for key in sorted(mine.keys() & base.keys()):
@@ -167,7 +165,7 @@ _COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index
 
 
 def impossible(config: Settings, n_tensors: int | None, where: str = "") -> str:
-    """Say what of a config.json no model can have; nothing where all of it may be.
+    """Return why no model can have this config.json; empty if one can.
 
     Layers and experts are at most as many as there are tensors, as far as is known.
     """
@@ -192,9 +190,9 @@ def impossible(config: Settings, n_tensors: int | None, where: str = "") -> str:
 def check_numbers(
     headers: Mapping[str, TensorHeader], weights: Collection[str] | None
 ) -> Iterator[Finding]:
-    """List weights that are no floating-point numbers.
+    """List weights that are not floating-point numbers.
 
-    ``weights`` are the tensors that a merge is made of, where that is known.
+    ``weights`` are the tensors that are merged, where that is known.
     """
     codes = [
         name
@@ -213,7 +211,7 @@ def check_numbers(
 def check_shapes(
     config: PretrainedConfig, headers: Mapping[str, TensorHeader], path: str
 ) -> Iterator[Finding]:
-    """Compare the tensors of a language model with those that its config.json wants."""
+    """Compare the tensors of a language model with the shapes of its config.json."""
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         return
     try:

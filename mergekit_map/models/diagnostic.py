@@ -1,4 +1,4 @@
-"""What is said of a model before it is merged."""
+"""Findings about a model before it is merged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause, and what to do about it."""
+    """One problem, and what to do about it."""
 
     code: str  # names the cause for programs: rope-theta
     severity: Severity
@@ -27,7 +27,7 @@ class Finding:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Tell whether any of the findings is an error."""
+    """Whether any of the findings is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a model without loading it, and what is wrong with it by itself."""
+"""What is known of a model without loading its weights, and its own problems."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class ModelFacts:
 
     @cached_property
     def settings(self) -> Settings:
-        """Give the configuration without nesting: ``rope_parameters.rope_theta``."""
+        """Return the configuration without nesting: ``rope_parameters.rope_theta``."""
         return dict(_flat(self.config.to_dict()))
 
     @property
     def vocabulary_size(self) -> Any:
-        """Count the rows of the embeddings, as the configuration has it."""
+        """Return the rows of the embeddings in the configuration."""
         nested = self.settings.get("text_config.vocab_size")
         return self.settings.get("vocab_size", nested)
 
     @property
     def ties_embeddings(self) -> bool:
-        """Tell whether the head is the embeddings once more."""
+        """Whether the head shares the weights of the embeddings."""
         tied = (
             self.settings.get(f"{p}tie_word_embeddings") for p in ("", "text_config.")
         )
@@ -53,7 +53,7 @@ class ModelFacts:
 
     @cached_property
     def weights(self) -> Mapping[str, WeightInfo] | None:
-        """Describe the tensors that mergekit looks for; None where it infers them."""
+        """Return the tensors that mergekit looks for; None where it infers them."""
         architecture = arch_info_for_config(self.config)
         if architecture is None:
             return None
@@ -61,7 +61,7 @@ class ModelFacts:
 
     @cached_property
     def vocabulary_tensors(self) -> frozenset[str]:
-        """Name the tensors whose rows are tokens."""
+        """Return the names of the tensors whose rows are tokens."""
         if self.weights is not None:
             known = self.weights.values()
             return frozenset(w.name for w in known if w.vocabulary_axis == 0)
@@ -74,7 +74,7 @@ def read_facts(
 ) -> tuple[ModelFacts | None, list[Finding]]:
     """Read what is known of a whole model, and list what cannot be read.
 
-    No facts are given where the model could not be compared with any other.
+    The facts are None where the model could not be compared with any other.
     """
     if quantization := files.config.get("quantization_config"):
         known = isinstance(quantization, dict) and quantization.get("quant_method")

@@ -1,14 +1,10 @@
-"""The models of a merge: where they are, what they hold, their identity.
+"""The files of a model: where they are, what they hold, and their digests.
 
-Reads headers and configuration files; whoever needs weights reads rows of them.
+Headers and configuration files are read here; other modules read rows of weights.
 
-Files of a model as they are found: what is none, and what holds no JSON object.
-
-Digests of large files, remembered between runs.
-
-A file is taken for what it was as long as the file system says that it is the same one
-and was not written since: its size, inode, and times of change, of which a program can
-set one but not the other. Reading is what takes the time: seconds for every model.
+Digests of large files are remembered between runs. A file counts as unchanged while the
+file system reports the same size, inode, and times of change, of which a program can
+set one but not the other. Hashing a file again takes seconds for every model.
 """
 
 from __future__ import annotations
@@ -57,10 +53,10 @@ _LARGEST = 1 << 28  # bytes of a file of JSON; the largest tokenizers have 1 << 
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether there is a file.
+    """Whether a file exists.
 
     Raises:
-        MergeError: there is something else, which whoever loads the model would read.
+        MergeError: there is something else, which a loader of the model would read.
     """
     if path.is_file():
         return True
@@ -88,7 +84,7 @@ def read_json_file(path: Path) -> Settings:
 
 
 def damaged(path: Path, error: ValidationError) -> MergeError:
-    """Say what is wrong first in a file of JSON that is not as it must be."""
+    """Return the error for a JSON file, with its first mistake."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "[key]")
     return MergeError(
@@ -97,7 +93,7 @@ def damaged(path: Path, error: ValidationError) -> MergeError:
 
 
 def refuse_endless(folder: Path) -> None:
-    """Refuse pipes and devices, which nobody comes to the end of."""
+    """Refuse pipes and devices, which have no end to read to."""
     for path in folder.iterdir():
         with suppress(OSError):  # a link to nothing
             if stat.S_IFMT(path.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
@@ -114,7 +110,7 @@ _SETTLED = 2_000_000_000  # nanoseconds
 
 
 def digest_of_file(path: Path) -> str:
-    """Hash a file as ``sha256_of_file`` does, or give what it was hashed to before."""
+    """Return the hash of a file as ``sha256_of_file`` does, or the remembered one."""
     before = _state(path)
     if before["size"] < _LARGE:
         return sha256_of_file(path)
@@ -141,7 +137,7 @@ def _state(path: Path) -> dict[str, int]:
 
 
 def _remember(place: str, entry: dict[str, Any]) -> None:
-    """Add to the table; what is lost where two do so at once is hashed again."""
+    """Add an entry to the table; concurrent writers may lose one, which costs time."""
     table = {
         p: e for p, e in read_json_or_nothing(_table()).items() if Path(p).exists()
     }
@@ -184,7 +180,7 @@ class ModelFiles:
     fetched: Mapping[str, TensorHeader] | None = None
 
     def headers(self) -> Mapping[str, TensorHeader]:
-        """Say what is known of every tensor, looking for weights where mergekit does.
+        """Return the headers of all tensors, from the files that mergekit reads.
 
         Raises:
             MergeError: there are no weights, or they are damaged, incomplete, pickled.
@@ -236,7 +232,7 @@ class ModelFiles:
 
 
 def _read_index(folder: Path) -> Mapping[str, str]:
-    """Map tensors to files, as the index of a model in several files does."""
+    """Read the file of each tensor from the index of a model in several files."""
     path = folder / _INDEX
     if not is_there(path):
         return {}
@@ -255,8 +251,8 @@ def _read_index(folder: Path) -> Mapping[str, str]:
 def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
     """Find a model or adapter, downloading what mergekit would download.
 
-    Without ``weights``, those of a whole model stay on the Hub, and their headers are
-    fetched.
+    Without ``weights``, those of a whole model stay on the Hub, and only their headers
+    are fetched.
 
     Raises:
         MergeError: there is no such folder or Hub repository, or it holds no model.
@@ -278,7 +274,7 @@ def find_model(reference: str, *, weights: bool = True) -> ModelFiles:
 
 
 def find_description(reference: str) -> ModelFiles:
-    """Find what a model or adapter says of itself; no weights are looked for.
+    """Find a model or adapter without its weights, from its settings alone.
 
     Raises:
         MergeError: there is no such folder or Hub repository, or it holds no model.
@@ -348,7 +344,7 @@ def _reason(error: Exception) -> str:
 
 
 def fingerprint(reference: str) -> str:
-    """Digest the content of a model: all that a loader may read of it.
+    """Return a digest of the content of a model: all that a loader may read of it.
 
     The same model at another path has the same fingerprint.
     """
@@ -357,7 +353,7 @@ def fingerprint(reference: str) -> str:
 
 
 def former_fingerprint(reference: str) -> str:
-    """Digest the files of a model that earlier versions of this program looked at."""
+    """Return a digest of the files that earlier versions fingerprinted."""
     kinds = {*_WEIGHTS, ".json", ".model"}
     found = []
     for part in Reference.parse(reference).parts:
@@ -369,7 +365,7 @@ def former_fingerprint(reference: str) -> str:
 
 
 def weights_fingerprint(files: ModelFiles) -> list[str]:
-    """Digest the files of the weights alone, whatever they are called.
+    """Return a digest of the weights alone, whatever the names of the files.
 
     Raises:
         MergeError: there are none.
@@ -378,12 +374,12 @@ def weights_fingerprint(files: ModelFiles) -> list[str]:
 
 
 def fingerprinted(folder: Path) -> list[Path]:
-    """List the files that a fingerprint is of: those that a loader may read.
+    """List the files in a model's fingerprint: those that a loader may read.
 
-    Of subfolders all but weights, which are those of another model.
+    Weights in subfolders are left out; they belong to another model.
 
     Raises:
-        MergeError: there are too many, so that it is more than a folder of a model.
+        MergeError: there are too many files for the folder of a model.
     """
     found: list[Path] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
@@ -417,5 +413,5 @@ def _fingerprint_file(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _hash(path: Path, _state: tuple[int, ...]) -> str:
-    """Hash a file once for each state of it; reading is what takes the time."""
+    """Hash a file once for each state of it."""
     return digest_of_file(path)

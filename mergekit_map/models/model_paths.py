@@ -26,17 +26,17 @@ _WORDS = {"base", "union"}  # a source of tokenizers that is no model
 def with_places(
     written: MergeConfig, given: Mapping[str, StrPath]
 ) -> tuple[MergeConfig, dict[str, str]]:
-    """Let models be where they are said to be, and not where it is written.
+    """Replace paths of models by the places given for them.
 
     Args:
         written: A merge configuration.
-        given: A folder, or an id of the Hub, by the name of a model: its path as it is
-            written, or the last folders of it. Of two for a model the last counts.
+        given: A folder, or an id of the Hub, by the name of a model: its path as in the
+            configuration, or the last folders of it. The last place of a model counts.
 
-    Returns the configuration, and the places by path as it is written.
+    Returns the configuration, and the places by the path in the configuration.
 
     Raises:
-        ConfigError: a name is that of no model, or of several; a folder is not there.
+        ConfigError: a name matches no model, or several; a folder does not exist.
     """
     paths = paths_of(written)
     places = {_named(name, paths): _place(name, f) for name, f in given.items()}
@@ -55,7 +55,7 @@ def with_places(
 
 
 def written_parts(merge: MergeConfig, written: MergeConfig) -> dict[str, str]:
-    """Map models and adapters of a configuration to those of it as it is written."""
+    """Map present models and adapters to those in the original configuration."""
     found: tuple[list[str], list[str]] = ([], [])
     for parts, config in zip(found, (merge, written), strict=True):
 
@@ -68,7 +68,7 @@ def written_parts(merge: MergeConfig, written: MergeConfig) -> dict[str, str]:
 
 
 def written_names(merge: MergeConfig, moved: Mapping[str, str]) -> dict[str, str]:
-    """Say how references are written whose parts have moved."""
+    """Map references with moved parts to those in the original configuration."""
     names: dict[str, str] = {}
 
     def note(reference: str) -> str:
@@ -85,7 +85,7 @@ def written_names(merge: MergeConfig, moved: Mapping[str, str]) -> dict[str, str
 def lost_models(
     merge: MergeConfig, problems: Iterable[Problem], places: Mapping[str, str]
 ) -> list[str]:
-    """Name the models that were not found, as ``with_places`` takes names."""
+    """Return the models that were not found, named as ``with_places`` expects."""
     given = {place: path for path, place in places.items()}
     short = short_names(given.get(path, path) for path in paths_of(merge))
     keys = {p.key for p in problems if NO_FOLDER in p.message}
@@ -113,7 +113,7 @@ def paths_of(merge: MergeConfig) -> list[str]:
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """Name paths by as few of their last folders as tell them apart."""
+    """Shorten paths to as few of their last folders as distinguish them."""
     folders = {path: ModelPart(path).names for path in paths}
     names = {}
     for path, parts in folders.items():

@@ -1,7 +1,7 @@
-"""What makes a merge meaningless or impossible, found before anything is evaluated.
+"""Problems that make a merge impossible or meaningless, found before a search.
 
-One set of rules serves the search, which refuses errors, and whoever wants to see
-warnings and figures as well.
+One set of rules serves the search, which refuses errors, and ``check``, which also
+shows warnings and figures.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OTHER_MATRICES = {"adapter-kind", "adapter-modules", "adapter-shapes"}
 
 @dataclass(frozen=True, eq=False)
 class InspectedModel:
-    """A model of a merge, and what was found of it."""
+    """A model of a merge, and the findings about it."""
 
     reference: str
     name: str  # short, for messages and tables
@@ -60,7 +60,7 @@ class InspectedModel:
 
     @property
     def weights(self) -> Weights | None:
-        """Give the weights, if all of them can be read here."""
+        """Return the weights, if all of them can be read on this machine."""
         if self.facts is None or "headers" in self.facts.unread:
             return None
         if any(header.file is None for header in self.facts.headers.values()):
@@ -74,16 +74,16 @@ class InspectedModel:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """The models of a merge, and all that was found without loading one."""
+    """The models of a merge, and all findings about them without loading one."""
 
     models: tuple[InspectedModel, ...]  # the one that others are compared with first
     figures: Figures | None  # None where no two models could be read
 
 
 def check_models(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
-    """List what stands against merging these models, downloading them at need.
+    """List the problems of merging these models; download them if necessary.
 
-    ``merge`` is a configuration that ``check_merge`` accepts. Every model is looked at,
+    ``merge`` is a configuration that ``check_merge`` accepts. Every model is inspected,
     so that all problems are found at once.
     """
     family = inspect_models(merge, options, download=True)
@@ -98,10 +98,10 @@ def check_models(merge: MergeConfig, options: MergeOptions) -> list[Problem]:
 def inspect_models(
     merge: MergeConfig, options: MergeOptions, *, download: bool
 ) -> Family:
-    """Look at every model of a configuration that ``check_merge`` accepts.
+    """Inspect every model of a configuration that ``check_merge`` accepts.
 
-    They are compared with the base model, or with the first one where there is none.
-    Without ``download``, models of the Hub are told by configurations and headers.
+    Models are compared with the base model, or with the first one where there is none.
+    Without ``download``, only configurations and headers of Hub models are used.
     """
     places = referenced_models(merge)
     names = _names(list(places))
@@ -255,7 +255,7 @@ def _with(model: InspectedModel, findings: Iterable[Finding]) -> InspectedModel:
 
 
 def _names(references: Sequence[str]) -> dict[str, str]:
-    """Call folders by their last part, unless two have the same."""
+    """Name folders by their last part, unless two have the same."""
     short = {
         reference: "+".join(
             Path(str(part)).name if part.is_folder else str(part)

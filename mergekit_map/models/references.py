@@ -1,4 +1,4 @@
-"""How models are named, ``base@revision+adapter``, and where configurations do so."""
+"""References to models, ``base@revision+adapter``, and their places in a merge."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ModelPart:
 
     @property
     def is_folder(self) -> bool:
-        """Tell whether it lies on this machine."""
+        """Whether it lies on this machine."""
         return Path(self.path).is_dir()
 
     @property
     def names(self) -> list[str]:
-        """List the folders of the path; the last one is what it is called."""
+        """Return the folders of the path; the last one is the model's name."""
         return self.path.rstrip("/").split("/")
 
 
@@ -59,17 +59,17 @@ class Reference:
 
     @property
     def model(self) -> ModelPart:
-        """Give the whole model in front."""
+        """Return the base model."""
         return self.parts[0]
 
     @property
     def adapter(self) -> ModelPart | None:
-        """Give the adapter behind the ``+``."""
+        """Return the adapter after the ``+``."""
         return self.parts[1] if len(self.parts) > 1 else None
 
 
 def absolute_references(merge: MergeConfig, directory: Path) -> MergeConfig:
-    """Make local paths, which start at ``directory``, absolute."""
+    """Make local paths, which are relative to ``directory``, absolute."""
 
     def absolute(part: ModelPart) -> ModelPart:
         folder = directory / part.path
@@ -112,7 +112,7 @@ def map_references(merge: MergeConfig, change: Callable[[str], str]) -> MergeCon
 
 
 def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
-    """Map every model of a configuration, the base included, to where it stands."""
+    """Map every model of a configuration, the base included, to its place."""
     places: dict[str, KeyPath] = {}
     if merge.get("base_model") is not None:
         places[str(merge["base_model"])] = ("base_model",)
@@ -122,14 +122,14 @@ def referenced_models(merge: MergeConfig) -> dict[str, KeyPath]:
 
 
 def models_with_adapter(merge: MergeConfig) -> list[str]:
-    """List the models that have an adapter behind them."""
+    """List the models with an adapter."""
     return [m for m in referenced_models(merge) if Reference.parse(m).adapter]
 
 
 def walk_entries(
     merge: MergeConfig, key: KeyPath = (), outer: Setting | None = None
 ) -> Iterator[tuple[KeyPath, MergeConfig, Setting | None]]:
-    """Walk the entries of models: where each stands, and the weight set around it."""
+    """Yield the places of all model entries, and the weight set around each."""
     for index, entry in enumerate(merge.get("models") or ()):
         yield (*key, "models", index), entry, outer
     for index, part in enumerate(merge.get("slices") or ()):
@@ -143,7 +143,7 @@ def walk_entries(
 
 
 def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
-    """Give the weight that a part of a configuration sets, and where it stands."""
+    """Return the weight that a part of a configuration sets, and its place."""
     weight = (part.get("parameters") or {}).get("weight")
     return None if weight is None else ((*key, "parameters", "weight"), weight)
 
@@ -151,7 +151,7 @@ def weight_setting(part: MergeConfig, key: KeyPath) -> Setting | None:
 def short_names(models: list[str]) -> dict[str, str]:
     """Name models by the last part of their path, longer where that is not unique.
 
-    No model has the name of an anchor.
+    No name equals that of an anchor.
     """
     names = {}
     paths = {model: Reference.parse(model).parts[-1].names for model in models}

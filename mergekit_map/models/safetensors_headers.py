@@ -1,7 +1,7 @@
 """Headers of safetensors files, and single rows of the tensors behind them.
 
-A header says where each tensor lies, so that a few rows of a model of any size are read
-in milliseconds, and a file that was cut short is known without reading it.
+A header says where each tensor lies. So a few rows of a model of any size are read in
+milliseconds, and a truncated file is noticed without reading it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BITS = {
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Shape, type and place of one tensor."""
+    """Shape, type and position of one tensor."""
 
     dtype: str  # as the format writes it: BF16
     shape: tuple[int, ...]
@@ -50,32 +50,32 @@ class TensorHeader:
 
     @property
     def n_elements(self) -> int:
-        """Count the elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def n_bytes(self) -> int:
-        """Count the bytes on disk."""
+        """Return the size in bytes."""
         return self.stop - self.start
 
     @property
     def is_float(self) -> bool:
-        """Tell weights from codes, masks and counters."""
+        """Whether it holds floating-point numbers, not codes, masks or counters."""
         return self.dtype in _FLOATS
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Name the type of a floating-point tensor as torch does."""
+        """Return torch's name of the type of a floating-point tensor."""
         return _FLOATS[self.dtype]
 
     @property
     def width(self) -> int:
-        """Count the elements of a row; every vector is a column."""
+        """Return the elements of a row; every vector is a column."""
         return self.shape[-1] if len(self.shape) > 1 else 1
 
     @property
     def n_rows(self) -> int:
-        """Count the rows, of all matrices where there are more than one."""
+        """Return the number of rows, of all matrices where there are several."""
         return self.n_elements // self.width if self.n_elements else 0
 
     def read(self, start: int, stop: int) -> torch.Tensor:
@@ -91,10 +91,10 @@ class TensorHeader:
 
 
 def read_headers(path: Path) -> dict[str, TensorHeader]:
-    """Read what a file says of its tensors, as strictly as those who will load it.
+    """Read the headers of all tensors in a file, as strictly as its loaders will.
 
     Raises:
-        MergeError: the file is damaged, or was cut short.
+        MergeError: the file is damaged or truncated.
     """
     try:
         size = path.stat().st_size
@@ -133,7 +133,7 @@ def parse_headers(
 
 
 def _parsed(data: bytes) -> Any:
-    """Parse JSON as the format has it: text in UTF-8, each name once, finite."""
+    """Parse JSON by the rules of the format: UTF-8, unique names, finite numbers."""
     if not data.startswith(b"{"):
         raise ValueError("its header does not describe tensors")
     return json.loads(
@@ -153,10 +153,10 @@ def _refused(constant: str) -> NoReturn:
 
 
 def _read_entry(entry: Any, file: Path | None, offset: int) -> TensorHeader:
-    """Read what a header says of one tensor.
+    """Read the header of one tensor.
 
     Raises:
-        ValueError: it is no such thing; says what.
+        ValueError: it is not one, with the reason.
     """
     if not isinstance(entry, Mapping):
         raise ValueError("has no description")
@@ -176,7 +176,7 @@ def _read_entry(entry: Any, file: Path | None, offset: int) -> TensorHeader:
 
 
 def _are_counts(values: Any, most: int) -> bool:
-    """Tell a list of at most so many whole numbers that are not negative."""
+    """Return whether this is a list of at most ``most`` non-negative integers."""
     return (
         isinstance(values, list | tuple)
         and len(values) <= most
@@ -195,7 +195,7 @@ def _check_metadata(metadata: Any, path: Path) -> None:
 def _check_places(
     headers: Mapping[str, TensorHeader], path: Path, first: int, size: int
 ) -> None:
-    """Refuse tensors that lie on one another, with holes, or beyond the end."""
+    """Refuse tensors that overlap, leave holes, or reach beyond the end."""
     end = max((h.stop for h in headers.values()), default=first)
     if size < end:
         raise _damaged(

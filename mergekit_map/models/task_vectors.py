@@ -1,11 +1,10 @@
-"""Figures of task vectors: how long they are, and how they lie to one another.
+"""Norms and angles of task vectors, and the warnings that follow from them.
 
-The assumption of the method is that task vectors are short: the paper gives the ratios
-of L1 norms (section 3.1, table 1). All figures are sums over parameters, so that evenly
-spread rows estimate them for a model that would take minutes to read; a small one is
-read whole. Which rows are read depends on nothing but the shapes.
-
-Whether models are fine-tunes of their base model, told by their weights.
+The method assumes that task vectors are short: the paper gives the ratios of L1 norms
+(section 3.1, table 1). All figures are sums over parameters, so that evenly spaced rows
+estimate them for a model that would take minutes to read; a small one is read whole.
+The choice of rows depends on nothing but the shapes. Warnings concern models whose
+weights show that they are not fine-tunes of their base model.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _GOLDEN = 0.6180339887498949  # spreads the pieces of one tensor after the other
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """The weights of a model as they lie on disk."""
+    """The weights of a model on disk."""
 
     headers: Mapping[str, TensorHeader]
 
@@ -46,7 +45,7 @@ Weights: TypeAlias = StoredWeights | AdaptedWeights
 
 @dataclass(frozen=True)
 class VectorFigures:
-    """One task vector against the base model; estimates where not all was read."""
+    """The figures of one task vector; estimates where not all rows were read."""
 
     norm_ratio: float | None  # of L1 norms; None where the base model's is zero
     changed: float | None  # share of the parameters that differ
@@ -62,7 +61,7 @@ class VectorFigures:
 
 @dataclass(frozen=True)
 class PairFigures:
-    """Two task vectors; None where one of them is zero."""
+    """The figures of two task vectors; None where one of them is zero."""
 
     cosine: float | None
     # Share of opposite signs where both are not zero.
@@ -72,7 +71,7 @@ class PairFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """All that was computed of a base model and models, by their references."""
+    """The figures of a base model and models, by their references."""
 
     models: Mapping[str, VectorFigures]
     pairs: Mapping[tuple[str, str], PairFigures]
@@ -82,7 +81,7 @@ class Figures:
 
     @property
     def exact(self) -> bool:
-        """Tell whether everything was read."""
+        """Whether all parameters were read."""
         return self.n_read == self.n_parameters
 
 
@@ -96,8 +95,8 @@ def measure_vectors(
     """Compare models with the base model and with one another, tensor by tensor.
 
     Tensors of other shapes are not compared, nor ``incomparable`` ones, whose rows are
-    not those of the base model. NaN and infinity are left out of all sums. About
-    ``budget`` parameters of each model are read; rows of ``vocabulary`` are tokens.
+    not those of the base model. All sums leave out NaN and infinity. About ``budget``
+    parameters of each model are read; rows of ``vocabulary`` are tokens.
     """
     headers = {n: h for n, h in base.headers.items() if h.is_float and h.n_elements}
     total = sum(header.n_elements for header in headers.values())
@@ -132,7 +131,7 @@ def _is_like(one: TensorHeader | None, other: TensorHeader) -> bool:
 def _rows(
     header: TensorHeader, share: float, offset: float
 ) -> Iterator[tuple[int, int]]:
-    """Spread pieces of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
+    """Spread batches of rows evenly over a tensor; ``offset`` in [0, 1) shifts them."""
     if share == 1:
         step = max(1, _CHUNK // header.width)
         for start in range(0, header.n_rows, step):
@@ -152,7 +151,7 @@ _OF_PAIRS = ("products", "agreeing", "shared", "different")
 
 
 class _TensorSums:
-    """Sums over what was read of one tensor, of which n models have one like it."""
+    """Sums over the rows read of one tensor, which n models share."""
 
     def __init__(self, name: str, header: TensorHeader, compared: Sequence[str]):
         n = len(compared)
@@ -164,11 +163,11 @@ class _TensorSums:
 
     @property
     def factor(self) -> float:
-        """Say how often what was read counts, to stand for the whole."""
+        """Return the size of the tensor relative to the part that was read."""
         return self.header.n_elements / self.n_read
 
     def add(self, theta: Tensor, others: list[Tensor]) -> None:
-        """Add what some elements say: ``theta`` (k,) of the base, others (k,) each."""
+        """Add elements to the sums: ``theta`` (k,) of the base, others (k,) each."""
         self.n_read += len(theta)
         length = theta.abs().sum()
         bad = None
@@ -282,10 +281,10 @@ def judge_weights(
     *,
     has_base: bool,
 ) -> dict[str, list[Finding]]:
-    """List what the figures say against each model, by reference, the base model first.
+    """List findings from the figures, by reference, the base model first.
 
-    Where no difference was read, and not all was read, ``same_files`` is asked. Where
-    the first is no base model, there are no task vectors to be judged.
+    Where a sample of rows shows no difference, ``same_files`` compares the files. Where
+    the first is no base model, there are no task vectors to judge.
     """
     base = next(iter(weights))
     found: dict[str, list[Finding]] = {reference: [] for reference in weights}

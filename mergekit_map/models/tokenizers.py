@@ -1,8 +1,6 @@
-"""What the files of a tokenizer say; transformers loads nothing.
+"""Tokenizer files, without transformers, and their comparison with the base model.
 
-Models of which a merge takes only the tokenizer, or the embedding of a token.
-
-The tokenizer of a model against that of the base model.
+A merge may also take only the tokenizer, or the embedding of a token, of a model.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class _TokenizerFile(BaseModel):
 
     @property
     def ids(self) -> dict[str, int]:
-        """Number every token."""
+        """Return the id of every token."""
         tokens = (self.model and self.model.vocab) or {}
         if isinstance(tokens, list):  # with their scores
             tokens = {str(entry[0]): index for index, entry in enumerate(tokens)}
@@ -74,7 +72,7 @@ class _TokenizerFile(BaseModel):
 
     @property
     def sections(self) -> Settings:
-        """Say how text is cut."""
+        """Return the sections that decide how text is split."""
         merges = (self.model and self.model.merges) or ()
         return {
             "normalizer": _plain(self.normalizer),
@@ -85,7 +83,7 @@ class _TokenizerFile(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """What the files of a tokenizer say."""
+    """The content of the files of a tokenizer."""
 
     ids: Mapping[str, int] | None  # of every token; None without a tokenizer.json
     added: frozenset[str]  # tokens that stand beside the vocabulary
@@ -120,9 +118,9 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def check_tokenizer(folder: Path, *, trust_code: bool) -> Iterator[Finding]:
-    """Say why the tokenizer of a folder cannot be used, if so.
+    """Yield a finding where the tokenizer of a folder cannot be used.
 
-    One without a tokenizer.json is made as transformers makes it.
+    Without a tokenizer.json, transformers builds the tokenizer.
     """
     path = folder / "tokenizer.json"
     try:
@@ -161,7 +159,7 @@ def _text(token: Any) -> Any:
 
 
 def _plain(part: Any) -> Any:
-    """Leave out defaults, and write alike what versions of tokenizers do not."""
+    """Remove defaults, and unify what versions of tokenizers write differently."""
     if isinstance(part, list):
         return [_plain(item) for item in part]
     if not isinstance(part, dict):
@@ -206,9 +204,9 @@ _NO_MODEL = ("union", "base")
 
 
 def source_problems(merge: MergeConfig) -> list[Problem]:
-    """List the sources of tokenizers that are not there; mergekit asks for them last.
+    """List missing sources of tokenizers, which mergekit reads last.
 
-    Those that are merged as well are looked at with their weights.
+    Sources that are also merged are checked with their weights.
     """
     merged, problems = referenced_models(merge), []
     for key, source in _sources(merge):
@@ -260,9 +258,9 @@ def compare_tokenizers(
     *,
     aligned: bool,
 ) -> list[Finding]:
-    """List what differs between the tokenizer of a model and that of the base model.
+    """List the differences of a model's tokenizer to that of the base model.
 
-    ``rows`` are those of the embeddings of each, which mergekit may be asked to align.
+    ``rows`` are those of the embeddings of each, which mergekit can align.
     """
     if aligned:
         rows = (rows[1], rows[1])
@@ -285,7 +283,7 @@ def compare_tokenizers(
 
 
 def same_rows(mine: Tokenizer | None, base: Tokenizer | None) -> bool:
-    """Tell whether rows of the embeddings are the same tokens, as far as is known."""
+    """Whether rows of the embeddings are the same tokens, as far as is known."""
     if mine is None or base is None or mine.ids is None or base.ids is None:
         return True
     common = mine.ids.keys() & base.ids.keys()
@@ -334,7 +332,7 @@ def _compare_tokens(
 def _compare_counts(
     mine: Mapping[str, int], base: Mapping[str, int], name: str, rows: tuple[Any, Any]
 ) -> list[Finding]:
-    """Compare tokenizers that agree where both have a token."""
+    """Compare tokenizers that agree on their common tokens."""
     more, fewer = (
         sorted(one.keys() - other.keys(), key=one.__getitem__)
         for one, other in ((mine, base), (base, mine))
@@ -362,7 +360,7 @@ def _compare_rows(name: str, rows: tuple[Any, Any]) -> list[Finding]:
 
 
 def _compare_models(mine: Tokenizer, base: Tokenizer, name: str) -> list[Finding]:
-    """Compare tokenizers of which one has no tokenizer.json."""
+    """Compare tokenizers where one has no tokenizer.json."""
     if mine.model_digest is None or base.model_digest is None:
         cause = f"its vocabulary could not be compared with that of {name}: not both "
         cause += "have a tokenizer.json"
