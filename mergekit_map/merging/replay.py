@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = Mapping[str, Any]  # of a method, as mergekit hands them over
 
 _UNIT = 1024
-_BLOCK = 1 << 18  # entries of all models in a block: with what is computed, 2 MB or so
+_BLOCK = 1 << 19  # entries of all models in a block: with what is computed, 4 MB or so
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class TaskVectorReplay:
         column = deltas.new_tensor(weights)[:, None]
         for block in self._blocks():
             merged = self.merge_deltas(deltas[:, block], column)
-            out[block].copy_(merged.add_(base[block]))
+            torch.add(base[block], merged, out=out[block])
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge a part of the deltas, (n, k) with weights (n, 1), into (k,)."""
