@@ -1,1 +1,1 @@
-"""The folder of a search as values: bytes become types here, and nowhere else."""
+"""The files of a run folder, read and written as typed values."""

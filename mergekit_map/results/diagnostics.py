@@ -1,10 +1,9 @@
-"""What the numbers of a front mean, as findings; ``verdict_words`` says them.
+"""Diagnostics of a finished front, as values; ``narrative`` writes the sentences.
 
-Five questions: is there a trade-off, why did the search end, can predictions be
-believed, do better merges lie outside the box, and is any merge better than what one
-had before.
-
-What was predicted of merges before they were measured, held against what was.
+They answer five questions: is there a trade-off, why did the search end, are the
+predictions reliable, do better merges lie outside the bounds, and is any merge better
+than the reference points. Predictions that were made before measuring are compared
+with the measurements.
 """
 
 from __future__ import annotations
@@ -51,19 +50,19 @@ class Foretelling:
 
     @property
     def held(self) -> bool:
-        """Whether it came true, as 95 % should."""
+        """Whether the measurement lies within the 95 % interval of the prediction."""
         value = self.measured.value or 0.0
         same = math.isclose(self.foretold.value or 0.0, value, rel_tol=SAME_DIGITS)
         return same or (self.errors is not None and self.errors <= STDERRS)
 
 
 def foretold(merge: Merge) -> Readings:
-    """Give what was predicted of a merge before it was measured, if that is known."""
+    """Return the prediction made before a merge was measured."""
     return merge.foretold or merge.readings("predicted")
 
 
 def foretellings(front: Front) -> Iterator[Foretelling]:
-    """List what was predicted before it was measured, merge by merge."""
+    """List the predictions that were made before measuring, merge by merge."""
     noise = {task: own_noise(front, task) for task in front.tasks}
     for place, merge in enumerate(front.known):
         for task, before in (merge.foretold or {}).items():
@@ -78,20 +77,21 @@ def foretellings(front: Front) -> Iterator[Foretelling]:
 
 
 def stderr_of_miss(before: Reading, after: Reading, own: float) -> float:
-    """Combine that of a prediction with what a measurement errs by itself.
+    """Return the standard error of a prediction minus the measurement.
 
-    Without records per item (``own`` is NaN) that is at most what it errs in all.
+    Without records per item (``own`` is NaN), the whole standard error of the
+    measurement counts.
     """
     alone = (after.stderr or 0.0) if math.isnan(own) else own
     return math.hypot(before.stderr or 0.0, alone)
 
 
 def own_noise(front: Front, task: str) -> FloatArray:
-    """Bound the noise that each merge (k,) does not share with the others.
+    """Return an upper bound of the noise that each merge (k,) has on its own.
 
-    The semivariance at the shortest distance: between merges that err nearly alike, the
-    shape of the metric has no part in their difference, or makes it larger (the limit
-    is what geostatistics calls the nugget). NaN where nothing was compared by items.
+    It is the semivariance at the shortest distance, which geostatistics calls the
+    nugget: for merges with nearly equal errors, the shape of the metric can only
+    enlarge it. NaN where no merges were compared by items.
     """
     found = np.full(len(front.known), np.nan)
     if (known := front.differences.get(task)) is None:
@@ -116,7 +116,7 @@ _CHANCE_SCATTER = 1.5
 
 @dataclass(frozen=True)
 class PoorFit:
-    """A surrogate that cannot be believed, or not be checked."""
+    """A surrogate that is not reliable, or that cannot be checked."""
 
     task: str
     box: bool  # whether it is poor on the whole box, where R² is
@@ -129,7 +129,7 @@ class PoorFit:
 
 @dataclass(frozen=True, eq=False)
 class AnchorCompared:
-    """An anchor held against all that was measured."""
+    """A reference point compared with all measured merges."""
 
     anchor: Merge
     missing: Sequence[str]  # tasks that it was not measured on; nothing else then
@@ -140,7 +140,7 @@ class AnchorCompared:
 
 @dataclass(frozen=True)
 class Miss:
-    """How far apart a prediction and a measurement are."""
+    """The difference between a prediction and a measurement."""
 
     apart: float
     noise: float  # standard error of that
@@ -149,7 +149,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Held:
-    """What was predicted of the chosen point, held against what was measured."""
+    """The prediction for the chosen point, compared with its measurement."""
 
     misses: Mapping[str, Miss]
     agreeing: Sequence[str]
@@ -158,21 +158,21 @@ class Held:
 
 @dataclass(frozen=True)
 class AtBorder:
-    """Points of the front lie at an end of the box, and better ones may beyond it."""
+    """Points of the front at the bounds; better merges may lie beyond."""
 
     border: Border
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Why the search ended, and how well the front is known."""
+    """The reason why the search ended, and the accuracy of the front."""
 
     ending: Ending
 
 
 @dataclass(frozen=True)
 class FewMerges:
-    """Too few merges were fitted for a front."""
+    """Too few fitted merges for a front."""
 
     fitted: int
     coefficients: int
@@ -180,7 +180,7 @@ class FewMerges:
 
 @dataclass(frozen=True)
 class Foretellings:
-    """How many predictions came true, of those made before measuring."""
+    """The share of predictions made before measuring that came true."""
 
     held: int
     count: int
@@ -201,7 +201,10 @@ Verdict: TypeAlias = (
 
 
 def judge(front: Front) -> list[Verdict]:
-    """List the findings on trade-off, end, fits, border, anchors, the chosen point."""
+    """List the diagnostics of a front.
+
+    They concern trade-off, end, fits, bounds, reference points and the chosen point.
+    """
     # In the order in which they are named where several will do.
     merges = [p for p in front.points if p is not front.chosen] + [*front.merges]
     known = [front.chosen, *merges, *front.anchors]
@@ -235,10 +238,10 @@ def judge(front: Front) -> list[Verdict]:
 
 
 def judge_each_point(front: Front) -> Iterator[tuple[Front, list[Verdict]]]:
-    """Judge a front as if each of its points were the chosen one, in their order.
+    """Yield the diagnostics of a front with each of its points as the chosen one.
 
-    A point that was not measured on every task is compared with no merge, so that all
-    such points share what is found of the others.
+    Points that were not measured on every task are compared with no merge, so they
+    share all other diagnostics.
     """
     shared: list[Verdict] = []
     for index, point in enumerate(front.points):
@@ -276,10 +279,10 @@ def _on_foretellings(front: Front) -> Iterator[Foretellings]:
 
 
 def _explained_by_noise(front: Front, task: str) -> bool | None:
-    """Tell whether what a fit leaves is the noise of the single merge.
+    """Return whether the noise of single merges explains the residuals of a fit.
 
-    The standard errors of values say nothing of that: they are of the documents, which
-    are the same for all merges. Where they are all that is known, nobody can tell.
+    The standard errors of values do not contain that noise: they come from the
+    documents, which are the same for all merges. False where only they are known.
     """
     scatter = front.tasks[task].fit.residual_stderr
     if scatter is None:
@@ -314,7 +317,7 @@ def _on_prediction(front: Front) -> Held:
 
 
 def _miss(front: Front, task: str) -> Miss | None:
-    """Tell how far the chosen point is from what was predicted, if it is."""
+    """Return how far the chosen point lies from its prediction; None if it does not."""
     predicted, measured = foretold(front.chosen)[task], front.chosen.measured[task]
     values = predicted.value or 0.0, measured.value or 0.0
     own = float(own_noise(front, task)[front.selected])

@@ -1,7 +1,7 @@
 """The scores of single documents, kept beside the records of the same items.
 
-A search that goes on estimates by them what merges score on all documents, and whoever
-compares held-out measurements pairs them document by document.
+A resumed search estimates the value on all documents from them, and held-out
+measurements are paired by them document by document.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Weight = Annotated[float, Field(ge=1e-50, le=1e50)]
 
 @validated(frozen=True, config=ConfigDict(strict=True))
 class _Answers:
-    """The form of answers in a file."""
+    """The format of a file of scores."""
 
     ids: tuple[_Index, ...]
     values: tuple[_Size, ...]
@@ -41,7 +41,7 @@ _ANSWERS: TypeAdapter[_Answers] = TypeAdapter(_Answers)
 
 
 class KeptAnswers:
-    """The answers on record of the merges of one search, by task; cached in memory."""
+    """The stored scores of the merges of one search, by task; cached in memory."""
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):
         self._folder = folder
@@ -49,7 +49,7 @@ class KeptAnswers:
         self._known: dict[Key, Answers | None] = {}
 
     def read(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Read answers; None where there are none, or of another definition."""
+        """Read scores; None without any, or with another definition of the task."""
         key = evaluation_key(coefficients, task)
         if key not in self._known:
             definition = self._definitions.get(task, "")
@@ -60,7 +60,7 @@ class KeptAnswers:
     def write(
         self, coefficients: Mapping[str, float], task: str, measurement: Measurement
     ) -> None:
-        """Write the records of a measurement, in place of earlier ones."""
+        """Write the scores of a measurement, in place of earlier ones."""
         definition = self._definitions.get(task, "")
         write_samples(self._folder / task, coefficients, measurement, definition)
         # The next one reads what a search that goes on would read.
@@ -68,7 +68,7 @@ class KeptAnswers:
 
 
 def mean_of(answers: Answers) -> float:
-    """Return the mean of answers, or its exponential, as the metric has it."""
+    """Return the mean of scores, or its exponential, as the metric defines it."""
     total = math.fsum(answers.weights)
     products = zip(answers.weights, answers.values, strict=True)
     mean = math.fsum(w * v for w, v in products) / total if total else math.nan

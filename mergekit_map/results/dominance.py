@@ -1,9 +1,9 @@
-"""Which merges of a front are better than which, as measured.
+"""Dominance between the measured merges of a front.
 
 A merge *dominates* another if it is better on some task by more than noise, and worse
-on none by more than noise. What noise explains is judged for all comparisons together,
-by the differences item by item where merges were measured on the same items, and else
-as if they erred independently.
+on none by more than noise. All comparisons are tested together: with the differences
+item by item where merges were measured on the same items, and otherwise as if their
+errors were independent.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mergekit_map.surrogates.arrays import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """One merge is better than another on some tasks, and worse on none, as by noise.
+    """A merge that is better than another on some tasks and worse on none.
 
-    ``chance``: among as many ``comparisons``, one is so far ahead without being better
-    in at most this share of searches.
+    Both hold beyond noise. ``chance``: the largest probability that any of as many
+    ``comparisons`` shows such a difference without being better.
     """
 
     merge: Merge
@@ -40,7 +40,7 @@ class Ahead:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """All comparisons that a front is judged by."""
+    """All comparisons between merges of a front, tested together."""
 
     front: Front
     rows: Mapping[tuple[int, int], int]  # places among ``front.known`` to a row
@@ -71,13 +71,13 @@ class Family:
         return cls(front, rows, Y[ones] - Y[others], stderr, found)
 
     def dominating(self, merges: Sequence[Merge], other: Merge) -> Iterator[Ahead]:
-        """Find those of some merges that dominate another, in their order."""
+        """List the merges that dominate another one, in their order."""
         for merge, row in self._kept(merges, other):
             if self.found.better[row].any():
                 yield self._ahead(merge, other, row, sure=True)
 
     def nearest(self, merges: Sequence[Merge], other: Merge) -> Ahead | None:
-        """Find the merge that would dominate another if fewer had been compared."""
+        """Return the merge that would dominate another if fewer were compared."""
         known = [
             self._ahead(merge, other, row, sure=False)
             for merge, row in self._kept(merges, other)

@@ -1,4 +1,4 @@
-"""Whether merges may be written into an engine in place: seen once, and remembered."""
+"""The stored results of checking whether an engine takes merges in place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mergekit_map.utils.files import cache_home, write_atomically
 
 
 class EngineVerdict(Record):
-    """What was seen of one kind of engine."""
+    """The result of checking one kind of engine."""
 
     equal: bool
-    """Whether a merge that was written into it answers as its checkpoint does."""
+    """Whether a merge written into it answers as its checkpoint does."""
     why: str
-    """What stands against it."""
+    """The reason against it."""
     gap: float | None = None
     """The largest difference of log-probabilities."""
 
@@ -25,12 +25,12 @@ class _Verdicts(Record):
 
 
 def known_verdict(kind: str) -> EngineVerdict | None:
-    """Give what is remembered of a kind of engine; None where it was not tried."""
+    """Return the stored result for a kind of engine; None where it was not checked."""
     return _read().kinds.get(kind)
 
 
 def remember(kind: str, verdict: EngineVerdict) -> None:
-    """Keep a verdict for later searches of this user."""
+    """Store a result for later searches of this user."""
     found = _Verdicts(kinds={**_read().kinds, kind: verdict})
     path = cache_home() / "engines.json"
     path.parent.mkdir(parents=True, exist_ok=True)

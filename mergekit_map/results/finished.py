@@ -1,4 +1,4 @@
-"""A finished search: its front, what predicted it, and what was measured."""
+"""A finished search: its front, its surrogates, and its measurements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mergekit_map.surrogates.surrogate import Surrogate
 
 @dataclass(frozen=True, eq=False)
 class FinishedSearch:
-    """All that the folder of a finished search says, read once."""
+    """The contents of the folder of a finished search, read once."""
 
     folder: RunFolder
     manifest: Manifest
@@ -38,13 +38,13 @@ class FinishedSearch:
 
     @property
     def bounds(self) -> FloatArray:
-        """Give the ends of the axes, between which surrogates were fitted; (d, 2)."""
+        """Return the bounds of the axes that surrogates were fitted in; (d, 2)."""
         if not self.surrogates:
             return np.array(list(self.front.coefficients.values()), np.float64)
         return next(iter(self.surrogates.values())).bounds
 
     def locate(self, merges: Iterable[Mapping[str, float]]) -> FloatArray:
-        """Say merges on the axes, (k, d); NaN where no surrogate was fitted."""
+        """Return the coordinates of merges on the axes; (k, d), NaN if not fitted."""
         return locate(merges, self.front.coefficients, self.groups, self.bounds)
 
 
@@ -70,17 +70,17 @@ def read_finished(run: Path) -> FinishedSearch:
 
 
 def _surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
-    """Read the surrogates; none where a search is not far enough to have some."""
+    """Read the surrogates; none where the search has fitted none yet."""
     if front.unfinished is not None and not front.unfinished.fitted:
         return None
     return read_surrogates(folder.surrogates, front)
 
 
 def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
-    """Find what was measured of merges of the front.
+    """Return the folder whose log holds the measurements of the merges of the front.
 
-    Where nested MAP merges checkpoints, that is in the folder of the last pair, and a
-    single model is no merge of that pair: it has no coefficients in the front.
+    Where nested MAP merges checkpoints, it is the folder of the last pair. A single
+    model is no merge of that pair: it has no coefficients in the front.
     """
     if front.order is None or all(anchor.coefficients for anchor in front.anchors):
         return folder
@@ -88,7 +88,7 @@ def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
 
 
 def _evaluations(folder: RunFolder, front: Front) -> tuple[Evaluation, ...]:
-    """List the latest of each, but no part of the documents in the place of all."""
+    """List the latest measurements; a subset never replaces all documents."""
     known, names = folder.read_manifest(), front.coefficients
     found = measured_of(read_log(folder.log), known.merge, known.definitions, names)
     latest: dict[Key, Evaluation] = {}

@@ -1,10 +1,6 @@
-"""``front.json``: the trade-offs that a search found, as a value.
+"""``front.json``: the trade-offs that a search found.
 
-Notation: ``k`` merges, ``m`` tasks. What is read as an array is larger is better.
-
-What a front knows of a task: the ``tasks`` of ``front.json``.
-
-How good a search was: its fits, the box it searched, and why it ended.
+Notation: ``k`` merges, ``m`` tasks. In arrays, larger is better.
 """
 
 from __future__ import annotations
@@ -77,13 +73,13 @@ class Fit(Frozen):
 
     @classmethod
     def of(cls, quality: Mapping[str, float | str]) -> Fit:
-        """Take NaN for what is not known."""
+        """Build from numbers; NaN stands for unknown."""
         known = {k: v if isinstance(v, str) else finite(v) for k, v in quality.items()}
         return cls.model_validate(known)
 
 
 def n_safe(d: int) -> int:
-    """Give how many merges, measured in d coefficients, a front needs at least."""
+    """Return the fewest measured merges of d coefficients that a front needs."""
     return 2 * (d + 1)
 
 
@@ -167,14 +163,14 @@ class Task(Frozen):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Say its unit, which values are better, and what generated its answers."""
+        """Describe a task: its unit, which values are better, and its engine."""
         by = "" if self.engine is None else f"by {CALLED.get(self.engine, self.engine)}"
         found = (self.unit, f"{self.metric.better} is better", by)
         return tuple(filter(None, found))
 
     @property
     def metric(self) -> Metric:
-        """Give what is known of it as a metric."""
+        """Return what is known of the task as a metric."""
         lower, upper = self.range
         return Metric(self.direction == "maximize", lower, upper, self.unit)
 
@@ -205,7 +201,7 @@ class Reading(Frozen):
     def of(
         cls, value: float | None, stderr: float | None, documents: int | None = None
     ) -> Reading:
-        """Take NaN and infinity for unknown."""
+        """Build from numbers; NaN and infinity stand for unknown."""
         return cls(value=finite(value), stderr=finite(stderr), documents=documents)
 
     def __str__(self) -> str:
@@ -250,16 +246,16 @@ class Merge(Frozen):
         return {key: v for key, v in handler(self).items() if v is not None}
 
     def readings(self, kind: Kind) -> Readings:
-        """Give what was predicted or measured, by task."""
+        """Return the predicted or measured values, by task."""
         return self.measured if kind == "measured" else self.predicted or {}
 
     def is_measured(self, *tasks: str) -> bool:
-        """Tell whether there is a measured value of every one of these tasks."""
+        """Whether every one of these tasks has a measured value."""
         return all(self.measured[task].value is not None for task in tasks)
 
     @property
     def weights(self) -> str:
-        """Write the coefficients: ``math=0.31, code=0.587``."""
+        """Write the weights: ``math=0.31, code=0.587``."""
         return ", ".join(f"{n}={v:.4g}" for n, v in self.coefficients.items())
 
 
@@ -329,7 +325,7 @@ class Front(Record):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        """Hold each name to what it is the name of."""
+        """Check that each name matches the object it names."""
         axes = {*self.groups} or {*self.coefficients}
         for index, end in enumerate(self.border):
             if end.coefficient not in axes:
@@ -376,21 +372,21 @@ class Front(Record):
 
     @property
     def chosen(self) -> Merge:
-        """Give the chosen point."""
+        """Return the chosen point."""
         return self.points[self.selected]
 
     @property
     def known(self) -> tuple[Merge, ...]:
-        """List all merges, in the order that ``differences`` counts them in."""
+        """List all merges, in the order of the rows of ``differences``."""
         return (*self.points, *self.anchors, *self.merges)
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Give what is known of the tasks."""
+        """Return the metrics of the tasks."""
         return {name: task.metric for name, task in self.tasks.items()}
 
     def utilities(self, merges: Iterable[Merge], kind: Kind) -> FloatArray:
-        """Read values, larger is better; (k, m), NaN where unknown."""
+        """Return the values, larger is better; (k, m), NaN where unknown."""
         rows = [
             [
                 math.nan if value is None else metric.utility(value)
@@ -402,7 +398,7 @@ class Front(Record):
         return self._array(rows)
 
     def stderrs(self, merges: Iterable[Merge], kind: Kind) -> FloatArray:
-        """Read the standard errors of ``utilities``; (k, m), NaN where unknown."""
+        """Return the standard errors of ``utilities``; (k, m), NaN where unknown."""
         rows = [[m.readings(kind)[task].stderr for task in self.tasks] for m in merges]
         return self._array(rows)  # None becomes NaN
 
@@ -410,11 +406,11 @@ class Front(Record):
         return np.array(rows, np.float64).reshape(len(rows), len(self.tasks))
 
     def with_point(self, index: int, point: Merge) -> Front:
-        """Put what is known now of a point in its place."""
+        """Replace a point by its updated version."""
         points = (*self.points[:index], point, *self.points[index + 1 :])
         return self.model_copy(update={"points": points})
 
 
 def recipe_name(index: int) -> str:
-    """Name the file of a point's recipe, in the run folder."""
+    """Return the file name of a point's recipe, in the run folder."""
     return f"recipes/{index:03d}.yml"

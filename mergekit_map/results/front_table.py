@@ -1,4 +1,4 @@
-"""``front.csv``: the points of a front as a table, and the same for pandas."""
+"""The points of a front as a table: ``front.csv`` and a pandas frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINE = " engine"  # after the name of a task: what generated its answers
 
 
 def front_table(front: Front) -> str:
-    """Write the points of a front as CSV, a row per point."""
+    """Write the points of a front as CSV, one row a point."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     header = [
@@ -51,7 +51,7 @@ def front_table(front: Front) -> str:
 
 
 def front_frame(front: Front) -> pandas.DataFrame:
-    """Give the same table to pandas, numbers exact, a row per point.
+    """Return the same table as a pandas frame with exact numbers, one row a point.
 
     Raises:
         ConfigError: pandas is not installed.

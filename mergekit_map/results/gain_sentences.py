@@ -1,9 +1,4 @@
-"""What the chosen merge gains, in a sentence or two.
-
-What documents that a search never saw say of its choice, as sentences.
-
-Who dominates whom, as sentences.
-"""
+"""Sentences on gains over reference points, held-out results and dominance."""
 
 from __future__ import annotations
 
@@ -26,16 +21,16 @@ _SOUP: dict[Verdict, str] = {
 
 
 def gains_in_words(front: Front, found: Gains | None = None) -> list[str]:
-    """Say what is gained, and first of all on which tasks the base is better.
+    """Describe the gains; tasks on which the base is better come first.
 
-    What is gained need not be found anew where it is known.
+    ``gains`` saves computing them again.
     """
     found = found or gains(front)
     return [*worse_than_base(front, found), *_gained(front, found)]
 
 
 def worse_than_base(front: Front, found: Gains) -> list[str]:
-    """Say on which tasks the base is better than the chosen merge, if on any."""
+    """Write sentences on the tasks where the base is better than the chosen merge."""
     base = found.rival(BASE)
     sentences = []
     for task, gained in base.tasks.items() if base is not None else ():
@@ -63,7 +58,7 @@ def _gained(front: Front, found: Gains) -> list[str]:
 
 
 def _perplexities(front: Front, found: Gains) -> list[str]:
-    """Say losses as people compare them, with those of all rivals."""
+    """Write losses as perplexities, with those of all rivals."""
     told = []
     for task, reading in found.readings.items():
         if front.tasks[task].unit != NATS or reading.value is None:
@@ -82,7 +77,7 @@ def _perplexities(front: Front, found: Gains) -> list[str]:
 
 
 def margins_in_words(front: Front, label: str) -> str:
-    """Say by how much the chosen merge is not worse than an anchor, task by task."""
+    """Write by how much the chosen merge is better than a reference point, per task."""
     rival = labelled(front, label)
     if rival is None:
         return f"not worse than {label}"
@@ -136,7 +131,7 @@ _KINDS = ("better", "worse", "noise")
 
 
 def confirmed_in_words(front: Front) -> tuple[str, ...]:
-    """Say what was kept of what a search promised; nothing where it saw all."""
+    """Describe the gains on held-out documents; nothing without such documents."""
     return () if front.holdout is None else tuple(_sentences(front, front.holdout))
 
 
@@ -175,7 +170,7 @@ def _documents(front: Front, holdout: Confirmation) -> str:
 
 
 def _by_other(holdout: Confirmation) -> Iterator[tuple[str, list[Gain]]]:
-    """Give gains over the base, the best single models, and the soup."""
+    """Group gains by reference: the base, the best single models, and the soup."""
     single = [g for g in holdout.gains if g.other not in {BASE, SOUP}]
     of_base, of_soup = (
         [g for g in holdout.gains if g.other == label] for label in (BASE, SOUP)
@@ -200,7 +195,7 @@ def _compared(front: Front, other: str, gains: Sequence[Gain]) -> str:
 
 
 def _on(front: Front, other: str, gain: Gain) -> str:
-    """Say by how much the chosen merge is better or worse, and what was promised."""
+    """Describe the gain or loss of the chosen merge, and the promised one."""
     metric = front.tasks[gain.task].metric
     name = gain.task if gain.other == other else f"{gain.task} ({gain.other})"
     unit = f" {metric.unit}" if metric.unit else ""
@@ -216,7 +211,7 @@ def _on(front: Front, other: str, gain: Gain) -> str:
 
 
 def _promised(sign: int, promise: Amount, ahead: float) -> str:
-    """Say a promise; its direction only where it is another one."""
+    """Write a promised gain; its direction only where it differs."""
     value = sign * promise.value
     if value * ahead > 0:
         return f"promised {_size(promise)}"
@@ -228,7 +223,7 @@ def _direction(ahead: float) -> str:
 
 
 def _size(amount: Amount) -> str:
-    """Write as many digits as the standard error has a meaning for."""
+    """Write as many digits as the standard error supports."""
     value, stderr = abs(amount.value), amount.stderr
     if not stderr:
         return f"{value:.2g}"
@@ -243,13 +238,13 @@ def _broken(gains: Sequence[Gain]) -> str:
 
 
 def dominates_in_words(front: Front, found: Ahead) -> str:
-    """Say that one merge dominates another."""
+    """State that one merge dominates another."""
     one, other = name_of(front, found.merge), name_of(front, found.other)
     return f"As measured, {one} dominates {other}: {_better(front, found)}."
 
 
 def nearly_in_words(front: Front, found: Ahead) -> str:
-    """Say which merge comes nearest to dominating another, and how far that counts."""
+    """Name the merge nearest to dominating another, and how near it comes."""
     one, other = name_of(front, found.merge), name_of(front, found.other)
     return (
         f"No measured merge dominates {other} beyond doubt. Nearest to it is {one}: "
@@ -283,14 +278,14 @@ def _errors(errors: float) -> str:
 
 
 def _others(front: Front, tasks: Sequence[str], found: Ahead) -> str:
-    """Name tasks; many of them, which are all others, are counted."""
+    """Name tasks; count them where they are many and all the others."""
     if len(tasks) < 3 or len(tasks) + len(found.tasks) < len(front.tasks):
         return listed(tasks)
     return f"the other {number_in_words(len(tasks))}"
 
 
 def name_of(front: Front, merge: Merge) -> str:
-    """Name a merge by its label, its point or its weights."""
+    """Return the name of a merge: its label, its point or its weights."""
     if merge.label is not None:
         return merge.label
     for index, point in enumerate(front.points):

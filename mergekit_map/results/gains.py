@@ -1,9 +1,8 @@
-"""What the chosen merge gains over what people would take without a search.
+"""Gains of the chosen merge over the reference points.
 
-That is the base model, the uniform soup, and on each task the parent that measured best
-on it. Amounts are larger where the chosen merge is better, in the tasks' own units.
-
-What was measured at the anchors: base, single models, and their soup.
+Reference points are the base model, the uniform soup, and for each task the parent that
+measured best on it. Amounts are positive where the chosen merge is better, in the
+tasks' own units.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _RIVALS = (BASE, SOUP, BEST_PARENT)
 
 @dataclass(frozen=True)
 class Gained:
-    """How far the chosen merge is ahead of another one on a task."""
+    """The improvement of the chosen merge over another one on a task."""
 
     other: str  # which one: its label
     reading: Reading  # of the other, as measured
@@ -40,13 +39,13 @@ class Gained:
 
     @property
     def errors(self) -> float | None:
-        """Count the amount in standard errors, where these are known."""
+        """Return the amount in standard errors; None where these are unknown."""
         return self.amount / self.stderr if self.stderr else None
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A row that the chosen merge is held against."""
+    """A reference point, as a row of the comparison."""
 
     label: str  # base, soup or best parent
     tasks: Mapping[str, Gained]  # those where both are known
@@ -54,7 +53,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Gains:
-    """The chosen merge beside base, soup and best parents."""
+    """The chosen merge compared with base, soup and best parents."""
 
     readings: Mapping[str, Reading]  # of the chosen merge, by task
     sources: Mapping[str, Source]  # how each of them is known
@@ -62,11 +61,11 @@ class Gains:
     kept: Mapping[str, float | None]  # share of the best parent's gain over the base
 
     def rival(self, label: str) -> Rival | None:
-        """Find a row: base, soup or best parent."""
+        """Return a row: base, soup or best parent."""
         return next((rival for rival in self.rivals if rival.label == label), None)
 
     def content(self) -> dict[str, JsonValue]:
-        """Give all of it as JSON has it."""
+        """Return the comparison as JSON content."""
         content: dict[str, JsonValue] = _FORM.dump_python(self, mode="json")
         return content
 
@@ -81,9 +80,9 @@ _FORM = TypeAdapter(Gains)
 
 
 def gains(front: Front) -> Gains:
-    """Hold the chosen merge against base, soup and, on each task, its best parent.
+    """Compare the chosen merge with base, soup and, on each task, its best parent.
 
-    Where it was not measured, what is predicted of it stands in.
+    Predictions replace the measurements of a merge that was not measured.
     """
     merges = {
         (label, task): merge
@@ -113,7 +112,7 @@ def gains(front: Front) -> Gains:
 
 
 def best_single(front: Front, task: str) -> Merge | None:
-    """Find the single model that measured best in the search."""
+    """Return the single model that measured best in the search."""
     metric, known = front.tasks[task].metric, []
     for anchor in front.anchors:
         value = anchor.measured[task].value
@@ -123,23 +122,23 @@ def best_single(front: Front, task: str) -> Merge | None:
 
 
 def rival_of(front: Front, label: str, task: str) -> Merge | None:
-    """Find the merge of a row: base, soup or best parent."""
+    """Return the merge of a row: base, soup or best parent."""
     return best_single(front, task) if label == BEST_PARENT else labelled(front, label)
 
 
 def labelled(front: Front, label: str) -> Merge | None:
-    """Find an anchor by its label."""
+    """Return the reference point with a label."""
     return next((a for a in front.anchors if a.label == label), None)
 
 
 def ahead_of(front: Front, rival: Merge, task: str) -> Reading:
-    """Say how far the chosen merge is ahead of a rival on a task; larger is better."""
+    """Return the chosen merge minus a rival on a task; larger is better."""
     found = _difference(front, rival, task)
     return UNKNOWN if found is None else Reading.of(found.amount, found.stderr)
 
 
 def apart(front: Front, rival: Merge, task: str) -> float:
-    """Give the standard error of chosen less rival, item by item; NaN where unknown."""
+    """Return the standard error of chosen minus rival, item by item; NaN if unknown."""
     known = front.differences.get(task)
     if known is None:
         return math.nan
@@ -188,9 +187,9 @@ def _difference(front: Front, rival: Merge, task: str) -> _Difference | None:
 
 
 def most_apart(front: Front, rival: Merge, task: str) -> float:
-    """Give the largest standard error of a measured merge less a rival.
+    """Return the largest standard error of a measured merge minus a rival.
 
-    As if both erred apart where no items were compared; NaN where nothing is known.
+    Errors are independent where no items were compared; NaN where none is known.
     """
     if (known := front.differences.get(task)) is not None:
         there = len(front.points) + front.anchors.index(rival)
@@ -209,7 +208,7 @@ def _hypot(*errors: float | None) -> float:
 def _verdicts(
     front: Front, found: Mapping[tuple[str, str], _Difference]
 ) -> dict[tuple[str, str], Verdict]:
-    """Tell which differences are no noise, all of them together."""
+    """Test which differences exceed noise, all of them together."""
     shape = len(_RIVALS), len(front.tasks)
     own, other, error = (np.full(shape, np.nan) for _ in range(3))
     items = np.full(shape, np.inf)
@@ -234,7 +233,7 @@ def _verdicts(
 
 
 def _kept(front: Front, task: str) -> float | None:
-    """Give the share of the best parent's gain that is kept; None where none gains."""
+    """Return the share of the best parent's gain that is kept; None without one."""
     base, best = labelled(front, BASE), best_single(front, task)
     value = _known(front, task)[0].value
     if base is None or best is None or value is None:
@@ -252,10 +251,10 @@ Errors: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class Anchors:
-    """What was measured, in the tasks' own units, by label of the anchor and task.
+    """Measured values of the reference points by label and task, in the tasks' units.
 
-    ``errors`` are of another merge less the value: of what is measured of it, and of
-    what is predicted; of them margins below 0 count the first, others the second.
+    ``errors`` are of another merge minus the value: the first of a measured merge, the
+    second of a predicted one. Margins below 0 use the first, others the second.
     """
 
     values: Mapping[str, Mapping[str, float]]
@@ -265,10 +264,10 @@ class Anchors:
 def measured_anchors(
     anchors: Mapping[str, Mapping[str, float]], evaluations: Iterable[Evaluation]
 ) -> Anchors:
-    """Read what was measured at the anchors (label to coefficients).
+    """Read the measurements of the reference points (label to coefficients).
 
-    How much merges differ document by document is not known then: from nothing to as
-    much as if they erred apart.
+    How the merges differ document by document is not known here: errors range from 0 to
+    those of independent measurements.
     """
     seen = by_merge(e for e in evaluations if not e.failed)
     found = {label: seen.get(merge_key(c), {}) for label, c in anchors.items()}
@@ -282,7 +281,7 @@ def measured_anchors(
 
 
 def anchor_values(front: Front) -> Anchors:
-    """Read them from a front, with the errors of its points less them."""
+    """Read the reference values of a front, with the errors of points minus them."""
     points = front.stderrs(front.points, "predicted")
     typical = np.median(np.nan_to_num(points), axis=0)
     predicted = dict(zip(front.tasks, typical.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""What documents say that a search never saw: the ``holdout`` of ``front.json``."""
+"""Results on held-out documents: the ``holdout`` of ``front.json``."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class Confirmation(Frozen):
 
     @property
     def tasks(self) -> set[str]:
-        """Name all tasks that it speaks of."""
+        """Return the names of all tasks with held-out results."""
         named = [*self.documents, *self.differences, *(g.task for g in self.gains)]
         return {*named, *(task for merge in self.merges for task in merge.measured)}
 
     def place(self, coefficients: Coefficients) -> int | None:
-        """Find a merge; None where it was not measured."""
+        """Return the place of a merge; None where it was not measured."""
         known = [merge.coefficients for merge in self.merges]
         return known.index(coefficients) if coefficients in known else None

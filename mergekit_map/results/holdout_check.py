@@ -1,6 +1,6 @@
-"""What a search promised of the merge that it chose, and what was kept of that.
+"""The gains of the chosen merge, checked on held-out documents.
 
-Notation: ``r`` merges that the chosen one is held against, ``m`` tasks.
+Notation: ``r`` merges that the chosen one is compared with, ``m`` tasks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mergekit_map.types import BASE, SOUP
 
 
 def with_gains(front: Front) -> Front:
-    """Hold the chosen point against others on documents that no search saw."""
+    """Compare the chosen point with others on held-out documents."""
     holdout = front.holdout
     if holdout is None:
         return front
@@ -106,7 +106,7 @@ def _pair(front: Front, holdout: Confirmation, rival: Merge, task: str) -> _Pair
 
 
 def _measured(front: Front, rival: Merge, task: str) -> Amount | None:
-    """Give the difference as the search measured it."""
+    """Return the difference as the search measured it."""
     error = apart(front, rival, task)
     return _amount(front.chosen.measured, rival.measured, task, error)
 
@@ -125,7 +125,7 @@ _UNKNOWN = Reading(value=None, stderr=None)
 
 
 def _stderr(apart: float, one: float | None, other: float | None) -> float | None:
-    """Take that of a difference if it is known, else as if both erred apart."""
+    """Return the standard error of a difference, independent errors where unknown."""
     if math.isnan(apart) and one is not None and other is not None:
         apart = math.hypot(one, other)
     return finite(apart)
@@ -134,7 +134,7 @@ def _stderr(apart: float, one: float | None, other: float | None) -> float | Non
 def _judge(
     front: Front, holdout: Confirmation, found: Mapping[tuple[int, str], _Pair]
 ) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Tell which differences, and which broken promises, are no noise; (r, m) each."""
+    """Test which differences, and which broken promises, exceed noise; (r, m) each."""
     shape = 3, len(front.tasks)
     own, others, error, promised, both = (np.full(shape, np.nan) for _ in range(5))
     columns = {task: column for column, task in enumerate(front.tasks)}

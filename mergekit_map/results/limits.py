@@ -1,4 +1,4 @@
-"""Limits that a choice keeps: what is required, in numbers and in words."""
+"""Limits on the values of the chosen merge, as numbers and as sentences."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Limit:
 def find_limits(
     select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
 ) -> dict[str, Limit]:
-    """Turn what is required into limits; of several on a task, the strictest.
+    """Compute the limits that requirements set; of several on a task, the strictest.
 
     A share s is of the gain of the best single model over the base, as measured: the
     limit is (1 - s) * base + s * best, whatever direction and sign values have.
 
     Raises:
-        ConfigError: a share is asked for where no single model is better than the
-            base, or what a limit is told from was not measured.
+        ConfigError: a share is required where no single model is better than the
+            base, or the measurements that define a limit are missing.
     """
     limits = required_limits(select, tasks, anchors)
     for task, limit in _limits_of_rivals(select, tasks, anchors):
@@ -47,7 +47,7 @@ def find_limits(
 def required_limits(
     select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors
 ) -> dict[str, Limit]:
-    """Give the limits that single tasks have; errors as for ``find_limits``."""
+    """Return the limits of single tasks; errors as for ``find_limits``."""
     limits = {}
     for task, required in (select.require or {}).items():
         share = share_of(required)
@@ -64,7 +64,7 @@ def required_limits(
 
 
 def _possible(task: str, metric: Metric, value: float) -> Limit:
-    """Give a limit that its metric can keep at all."""
+    """Return a limit within the range of its metric."""
     best = metric.ends[metric.higher_is_better]
     if metric.utility(value) <= metric.utility(best):
         return Limit(value)
@@ -77,7 +77,7 @@ def _possible(task: str, metric: Metric, value: float) -> Limit:
 
 
 def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
-    """Say a limit: ``math at least 0.65``, ``length at most 120 tokens``."""
+    """Write a limit: ``math at least 0.65``, ``length at most 120 tokens``."""
     word = "least" if metric.higher_is_better else "most"
     value = f"{limit.value:.4g} {metric.unit}".rstrip()
     more = filter(None, (metric.in_other_words(limit.value), limit.source))
@@ -87,7 +87,7 @@ def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
 def lower_limits(
     tasks: Mapping[str, Metric], limits: Mapping[str, Limit]
 ) -> FloatArray:
-    """Give the least utility of each task (m,), -inf where it has no limit."""
+    """Return the least utility of each task (m,), -inf where it has no limit."""
     return np.array(
         [
             m.utility(limits[t].value) if t in limits else -np.inf
@@ -103,7 +103,7 @@ def out_of_reach(
     lower: FloatArray,
     way_out: str,
 ) -> str:
-    """Say that no point of a front keeps the limits, and how near they come."""
+    """Describe the limits that no point of a front keeps, and how near they come."""
     point = nearest_to_limits(utilities, lower)
     wanted = [limit_in_words(task, tasks[task], limits[task]) for task in limits]
     missed = []
@@ -123,7 +123,7 @@ def out_of_reach(
 
 
 def how_to_relax(select: SelectSpec) -> str:
-    """Say what to do about limits that nothing keeps."""
+    """Describe how to relax limits that no merge keeps."""
     if select.rivals and select.margin >= 0:
         return "relax a limit, or allow for noise with a margin of -1"
     return "relax a limit"
@@ -135,7 +135,7 @@ def shortfalls(
     limits: Mapping[str, Limit],
     lower: FloatArray,
 ) -> list[str]:
-    """Say which limits a point with these utilities (m,) misses, and by how much."""
+    """Describe by how much a point with these utilities (m,) misses limits."""
     return [
         f"{limit_in_words(task, metric, limits[task])} (predicted "
         f"{utilities[column] * metric.sign:.4g}, "
@@ -168,7 +168,7 @@ def _limits_of_rivals(
 
 
 def _error(rival: str, task: str, anchors: Anchors, margin: float) -> float:
-    """Give the standard error that a margin counts."""
+    """Return the standard error that a margin multiplies."""
     measured, predicted = anchors.errors[rival][task]
     if math.isnan(measured):
         raise ConfigError(
@@ -179,7 +179,7 @@ def _error(rival: str, task: str, anchors: Anchors, margin: float) -> float:
 
 
 def _gain(task: str, metric: Metric, anchors: Anchors) -> tuple[float, float]:
-    """Give the values of the base and of the best single model, which is better."""
+    """Return the values of the base and of the best single model, which is better."""
     start = f"require: a share of the best single model's gain on {task} was asked for"
     instead = "give the limit as a number, or not-worse-than"
     values = [

@@ -1,8 +1,7 @@
-"""The evaluation log: one line per measurement, synced before the next one starts.
+"""The evaluation log: one line a measurement, synced before the next one starts.
 
-The whole lines of a log, as bytes; what a kill cut short is none.
-
-A log that a search has open: nobody else writes it meanwhile, or it is noticed.
+A kill can cut the last line short; readers and writers drop it. One search at a time
+has a log open, and a change by another process is noticed.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ _MOST_BYTES = 1 << 30  # of a log: hundreds of thousands of lines
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """Return the finished lines; none where there is no log yet.
+    """Return the complete lines; none where there is no log yet.
 
     Raises:
-        ArtifactError: the log cannot be read, or ends in what is not the beginning of
-            a line.
+        ArtifactError: the log cannot be read, or does not end in the beginning of a
+            line.
     """
     *lines, rest = _content(path).split(b"\n")
     _refuse_odd(rest, path)
@@ -66,10 +65,10 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Drop the end of a log that was cut short by a kill, if there is one.
+    """Drop the last line of a log if a kill cut it short.
 
     Raises:
-        ArtifactError: what stands there is not the beginning of a line.
+        ArtifactError: the end of the log is not the beginning of a line.
     """
     content = _content(path)
     whole = content.rfind(b"\n") + 1
@@ -152,7 +151,7 @@ _Value: TypeAlias = Annotated[
     config=ConfigDict(strict=True, use_attribute_docstrings=True),
 )
 class Evaluation:
-    """What one task said of one merge: a line of ``evaluations.jsonl``."""
+    """The measurement of one merge on one task: a line of ``evaluations.jsonl``."""
 
     version: Literal[1] = 1
     """Of the form of this line."""
@@ -198,7 +197,7 @@ class Evaluation:
     @model_validator(mode="before")
     @classmethod
     def _drawn_merge_by_merge(cls, line: Any) -> Any:
-        """Refuse the lines of the documents that 'documents: auto' drew."""
+        """Refuse the lines of documents that 'documents: auto' drew."""
         if isinstance(line, dict) and line.get("of") is not None:
             raise ValueError(
                 "'documents' drew other documents for each merge when this was "
@@ -208,32 +207,32 @@ class Evaluation:
 
     @property
     def key(self) -> Key:
-        """Tell which measurement this is: exact coefficients and task."""
+        """Return the key of this measurement: exact coefficients and task."""
         return evaluation_key(self.coefficients, self.task)
 
     @property
     def reading(self) -> Reading:
-        """Give the value and its standard error."""
+        """Return the value and its standard error."""
         return Reading.of(self.value, self.stderr, None if self.whole else self.n)
 
     @property
     def whole(self) -> bool:
-        """Tell whether all documents were measured."""
+        """Whether all documents were measured."""
         return self.sampling is None
 
     @property
     def failed(self) -> bool:
-        """Tell whether there is no usable value."""
+        """Whether there is no usable value."""
         return not math.isfinite(self.value)
 
 
 def merge_key(coefficients: Mapping[str, float]) -> MergeKey:
-    """Identify a merge by its exact coefficients, in any order."""
+    """Return the key of a merge: its exact coefficients, in any order."""
     return tuple(sorted(coefficients.items()))
 
 
 def evaluation_key(coefficients: Mapping[str, float], task: str) -> Key:
-    """Identify a measurement by its merge and its task."""
+    """Return the key of a measurement: its merge and its task."""
     return merge_key(coefficients), task
 
 
@@ -243,10 +242,10 @@ def measured_of(
     definitions: Mapping[str, str],
     names: Iterable[str],
 ) -> list[Evaluation]:
-    """Keep what was measured of a merge and tasks of these fingerprints.
+    """Filter the measurements of a merge and tasks with these fingerprints.
 
-    And with coefficients of these names; all else is of other models or settings. What
-    was measured again of a checkpoint is no second measurement of its merge.
+    Others are of other models or settings, or have coefficients of other names. A
+    checkpoint measured again is no second measurement of its merge.
     """
     wanted = set(names)
     return [
@@ -262,7 +261,7 @@ def measured_of(
 def by_merge(
     evaluations: Iterable[Evaluation],
 ) -> dict[MergeKey, dict[str, Evaluation]]:
-    """Gather the latest measurement of each task at each merge."""
+    """Group the latest measurement of each task by merge."""
     found: dict[MergeKey, dict[str, Evaluation]] = {}
     for e in evaluations:
         found.setdefault(e.key[0], {})[e.task] = e
@@ -272,20 +271,20 @@ def by_merge(
 def append_line(
     path: Path, evaluation: Evaluation, known: State | None = None
 ) -> State:
-    """Add a line to a log; it is on the disk when this returns.
+    """Append a line to a log; it is on the disk when this returns.
 
-    Gives the state of the log, as ``append_durably`` does.
+    Returns the state of the log, as ``append_durably`` does.
 
     Raises:
-        ArtifactError: the disk is full, for example.
+        ArtifactError: it cannot be written, for example because the disk is full.
     """
     return append_durably(path, (encode(evaluation) + "\n").encode(), known)
 
 
 def read_log(path: Path) -> Iterator[Evaluation]:
-    """Read the finished lines of a log; none where there is no log yet.
+    """Read the complete lines of a log; none where there is no log yet.
 
-    A measurement that stands there again, letter by letter, was copied and is one.
+    Identical lines are copies and count once.
 
     Raises:
         ArtifactError: a line is not of the form that this version writes.
@@ -327,17 +326,17 @@ class EvaluationLog:
         self._tell: Callable[[Evaluation], None] | None = None
 
     def tell(self, listener: Callable[[Evaluation], None]) -> None:
-        """Let somebody hear of every measurement, once it is on the disk."""
+        """Call a listener for every measurement, once it is on the disk."""
         self._tell = listener
 
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self._evaluations)
 
     def append(self, evaluation: Evaluation) -> None:
-        """Add a measurement; it is on the disk when this returns.
+        """Append a measurement; it is on the disk when this returns.
 
         Raises:
-            ArtifactError: it cannot be written, or the file is not as it was left.
+            ArtifactError: it cannot be written, or another process changed the file.
         """
         self._evaluations.append(evaluation)
         if self._on_disk:
@@ -348,12 +347,12 @@ class EvaluationLog:
             self._tell(evaluation)
 
     def check(self) -> None:
-        """Refuse a log that somebody else changed while it is open.
+        """Raise if another process changed the log while it is open.
 
-        A log that is gone is written anew first.
+        A log that was deleted is written anew first.
 
         Raises:
-            ArtifactError: it is not as it was left.
+            ArtifactError: the file changed.
         """
         now = state_of(self.path)
         if not self._on_disk or now == self._state:
@@ -373,7 +372,7 @@ class EvaluationLog:
 
 @contextmanager
 def open_log(path: Path) -> Iterator[EvaluationLog]:
-    """Open a log for one search at a time; a line cut short by a kill is dropped.
+    """Open a log for one search at a time; a line that a kill cut short is dropped.
 
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.

@@ -1,11 +1,11 @@
-"""Many merges compared on many tasks: which differences are there, all in all?
+"""Multiple testing: which of many differences between merges exceed noise.
 
 Notation: ``r`` comparisons of one merge with another, ``m`` tasks, larger is better.
 
-Among many comparisons the best is far ahead by chance. So the chances of all of them
-are adjusted together by Holm's step-down (Scandinavian Journal of Statistics 6, 1979):
-with none of the merges better in truth, the chance that any one is said to be is at
-most ``ALPHA``, however many there are and however they err together.
+Among many comparisons the best shows a large difference by chance. So all p-values are
+adjusted together by Holm's step-down (Scandinavian Journal of Statistics 6, 1979): if
+no merge is better, the probability of declaring any one better is at most ``ALPHA``,
+for any number of comparisons and any dependence between their errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """How far merges are ahead of others, and what of that is no noise."""
+    """Differences between merges, and which of them exceed noise."""
 
     scores: FloatArray  # (r, m) standard errors ahead; infinite without known noise
     chances: FloatArray  # (r, m) of one as far ahead among all of them, at most
@@ -33,19 +33,19 @@ class Comparisons:
 
     @cached_property
     def better(self) -> BoolArray:
-        """Tell where one is ahead by more than noise; (r, m)."""
+        """Return where a merge is better by more than noise; (r, m)."""
         found: BoolArray = (self.chances <= ALPHA) & self.promising
         return found
 
     @cached_property
     def promising(self) -> BoolArray:
-        """Tell where one would be, were it the only comparison; (r, m)."""
+        """Return where a merge would be better, were it the only comparison; (r, m)."""
         found: BoolArray = self.scores >= NOISE_FACTOR
         return found
 
     @cached_property
     def kept(self) -> BoolArray:
-        """Tell which are behind on no task by more than noise; (r,)."""
+        """Return which merges are worse on no task by more than noise; (r,)."""
         found: BoolArray = np.all(self.scores > -NOISE_FACTOR, axis=1)
         return found
 
@@ -60,16 +60,16 @@ def compare(
     """Compare merges, a row each, with others.
 
     Args:
-        Y: (r, m) what was measured of the merges.
-        other: (r, m) what was measured of those they are held against.
+        Y: (r, m) measured values of the merges.
+        other: (r, m) measured values of the merges they are compared with.
         stderr: (r, m) standard errors of the differences; NaN where unknown: then
-            nothing explains a difference.
+            noise explains no difference.
         items: (r, m) how many items a standard error was estimated from; infinite
             where it is taken as known.
-        answers: (m,) whether items are answers, right or wrong, and not amounts.
+        answers: (m,) whether items are right or wrong answers, and not amounts.
 
     Returns:
-        With scores and chances of NaN where a value is.
+        Scores and p-values, NaN where a value is.
     """
     # Amounts may be as large as numbers go: then one is ahead by infinitely much.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -89,7 +89,7 @@ def compare(
 
 
 def _of_amounts(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:
-    """Turn Student's t into the normal score with the same tail (Wallace, 1959)."""
+    """Convert Student's t to the normal score with the same tail (Wallace, 1959)."""
     t = ahead / np.nan_to_num(stderr)
     n = np.where(np.isinf(items), 1.0, items - 1)
     short = (8 * n + 1) / (8 * n + 3) * np.sqrt(n * np.log1p(t**2 / n))
@@ -97,12 +97,12 @@ def _of_amounts(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> Flo
 
 
 def _of_answers(ahead: FloatArray, stderr: FloatArray, items: FloatArray) -> FloatArray:
-    """Divide by what the items would give if neither merge were better.
+    """Divide by the standard error under equal merges.
 
-    That is their second moment, not their variance: a few answers that all went one way
-    have little variance and say little, which Student's t does not see. If each might
-    as well have gone the other way, the tails of this score are about as light as a
-    normal one's (Efron, JASA 64, 1969).
+    It takes the second moment of the items, not their variance: a few answers that all
+    went one way have little variance and are weak evidence, which Student's t ignores.
+    If each answer might as well have gone the other way, the tails of this score are
+    about as light as a normal one's (Efron, JASA 64, 1969).
     """
     squared = stderr**2 * (1 - 1 / items) + ahead**2 / items
     return ahead / np.sqrt(np.nan_to_num(squared))
@@ -114,7 +114,7 @@ def _upper_tail(scores: FloatArray) -> FloatArray:
 
 
 def _adjusted(chances: FloatArray) -> FloatArray:
-    """Adjust chances (n,) by Holm's step-down; (n,)."""
+    """Adjust p-values (n,) by Holm's step-down; (n,)."""
     n = len(chances)
     order = np.argsort(chances, kind="stable")
     stepped = np.maximum.accumulate(chances[order] * (n - np.arange(n)))

@@ -1,4 +1,4 @@
-"""Verdicts as sentences.
+"""Sentences on a front: its diagnostics, its bounds, and the choice of the point.
 
 Why a point was chosen, and which limits it keeps, as sentences.
 
@@ -51,7 +51,7 @@ from mergekit_map.utils.text import listed, number_in_words, percent
 
 
 def border_in_words(front: Front, border: Border) -> str:
-    """Say how many points lie at an end of the box, and what may lie beyond."""
+    """Describe how many points lie at the bounds, and what may lie beyond."""
     name = border.coefficient
     lie = "lies" if border.points == 1 else "lie"
     return (
@@ -66,12 +66,12 @@ _WORTH_MORE = 0.005
 
 
 def verdicts_in_words(front: Front) -> tuple[str, ...]:
-    """Judge a front and say the findings, a sentence or two each."""
+    """Write the diagnostics of a front, a sentence or two each."""
     return tuple(line for found in judge(front) for line in _in_words(front, found))
 
 
 def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
-    """Say the findings as they are with each point chosen, in the order of points."""
+    """Write the diagnostics with each point in turn as the chosen one."""
     said: dict[int, tuple[Verdict, list[str]]] = {}  # what points share is said once
     points = []
     for chosen, verdicts in judge_each_point(front):
@@ -83,7 +83,7 @@ def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
 
 
 def choice_in_words(front: Front) -> tuple[str, ...]:
-    """Say the findings that depend on which point is chosen, or on when."""
+    """Write the diagnostics that depend on the chosen point or on when the search ends."""
     lines: list[str] = []
     for found in judge(front):
         match found:
@@ -95,7 +95,7 @@ def choice_in_words(front: Front) -> tuple[str, ...]:
 
 
 def warnings_in_words(front: Front) -> tuple[str, ...]:
-    """Say where predictions are not to be trusted."""
+    """Describe where predictions are not reliable."""
     kinds = (FewMerges, PoorFit)
     found = (verdict for verdict in judge(front) if isinstance(verdict, kinds))
     return tuple(line for verdict in found for line in _in_words(front, verdict))
@@ -208,7 +208,7 @@ def _few_merges(found: FewMerges) -> str:
 
 
 def foretellings_in_words(held: int, count: int) -> str:
-    """Say how many predictions came true, of those made before measuring."""
+    """Write the share of predictions made before measuring that came true."""
     return (
         f"{held} of {_counted(count, 'prediction')} held: measured afterwards, they "
         f"were off by at most {STDERRS:g} standard errors, as {percent(NOMINAL)} "
@@ -307,7 +307,7 @@ _SLACK = 0.99
 
 
 def reason(front: Front) -> str:
-    """Say in a sentence how the chosen point was chosen."""
+    """Explain in a sentence how the point was chosen."""
     start, select = f"Point {front.selected} of {len(front.points)}", front.select
     if select.index is not None:
         return f"{start}, chosen by its index."
@@ -323,7 +323,7 @@ def reason(front: Front) -> str:
 
 
 def unmet_limits(front: Front) -> str:
-    """Say by how much the chosen point misses its limits, as predicted; or nothing."""
+    """Describe how far predictions for the chosen point miss its limits; "" if not."""
     if not front.select.limited:
         return ""
     select = front.select
@@ -338,7 +338,7 @@ def unmet_limits(front: Front) -> str:
 
 
 def missed_as_measured(front: Front) -> list[str]:
-    """Say which limits the chosen point was predicted to keep, but did not."""
+    """Name the limits that the chosen point keeps as predicted, but not as measured."""
     chosen, metrics = front.chosen, front.metrics
     if not front.select.limited or not chosen.is_measured(*metrics):
         return []
@@ -393,7 +393,7 @@ def _kept_limits(front: Front) -> str:
 
 
 def _unsure(front: Front) -> str:
-    """Say which limits are kept by less than the predictions are known to."""
+    """Name the limits kept by less than the uncertainty of the predictions."""
     predicted = front.chosen.readings("predicted")
     limits = required_limits(front.select, front.metrics, anchor_values(front))
     unsure = [

@@ -1,4 +1,4 @@
-"""The order in which nested MAP merges two and two: the ``order`` of ``front.json``."""
+"""The order in which nested MAP merges pairs: the ``order`` of ``front.json``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Measurements that workers made before their turn.
+"""Measurements that workers finished out of order.
 
-The log has its lines in the order in which one process measures. What a worker measures
-sooner waits in ``evaluations.early.jsonl``, in lines of the same form. A line whose
-turn came is in the log as well and does not count here any more.
+The log has its lines in the order of a search with one process. A measurement that a
+worker finishes sooner waits in ``evaluations.early.jsonl``, in the same format. Once a
+line is in the log, its copy here is ignored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mergekit_map.utils.files import write_atomically
 
 
 class EarlyResults:
-    """Measurements that wait for their turn; on the disk as soon as they are kept.
+    """Measurements that wait for their place in the log; on the disk once kept.
 
     Args:
-        path: The file of those that wait.
-        logged: Returns the measurements that had their turn.
+        path: The file of waiting measurements.
+        logged: Returns the measurements that are in the log.
     """
 
     def __init__(self, path: Path, logged: Callable[[], Iterable[Evaluation]]):
@@ -41,16 +41,16 @@ class EarlyResults:
         self.tidy()
 
     def keep(self, evaluation: Evaluation) -> None:
-        """Let a measurement wait; it is on the disk when this returns."""
+        """Keep a measurement; it is on the disk when this returns."""
         append_line(self._path, evaluation)
         self._lines.append(evaluation)
 
     def of(self, merge: str, definitions: Mapping[str, str]) -> Waiting:
-        """Return what waits of a merge and tasks of these fingerprints."""
+        """Return the waiting measurements of a merge with these task fingerprints."""
         return Waiting(self, merge, definitions)
 
     def find(self, wanted: object, *, take: bool) -> Evaluation | None:
-        """Find a measurement by what it is of; one that is taken is not found again."""
+        """Return a measurement by its key; None once it is taken."""
         for e in self._lines:
             # What failed is tried again; a part of the documents is on record anyway.
             waits = e not in self._taken and e.error is None and e.whole
@@ -61,7 +61,7 @@ class EarlyResults:
         return None
 
     def tidy(self) -> None:
-        """Drop what the log has; the file goes with its last line."""
+        """Drop what the log has; remove the file with its last line."""
         logged = {_measured(e) for e in self._logged()}
         left = [e for e in self._lines if _measured(e) not in logged]
         if len(left) < len(self._lines):
@@ -75,14 +75,14 @@ class EarlyResults:
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """Measurements that wait, of some fingerprints."""
+    """Waiting measurements of some fingerprints."""
 
     results: EarlyResults
     merge: str
     definitions: Mapping[str, str]  # of each task
 
     def of(self, definitions: Mapping[str, str]) -> Waiting:
-        """Return what waits of the same merge and other definitions of the tasks."""
+        """Return those of the same merge and other definitions of the tasks."""
         return replace(self, definitions=definitions)
 
     def has(self, coefficients: Mapping[str, float], task: str) -> bool:
@@ -106,7 +106,7 @@ class Waiting:
     def keep(
         self, coefficients: Mapping[str, float], task: str, measured: Measurement
     ) -> None:
-        """Let a measurement on all documents wait; it is on the disk then."""
+        """Keep a measurement on all documents; it is on the disk when this returns."""
         evaluation = Evaluation(
             coefficients=coefficients,
             task=task,
@@ -128,5 +128,5 @@ class Waiting:
 
 
 def _measured(e: Evaluation) -> str:
-    """Tell measurements apart, whatever they were made for; NaN is like NaN."""
+    """Return the identity of a measurement without its purpose; NaN equals NaN."""
     return repr((e.key, e.merge, e.definition, e.value, e.stderr, e.seconds))

@@ -1,16 +1,14 @@
-"""How well differences between merges are known that were measured on the same items.
+"""Standard errors of differences between merges that were measured on the same items.
 
-Notation: ``k`` merges of a front: points, anchors, and those measured besides.
+Notation: ``k`` merges of a front (points, reference points and other measured merges),
+``n`` items, ``U`` (k, n) influences: how much each item moves the value of each merge,
+to first order. The value of a mean moves by (x - mean) / n, a ratio of sums by
+(y - ratio * w) / sum(w) (Cochran, Sampling Techniques, 1977, sections 5.9 and 6.4), a
+function of one of them by that times its slope.
 
-How well a difference is known between merges that were measured on the same items.
-
-Notation: ``k`` merges, ``n`` items, ``U`` (k, n) influences: how much each item moves
-the value of each merge, to first order. The value of a mean moves by (x - mean) / n, a
-ratio of sums by (y - ratio * w) / sum(w) (Cochran, Sampling Techniques, 1977, sections
-5.9 and 6.4), a function of one of them by that times its slope.
-
-A difference between merges has the differences of their influences: items are drawn
-once for both, so that what is common to them, such as how hard an item is, drops out.
+The influences of a difference are the differences of influences: both merges are
+measured on the same draw of items, so that what they share, such as the difficulty of
+an item, cancels.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _DIGITS = 5  # of a standard error: more than anybody judges by
 
 @dataclass(frozen=True, eq=False)
 class _Square:
-    """What is made once; values that hold one are compared by their fields."""
+    """Cached arrays; values that hold one are compared by their fields."""
 
     stderr: FloatArray
 
@@ -62,18 +60,18 @@ class Differences(Frozen):
     def of(
         cls, merges: Sequence[int], stderr: FloatArray, items: int, *, answers: bool
     ) -> Differences:
-        """Take the lower triangle of a symmetric array, with a few digits."""
+        """Build from a symmetric array, rounded to a few digits."""
         rows = (stderr[row, :row].tolist() for row in range(1, len(merges)))
         short = tuple(tuple(float(f"{v:.{_DIGITS}g}") for v in row) for row in rows)
         return cls(items=items, answers=answers, merges=tuple(merges), stderr=short)
 
     def with_room(self, place: int) -> Differences:
-        """Count the merges as they are when another one is put in at this place."""
+        """Return the same with a further merge inserted at a place."""
         moved = (merge + (merge >= place) for merge in self.merges)
         return self.model_copy(update={"merges": tuple(moved)})
 
     def between(self, ones: IntArray, others: IntArray) -> FloatArray:
-        """Give those of pairs of merges (r,); NaN where they are not compared here."""
+        """Return those of pairs of merges (r,); NaN where not compared."""
         merges = np.array(self.merges)
         rows, columns = (
             np.searchsorted(merges, some).clip(max=len(merges) - 1)
@@ -84,7 +82,7 @@ class Differences(Frozen):
 
     @property
     def square(self) -> FloatArray:
-        """Give those of the merges that are compared, in their order; (r, r)."""
+        """Return those of the compared merges, in their order; (r, r)."""
         return self._once.stderr
 
     @cached_property
@@ -95,7 +93,7 @@ class Differences(Frozen):
         return _Square(found)
 
     def array(self, k: int) -> FloatArray:
-        """Give all of them, (k, k); NaN between merges that are not compared here."""
+        """Return all of them, (k, k); NaN where not compared."""
         found = np.full((k, k), np.nan)
         for row, values in enumerate(self.stderr, start=1):
             one, others = self.merges[row], list(self.merges[:row])
@@ -108,7 +106,7 @@ _ROUNDING = 1e-9
 
 
 def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
-    """Find the standard error of the difference between any two merges; (k, k).
+    """Compute the standard error of the difference between any two merges; (k, k).
 
     Args:
         U: (k, n) finite influences, which add up to 0 in each part.
@@ -131,10 +129,10 @@ def stderrs_of_differences(U: FloatArray, strata: IntArray) -> FloatArray:
 
 
 def _answer(V: FloatArray) -> float | None:
-    """Tell how much one answer counts where all items are right or wrong, else None.
+    """Return the influence of one answer if all items are right or wrong, else None.
 
-    Of a few dozen answers hardly any differ between two merges, and their variance says
-    too little. Agresti and Min (Statistics in Medicine 24, 2005) add half an answer to
+    Of a few dozen answers hardly any differ between two merges, and their variance is
+    too small. Agresti and Min (Statistics in Medicine 24, 2005) add half an answer to
     each of the four ways in which two merges can answer.
     """
     low, high = V.min(axis=1, keepdims=True), V.max(axis=1, keepdims=True)

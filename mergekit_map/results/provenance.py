@@ -1,4 +1,4 @@
-"""What decides what a merge is, as a run folder keeps it."""
+"""The identity of a merge, as a run folder stores it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Place: TypeAlias = list[Line | Annotated[int, Field(ge=0)]]
 
 
 class _Shape(BaseModel):
-    """What others rely on in an identity, where it is there."""
+    """The keys of an identity that other modules read, where present."""
 
     model_config = ConfigDict(strict=True)
 
@@ -36,7 +36,7 @@ class _Shape(BaseModel):
 
 
 def _checked(identity: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse what no merge is named by.
+    """Raise for content that is no identity of a merge.
 
     Raises:
         ValueError: with the place in it.
@@ -58,7 +58,7 @@ Identity: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_checked)]
 
 
 def device_of(identity: Identity) -> str | None:
-    """Name the device that merges were made on."""
+    """Return the name of the device that merges were made on."""
     device = identity.get("device")
     return device if isinstance(device, str) else None
 

@@ -1,9 +1,8 @@
-"""The recipe of a further point of a front, without the models: like its neighbours'.
+"""Recipes of the points of a front, read and written without the models.
 
-All recipes of a front are one configuration with other numbers in the places of the
-coefficients, which the manifest lists.
-
-Recipes as they are read: documents of YAML, and whether they are of a point.
+All recipes of a front are one configuration with different numbers in the places of the
+coefficients, which the manifest lists. The recipe of a further point is made from that
+of the first.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _SEARCHED = "what is searched"  # stands for the number of a coefficient
 
 
 def documents(text: str) -> list[Document]:
-    """Read a recipe: a merge, after those that it merges, if any.
+    """Read a recipe: a merge, after the merges that it needs.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no recipe.
     """
     found = plain_documents(text)
     if not found or not all(isinstance(one, dict) for one in found):
@@ -44,10 +43,10 @@ def documents(text: str) -> list[Document]:
 
 
 def plain_documents(text: str) -> list[Any]:
-    """Read documents of YAML in which nothing stands for something else.
+    """Read YAML documents without anchors, aliases or tags.
 
     Raises:
-        ValueError: the text is no such YAML.
+        ValueError: the text is not such YAML.
     """
     try:
         # What stands for something else could grow without end when it is copied.
@@ -63,7 +62,7 @@ def plain_documents(text: str) -> list[Any]:
 def refuse_other_recipe(
     text: str, place: Path, identity: Mapping[str, Any], front: Front, index: int
 ) -> None:
-    """Refuse a text that is not the recipe of a point, wherever its models lie.
+    """Raise for a text that is not the recipe of a point; paths of models may differ.
 
     Raises:
         ArtifactError: it is of other coefficients or settings, or damaged.
@@ -84,10 +83,10 @@ def refuse_other_recipe(
 def _without_numbers(
     config: Document, identity: Mapping[str, Any], coefficients: Mapping[str, float]
 ) -> tuple[Document, Document]:
-    """Take what is searched out of a recipe, and out of what it should be.
+    """Remove the coefficients from a recipe, and from the expected one.
 
     Raises:
-        ValueError: another number stands there.
+        ValueError: a number differs.
     """
     wanted = copy.deepcopy(identity["configuration"])
     wanted["merge_method"] = identity["method"]
@@ -118,7 +117,7 @@ def _take(config: Any, place: Sequence[Any], number: float) -> None:
 
 
 def _put(config: Any, place: Sequence[Any]) -> None:
-    """Mark what is searched, making what is missing on the way."""
+    """Mark the place of a coefficient; create the keys that are missing."""
     for part, following in itertools.pairwise(place):
         if isinstance(part, str) and config.get(part) is None:
             config[part] = [] if isinstance(following, int) else {}
@@ -127,7 +126,7 @@ def _put(config: Any, place: Sequence[Any]) -> None:
 
 
 def _same(wanted: Any, given: Any, models: Mapping[str, Any]) -> bool:
-    """Compare two configurations; a model may lie anywhere."""
+    """Whether two configurations are equal except for the paths of models."""
     match wanted, given:
         case dict(), dict():
             return wanted.keys() == given.keys() and all(
@@ -158,7 +157,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
     """Read the recipe of a point.
 
     Raises:
-        ArtifactError: it is not there, damaged, or of another merge.
+        ArtifactError: it is missing, damaged, or of another merge.
     """
     text = folder.read_recipe(index)
     identity = _identity(folder, front)
@@ -169,7 +168,7 @@ def recipe_of(folder: RunFolder, front: Front, index: int) -> str:
 def recipe_like(
     text: str, place: Path, identity: Mapping[str, Any], front: Front, index: int
 ) -> str:
-    """Write the recipe of a point like that of the first, whose text and place it is.
+    """Write the recipe of a point from the text and path of the first one.
 
     Raises:
         ArtifactError: the identity or the text is damaged.
@@ -190,7 +189,7 @@ def recipe_like(
 
 
 def naming_its_place(recipe: str, folder: RunFolder, index: int) -> str:
-    """Let the command in a recipe name the run folder as it is now."""
+    """Update the run folder's path in the command of a recipe."""
 
     def present(line: re.Match[str]) -> str:
         try:
@@ -208,7 +207,7 @@ def naming_its_place(recipe: str, folder: RunFolder, index: int) -> str:
 
 
 def recipe_comments(front: Front, index: int) -> list[str]:
-    """Say above a recipe what is known of its point."""
+    """Write the comments above a recipe, with the results of its point."""
     point = front.points[index]
     lines = [f"mergekit-map {__version__}, point {index} of {len(front.points)}."]
     for task, predicted in point.readings("predicted").items():
@@ -221,9 +220,9 @@ def recipe_comments(front: Front, index: int) -> list[str]:
 
 
 def _identity(folder: RunFolder, front: Front) -> Mapping[str, Any]:
-    """Find what a merge with the front's coefficients is.
+    """Return the identity of the merges of a front.
 
-    Where nested MAP merges checkpoints these are the coefficients of the last pair.
+    Where nested MAP merges checkpoints, coefficients are those of the last pair.
     """
     identity = folder.read_manifest().identity
     if front.order is not None and set(_places(identity)) != set(front.coefficients):
@@ -240,7 +239,7 @@ def _places(identity: Mapping[str, Any]) -> Mapping[str, Sequence[Sequence[Any]]
 def _fill(
     config: Any, identity: Mapping[str, Any], coefficients: Mapping[str, float]
 ) -> None:
-    """Put coefficients into their places; what is left of 1 into the remainder's."""
+    """Set the coefficients at their places; 1 minus their sum at the remainder's."""
     rest = 1.0
     for name, places in _places(identity).items():
         rest -= coefficients[name]

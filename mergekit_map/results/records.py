@@ -1,7 +1,7 @@
 """Reading and writing the JSON files of a run folder as frozen values.
 
-Whoever made a run folder may be a stranger, so that every string of it is one printable
-line, every number finite, and every key of the type that it should be.
+A run folder may come from a stranger: every string must be one printable line, every
+number finite, and every key of its type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_LINE = re.compile(
 
 
 def one_line(text: str) -> str:
-    """Refuse what a terminal or a YAML comment would not show as part of one line.
+    """Refuse text that a terminal or a YAML comment would not show as part of one line.
 
     Raises:
         ValueError: the text holds a control character, or one that turns its direction.
@@ -49,7 +49,7 @@ Coefficients: TypeAlias = dict[Line, Finite]
 
 
 class Frozen(BaseModel):
-    """A value of a run folder. What a later version adds to it is passed over."""
+    """A value of a run folder. Keys of later versions are ignored."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -89,7 +89,7 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
 
 
 def unreadable(path: Path, error: Exception) -> ArtifactError:
-    """Say that a file of a run folder cannot be read, and what to do."""
+    """Return the error for an unreadable file of a run folder, with a remedy."""
     return ArtifactError(
         f"{path} cannot be read: {error}; restore the file, or search again"
     )
@@ -102,7 +102,7 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def in_one_sentence(error: ValidationError) -> str:
-    """Say the first thing that is wrong with a value, and where."""
+    """Describe the first mistake of a value, and its place."""
     first, *others = error.errors(include_url=False)
     if first["loc"] == ("version",) and first["type"] == "literal_error":
         return f"it is of version {first['input']!r}, this is version {VERSION}"

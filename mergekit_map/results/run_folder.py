@@ -1,8 +1,8 @@
-"""The folder of a search: where its files lie, and what they are read as.
+"""The folder of a search: its paths and its files.
 
-A run folder is data, never code and never a path: folders are published and mailed.
-Names of files are derived here, links in a folder are refused, and what is written
-appears whole under its own name.
+A run folder is data, never code and never a path, because folders are published and
+mailed. File names are derived here, links in a folder are refused, and files are
+written atomically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
 
 
 class Manifest(Record):
-    """What made a search; its file is written last, and taken away before a change."""
+    """The settings of a finished search; written last, removed before a change."""
 
     mergekit_map: Line
     """The version of this program."""
@@ -79,37 +79,37 @@ class RunFolder:
 
     @property
     def so_far(self) -> RunFolder:
-        """Name the folder of what an unfinished search has found so far."""
+        """Return the folder of the partial front of an unfinished search."""
         return RunFolder(self.path / _SO_FAR)
 
     @property
     def named(self) -> Path:
-        """Give the folder that users name: of what is found so far, the search's."""
+        """Return the folder that users name: a partial front's parent."""
         return self.path.parent if self.path.name == _SO_FAR else self.path
 
     @property
     def merged(self) -> Path:
-        """Name the folder of checkpoints that nested MAP merges on the way."""
+        """Return the folder of checkpoints that nested MAP merges on the way."""
         return (self.path / "nested" / "merged").resolve()
 
     def recipe(self, index: int) -> Path:
-        """Name the recipe of a point."""
+        """Return the path of a point's recipe."""
         return self.path / recipe_name(index)
 
     def samples(self, merge: str) -> Path:
-        """Name the folder of what was measured item by item, of a fingerprint."""
+        """Return the folder of records per item, of a fingerprint."""
         return self.path / "samples" / merge
 
     def held_out_samples(self, merge: str) -> Path:
-        """Name the folder of those of documents that the search never sees."""
+        """Return the folder of records per item of held-out documents."""
         return self.path / "samples" / f"{merge}-holdout"
 
     def pair(self, number: int) -> RunFolder:
-        """Name the folder of a pair of nested MAP, counted from 1."""
+        """Return the folder of a pair of nested MAP, counted from 1."""
         return RunFolder(self.path / "nested" / f"pair-{number}")
 
     def read_manifest(self) -> Manifest:
-        """Read what made a finished search."""
+        """Read the manifest of a finished search."""
         return read_record(self.manifest, Manifest, "finished search")
 
     def read_front(self) -> Front:
@@ -137,16 +137,16 @@ class RunFolder:
         return text
 
     def remove_recipes(self, count: int) -> None:
-        """Remove the recipes of points that there are no more."""
+        """Remove recipes without a point."""
         for stale in self.path.glob("recipes/*.yml"):
             if stale.stem.isdigit() and int(stale.stem) >= count:
                 stale.unlink()
 
     def claim(self) -> None:
-        """Make the folder, unless it is there.
+        """Create the folder, unless it exists.
 
         Raises:
-            ArtifactError: it is something else's, holds links, or cannot be written.
+            ArtifactError: it holds other files or links, or cannot be written.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ArtifactError(f"{self.path} is a file; name a folder for the search")

@@ -1,11 +1,7 @@
-"""What was measured item by item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
+"""Records per item: ``samples/MERGE/TASK/COEFFICIENTS.json``.
 
-Which documents, blocks or questions a merge won and lost against another.
-
-Read from the records of measurements. What is given are counts, and the numbers of the
-documents that differ most: no text of them.
-
-Which items got better or worse from one merge to another, read from ``samples/``.
+Items are documents, blocks or questions. Two merges are compared by the items that one
+won and the other lost; results are counts and the numbers of items, never their text.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ def read_samples(folder: Path, coefficients: Mapping[str, float]) -> list[Any]:
 
 
 def read_sample_file(folder: Path, coefficients: Mapping[str, float]) -> dict[str, Any]:
-    """Read the file of a task on a merge; empty where there is none to read."""
+    """Read the file of a task on a merge; empty if missing or unreadable."""
     try:
         content = json.loads(_path(folder, coefficients).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -66,7 +62,7 @@ def copy_samples(
     target: Path,
     names: Mapping[str, float],
 ) -> None:
-    """Keep what is there of a merge under the coefficients it has elsewhere, too."""
+    """Copy the records of a merge to the coefficients it has elsewhere."""
     if content := read_sample_file(folder, coefficients):
         text = json.dumps({**content, "coefficients": names}) + "\n"
         write_atomically(_path(target, names), text)
@@ -87,7 +83,7 @@ _NO_METRICS = frozenset({"doc_id", "target"})
 
 @dataclass(frozen=True)
 class Items:
-    """What single items say of a value, which is their weighted mean."""
+    """The contributions of single items to a value, which is their weighted mean."""
 
     values: Mapping[Item, float]
     weights: Mapping[Item, float]
@@ -99,7 +95,7 @@ NO_ITEMS = Items({}, {})
 
 @dataclass(frozen=True)
 class WonItems:
-    """How one merge did beside another, item by item, on what both were measured on."""
+    """How one merge compares with another on the items that both were measured on."""
 
     won: int
     lost: int
@@ -110,7 +106,7 @@ class WonItems:
 def won_items(
     ours: Items, theirs: Items, metric: Metric, most: int = 3
 ) -> WonItems | None:
-    """Count what one merge won and lost; None where they share no item.
+    """Count the items that one merge won and lost; None where they share no item.
 
     ``most``: how many items to name, of those that are won and of those that are lost.
     """
@@ -131,11 +127,10 @@ def won_items(
 
 
 def read_items(content: Mapping[str, Any], value: float) -> Items:
-    """Read what every item says from a file of records.
+    """Read the contribution of every item from a file of records.
 
-    None of them where that is not known: for a metric that is no mean of its items,
-    and where the mean is not the ``value`` that was measured, so that the records are
-    of something else.
+    None where it is unknown: for a metric that is no mean of its items, and where the
+    mean is not the measured ``value``, so that the records are of another measurement.
     """
     try:
         found = _read(content)
@@ -188,7 +183,7 @@ _TEXTS = ("text", "question", "prompt", "response")
 
 @dataclass(frozen=True)
 class ItemGain:
-    """An item, as two merges did on it."""
+    """An item and the results of two merges on it."""
 
     name: str
     value: float
@@ -199,14 +194,14 @@ class ItemGain:
 
 @dataclass(frozen=True)
 class ItemRecords:
-    """Where a finished search keeps the records of its merges."""
+    """The records per item of a finished search."""
 
     folder: Path  # of the merges that have the coefficients of the front
     definitions: Mapping[str, str]
 
     @classmethod
     def of(cls, run: RunFolder, front: Front, manifest: Manifest) -> ItemRecords:
-        """Find them; where nested MAP merges checkpoints, in the last pair."""
+        """Return them; where nested MAP merges checkpoints, those of the last pair."""
         place = run
         if front.order is not None and not all(a.coefficients for a in front.anchors):
             place = run.pair(len(pairs(front.order)))
@@ -216,10 +211,9 @@ class ItemRecords:
     def compare(
         self, one: Merge, other: Merge, task: str, metric: Metric
     ) -> list[ItemGain]:
-        """Hold one merge against another on what both were measured on, gains first.
+        """Compare one merge with another on their common items, gains first.
 
-        Empty where there are no records of both, or they are of another definition of
-        the task.
+        Empty where either has no records, or records of another definition of the task.
         """
         ours, theirs = self._read(one, task), self._read(other, task)
         found = [
@@ -232,7 +226,7 @@ class ItemRecords:
         return sorted(found, key=lambda item: -item.ahead)
 
     def _read(self, merge: Merge, task: str) -> dict[str, tuple[float, str]]:
-        """Give value and text by the name of an item."""
+        """Return value and text by the name of an item."""
         measured = merge.measured[task].value
         if measured is None or not merge.coefficients:
             return {}

@@ -1,7 +1,6 @@
-"""``search.json``: what a search set out to do, until it is finished.
+"""``search.json``: the plan of a search, until it is finished.
 
-With the log it is all that is needed to look at a search that was stopped, or killed,
-or is still running.
+With the log it suffices to show a search that was stopped, was killed or is running.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ class Asked(Frozen):
 
     @property
     def metric(self) -> Metric:
-        """Give what is known of it as a metric."""
+        """Return what is known of the task as a metric."""
         return Metric(
             self.higher_is_better, *self.range, self.unit, self.differentiable
         )
 
 
 class Underway(Record):
-    """A search that is not finished; its file goes when it is."""
+    """The plan of an unfinished search; the file is removed at the end."""
 
     manifest: Manifest
     """What will be its manifest."""
@@ -73,7 +72,7 @@ class Underway(Record):
     """A mergekit YAML of one merge; null where pairs are merged one after the other."""
 
     def going_on(self, run: Path) -> str:
-        """Give the command that goes on with the search into a folder."""
+        """Return the command that resumes the search into a folder."""
         return shlex.join(["mergekit-map", "search", self.source, str(run)])
 
     @model_validator(mode="after")
@@ -101,7 +100,7 @@ class Underway(Record):
 
 
 def read_underway(folder: RunFolder) -> Underway:
-    """Read what an unfinished search set out to do.
+    """Read the plan of an unfinished search.
 
     Raises:
         ArtifactError: there is no such search, or the file is damaged.
@@ -110,7 +109,7 @@ def read_underway(folder: RunFolder) -> Underway:
 
 
 def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
-    """Say how far an unfinished search is, and how it goes on; nothing if finished."""
+    """Describe the progress of an unfinished search and how to resume it."""
     if front.unfinished is None:
         return []
     search = RunFolder(folder.named)

@@ -1,4 +1,4 @@
-"""Which point of a front becomes the recipe: what the user asks for, on its numbers."""
+"""Selection of the point of a front that becomes the recipe."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achieve
 def choose_point(
     front: Front, select: SelectSpec, surrogates: Surrogates | None = None
 ) -> Front:
-    """Choose a point of a front as asked.
+    """Choose a point of a front as requested.
 
-    Where what predicted the front is given, and predicts a better merge than all its
-    points, that one becomes its last point.
+    With surrogates, a merge that they predict to be better than all points becomes the
+    last point.
 
     Raises:
-        ConfigError: there is no such task, or a limit cannot be told.
+        ConfigError: there is no such task, or a limit cannot be computed.
         DesignError: there is no such point, or no merge within the limits.
     """
     for key, names in (("prefer", select.prefer), ("require", select.require)):
@@ -73,7 +73,7 @@ def choose_point(
 def _with_wished(
     front: Front, select: SelectSpec, surrogates: Surrogates, anchors: Anchors
 ) -> Front | None:
-    """Add what is better than all points, if there is such a merge."""
+    """Add the merge that is predicted to be better than all points, if there is one."""
     # It brings SciPy, which takes longer than all else where a point is looked up.
     from mergekit_map.results.surrogate_file import locate, predict
 
@@ -105,13 +105,13 @@ def _with_wished(
 
 
 def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
-    """Make a point the chosen one, with the reason, and judge the front anew."""
+    """Make a point the chosen one, with the reason, and renew the diagnostics."""
     chosen = front.model_copy(update={"selected": index, "select": select})
     return judged(chosen.model_copy(update={"reason": reason(chosen)}))
 
 
 def judged(front: Front) -> Front:
-    """Renew the verdicts, as far as the numbers are known now."""
+    """Renew the diagnostics of a front, as far as the numbers are known."""
     front = with_gains(front)
     return front.model_copy(update={"verdicts": verdicts_in_words(front)})
 
@@ -124,12 +124,12 @@ def choose(
     *,
     strict: bool = True,
 ) -> int:
-    """Choose a row of the front's utilities (k, m), a column per task, as asked.
+    """Choose a row of the front's utilities (k, m), a column per task, as requested.
 
-    Of rows that all miss a limit the nearest is chosen, unless this is ``strict``.
+    If all rows miss a limit, the nearest is chosen, unless ``strict``.
 
     Raises:
-        ConfigError: a limit cannot be told from what was measured.
+        ConfigError: a limit cannot be computed from the measurements.
         DesignError: there is no such row, or none within the limits.
     """
     if select.index is not None:
@@ -162,14 +162,14 @@ def choose_merge(
     X: FloatArray,
     anchors: Anchors,
 ) -> tuple[FloatArray, int]:
-    """Choose a merge as asked: a front point of X (k, d), or one between them.
+    """Choose a merge as requested: a front point of X (k, d), or one between them.
 
-    A merge of the box (d, 2) that is predicted to be better than all points becomes a
-    further row. Where none keeps the limits, the nearest is chosen. Returns the rows
-    and which is chosen.
+    A merge within the bounds (d, 2) that is predicted to be better than all points
+    becomes a further row. If none keeps the limits, the nearest is chosen. Returns the
+    rows and the index of the chosen one.
 
     Raises:
-        ConfigError: a limit cannot be told from what was measured.
+        ConfigError: a limit cannot be computed from the measurements.
         DesignError: there is no such row.
     """
     better = None
@@ -183,10 +183,10 @@ def choose_merge(
 
 
 def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:
-    """Say what is asked as numbers, in the order of the tasks.
+    """Return the request as numbers, in the order of the tasks.
 
     Raises:
-        ConfigError: a limit cannot be told from what was measured.
+        ConfigError: a limit cannot be computed from the measurements.
     """
     weights = np.ones(len(tasks)) if select.knee else _weights(select, tasks)
     shares = weights / weights.max()

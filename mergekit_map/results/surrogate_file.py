@@ -1,10 +1,7 @@
-"""``surrogates.json``: what predicted a front.
+"""``surrogates.json``: the surrogates of a front, quadratics and Gaussian processes.
 
-Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic.
-
-Gaussian processes in ``surrogates.json``: of the mean, and of its errors.
-
-Notation: ``n`` merges, ``d`` coefficients, ``r`` rows of values and slopes.
+Notation: ``d`` coefficients of the surrogates, ``t`` terms of a quadratic, ``n``
+merges, ``r`` rows of values and slopes.
 """
 
 from __future__ import annotations
@@ -76,7 +73,7 @@ class ResidualRecord(Frozen):
 
     @classmethod
     def of(cls, residual: Residual) -> ResidualRecord:
-        """Write down a residual; ``value`` of it predicts the same, bit for bit."""
+        """Build from a residual; ``value`` predicts the same, bit for bit."""
         return cls(
             points=rows_of(residual.points),
             weights=tuple(residual.weights.tolist()),
@@ -164,7 +161,7 @@ class ProcessRecord(Frozen):
 
     @classmethod
     def of(cls, process: Process) -> ProcessRecord:
-        """Write down a process; ``value`` of it predicts the same, bit for bit."""
+        """Build from a process; ``value`` predicts the same, bit for bit."""
         sampling = process.rows.sampling
         return cls(
             points=rows_of(process.rows.U),
@@ -200,7 +197,7 @@ class ProcessRecord(Frozen):
 
 
 def rows_of(array: FloatArray) -> tuple[Row, ...]:
-    """Write down a matrix."""
+    """Return the rows of a matrix as tuples."""
     return tuple(map(tuple, array.tolist()))
 
 
@@ -264,7 +261,7 @@ class SurrogateRecord(Frozen):
 
     @classmethod
     def of(cls, surrogate: Surrogate) -> SurrogateRecord:
-        """Write down a surrogate; ``value`` of it predicts the same, bit for bit."""
+        """Build from a surrogate; ``value`` predicts the same, bit for bit."""
         link, left, process = surrogate.link, surrogate.residual, surrogate.process
         return cls(
             intercept=surrogate.quadratic.intercept,
@@ -303,7 +300,7 @@ class SurrogateRecord(Frozen):
 
 
 class Surrogates(Record):
-    """What predicted a front."""
+    """The surrogates of a front."""
 
     coefficients: tuple[Line, ...]
     """What the surrogates are functions of: the front's coefficients, or its groups."""
@@ -327,7 +324,7 @@ class Surrogates(Record):
         return {task: surrogate.value() for task, surrogate in self.tasks.items()}
 
     def named(self, place: FloatArray) -> dict[str, float]:
-        """Say a place on the axes (d,) by the front's coefficients."""
+        """Return the front's coefficients of a point (d,) on the axes."""
         axes = dict(zip(self.coefficients, place.tolist(), strict=True))
         if not self.groups:
             return axes
@@ -339,7 +336,7 @@ class Surrogates(Record):
 
 
 def read_surrogates(path: Path, front: Front) -> Surrogates:
-    """Read what predicted a front.
+    """Read the surrogates of a front.
 
     Raises:
         ArtifactError: the file is damaged, or of another front.
@@ -361,7 +358,7 @@ def locate(
     groups: Mapping[str, Mapping[str, float]],
     bounds: FloatArray,
 ) -> FloatArray:
-    """Say merges on the axes of the surrogates.
+    """Return the coordinates of merges on the axes of the surrogates.
 
     Args:
         merges: By coefficient.
@@ -386,7 +383,7 @@ def locate(
 def predict(surrogates: Mapping[str, Surrogate], X: FloatArray) -> list[Readings]:
     """Predict every task at located merges (k, d); unknown where a row is NaN.
 
-    Outside the sampled box a quadratic is a guess, and none is shown.
+    A quadratic is not extrapolated beyond the bounds.
     """
     known = np.all(np.isfinite(X), axis=1)[:, None]
     columns = []

@@ -1,7 +1,7 @@
-"""Code that the configuration of a run folder names: it runs only where it is trusted.
+"""Trust in code that the configuration of a run folder names.
 
-A run folder is data, whoever wrote it. A configuration that lies elsewhere is the
-user's own, and may name code.
+A run folder is data, whoever wrote it. A configuration outside of it is the user's own,
+and may name code.
 """
 
 from __future__ import annotations
