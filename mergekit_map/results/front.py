@@ -41,30 +41,30 @@ _ALWAYS = {"n", "n_terms", "r2", "loo_r2", "condition", "residual_stderr"}
 
 
 class Fit(Frozen):
-    """How far to trust a surrogate; null where there are too few merges to tell."""
+    """How well a surrogate fits; null where too few merges were measured."""
 
     n: int
-    """Fitted merges."""
+    """Number of fitted merges."""
     n_terms: int | None = None
-    """Parameters of the quadratic."""
+    """Number of parameters of the quadratic."""
     r2: float | None
-    """On the fitted merges."""
+    """R² on the fitted merges."""
     loo_r2: float | None
-    """Each merge predicted by the fit without it."""
+    """Leave-one-out R²: each merge is predicted by the fit without it."""
     condition: float | None = None
-    """Of the design: largest over smallest singular value."""
+    """Condition number of the design: largest over smallest singular value."""
     residual_stderr: float | None = None
-    """Of a merge of average weight."""
+    """Standard error of the residual of a merge with average weight."""
     kind: Line = "quadratic"
-    """What was fitted: `quadratic`, `regularized` or `residual_gp`."""
+    """The kind of surrogate: `quadratic`, `regularized` or `residual_gp`."""
     error: float | None = None
-    """Standard error of predictions left out one by one, as a share of the range."""
+    """Leave-one-out standard error of predictions, as a share of the range."""
     front_error: float | None = None
-    """That of predictions on the front, as a share of the task's range there."""
+    """Standard error of predictions on the front, as a share of the range there."""
     expected_r2: float | None = None
-    """What share of the variance over the box predictions explain, as they expect."""
+    """Expected share of the variance within the bounds that predictions explain."""
     other_error: float | None = None
-    """That of what was not taken, where the search had the choice."""
+    """Leave-one-out error of the kind of surrogate that the search did not choose."""
 
     @model_serializer(mode="wrap")
     def _as_it_was_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -84,39 +84,39 @@ def n_safe(d: int) -> int:
 
 
 class Border(Frozen):
-    """An end of the searched box at which points of the front lie."""
+    """A bound of the search at which points of the front lie."""
 
     coefficient: Line
-    """Whose end it is."""
+    """The coefficient with this bound."""
     end: float
-    """Its largest or smallest value."""
+    """The bound: its largest or smallest value."""
     points: int = Field(ge=1)
-    """How many lie there."""
+    """Number of points at the bound."""
     beyond: float
-    """How far the surrogates were asked to look past it."""
+    """A value beyond the bound, for which the surrogates were evaluated."""
     gain: float = Field(ge=0)
-    """What that would add to the hypervolume of the front, as they predict: a share."""
+    """Predicted share that it would add to the hypervolume of the front."""
 
 
 class Ending(Frozen):
-    """Why a search stopped measuring, and how well it knew its front then."""
+    """Why a search stopped measuring, and how well its front was known then."""
 
     evaluations: int = Field(ge=0)
-    """Merges it chose, without those of the front."""
+    """Number of merges that it chose, those of the front apart."""
     allowed: int = Field(ge=0)
-    """As many as it might have."""
+    """The largest number of such merges."""
     trusted: bool
-    """Whether it stopped before all of these were used."""
+    """Whether it stopped before all of them were used."""
     quiet: int = Field(0, ge=0)
-    """How many of the last rounds came out as predicted."""
+    """Number of the last rounds in a row that came out as predicted."""
     error: float = Field(ge=0)
     """The largest standard error on the front, as a share of a task's range there."""
     task: Line
-    """That task."""
+    """The task with this error."""
     hope: float = Field(ge=0)
-    """What a front one standard error better would add to its hypervolume: a share."""
+    """Share that a front one standard error better would add to the hypervolume."""
     spent: bool = False
-    """Whether a budget of hours ended it; left out where none did."""
+    """Whether a budget of hours ended it; left out if not."""
 
     @model_serializer(mode="wrap")
     def _without_what_did_not(
@@ -126,17 +126,17 @@ class Ending(Frozen):
 
 
 class Unfinished(Frozen):
-    """How far a search was that is not finished, when its front was found."""
+    """How far an unfinished search was when this front was found."""
 
     measured: int = Field(ge=0)
-    """Merges measured on every task."""
+    """Number of merges measured on every task."""
     most: int = Field(ge=0)
-    """Merges that the search measures at most."""
+    """Largest number of merges that the search measures."""
     fitted: bool
-    """Whether surrogates were fitted; without them points are measured merges, and what
-    is said to be predicted of them is what was measured."""
+    """Whether surrogates were fitted; without them points are measured merges, and
+    their `predicted` values are the measured ones."""
     of: Line
-    """Digest of what it was found from."""
+    """Digest of the measurements that it was found from."""
 
 
 class Task(Frozen):
@@ -147,12 +147,11 @@ class Task(Frozen):
     range: tuple[Number | None, Number | None]
     """Smallest and largest possible value, null where there is none."""
     unit: Line
-    """Of its values."""
+    """Unit of its values."""
     fit: Fit
-    """Of its surrogate."""
+    """Quality of its surrogate."""
     engine: Line | None = None
-    """What generated its answers, `vllm`; left out where the log
-    does not name it."""
+    """Engine that generated its answers: `vllm`; left out where the log has none."""
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(
@@ -187,8 +186,8 @@ class Reading(Frozen):
     stderr: Stderr | None
     """Null where it is unknown."""
     documents: int | None = Field(default=None, ge=0)
-    """How many it was measured on, where the value on all is estimated by them; left
-    out for all."""
+    """Number of measured documents, where the value on all is estimated from them;
+    left out where all were measured."""
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(
@@ -218,20 +217,20 @@ Readings: TypeAlias = dict[Line, Reading]  # by task
 
 
 class Merge(Frozen):
-    """A merge, and what is known of it."""
+    """A merge with its predicted and measured values."""
 
     label: Line | None = None
-    """Of an anchor: base, soup, or the name of the only model in it."""
+    """Name of a reference point: base, soup, or its only model."""
     coefficients: Coefficients
-    """Those of the front; null for an anchor that has no place among them."""
+    """Coefficients of the front; null for a reference point that has none."""
     predicted: Readings | None = None
-    """By task; missing where nothing was asked of the surrogates."""
+    """Predicted values by task; missing where nothing was predicted."""
     measured: Readings
-    """By task; of points and anchors on all documents."""
+    """Measured values by task; of points and reference points on all documents."""
     foretold: Readings | None = None
-    """What was predicted of it before it was measured."""
+    """Values that were predicted before it was measured, by task."""
     recipe: Line | None = None
-    """Of a point: the file of its mergekit configuration."""
+    """File name of a point's mergekit configuration."""
 
     @field_validator("coefficients", mode="before")
     @classmethod
@@ -260,44 +259,44 @@ class Merge(Frozen):
 
 
 class Front(Record):
-    """A finished search: its front, its anchors, and the point that was chosen."""
+    """A finished search: its front, its reference points, and the chosen point."""
 
     coefficients: dict[Line, tuple[float, float]]
-    """What was searched, and between which bounds."""
+    """The searched coefficients with their bounds."""
     groups: dict[Line, Coefficients] = Field(default_factory=dict)
-    """Of nested MAP: the merges whose weights the surrogates take."""
+    """With nested MAP: the merges whose weights the surrogates take."""
     order: Order | None = None
-    """Of nested MAP: what was merged with what."""
+    """With nested MAP: the order of the pairs."""
     tasks: dict[Line, Task] = Field(min_length=1)
-    """What was measured."""
+    """The measured tasks."""
     surrogate: Line = "quadratic"
     """The kind of the fits."""
     selected: int = Field(ge=0)
     """Index of the chosen point."""
     points: tuple[Merge, ...] = Field(min_length=1)
-    """The front, worst on the first task first; what was chosen between is last."""
+    """The front, worst on the first task first; a chosen further merge is last."""
     recommended: tuple[int, ...] = ()
-    """The points that were measured, and that no measured merge dominates."""
+    """Indices of the measured points that no measured merge dominates."""
     ending: Ending | None = None
-    """Of a search that chose its merges as it went."""
+    """Why a search that refines its front stopped."""
     anchors: tuple[Merge, ...]
     """The base model, every model by itself, and their uniform soup."""
     merges: tuple[Merge, ...] = ()
-    """What was measured besides."""
+    """Other measured merges."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
-    """How well differences are known, by task; of merges measured on the same items."""
+    """Standard errors of differences between merges on the same items, by task."""
     holdout: Confirmation | None = None
-    """What documents say that the search never saw; left out where there are none."""
+    """Results on held-out documents; left out where there are none."""
     border: tuple[Border, ...] = ()
-    """Ends of the box at which points lie, and beyond which better ones may."""
+    """Bounds at which points lie, and beyond which better ones may lie."""
     unfinished: Unfinished | None = None
-    """How far the search was, if it was not finished; left out if it was."""
+    """Progress of an unfinished search; left out if it was finished."""
     select: SelectSpec = SelectSpec()
-    """What the point was chosen by."""
+    """Settings by which the point was chosen."""
     reason: Line
     """How the point was chosen, in a sentence."""
     verdicts: tuple[Line, ...] = ()
-    """What the numbers mean, in sentences."""
+    """Diagnostics of the front, as sentences."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -20,50 +20,50 @@ class Amount(Frozen):
 
 
 class Confirmed(Frozen):
-    """A merge that was measured on these documents."""
+    """A merge measured on held-out documents."""
 
     label: Line | None = None
-    """Of an anchor."""
+    """Name of a reference point."""
     coefficients: Coefficients
-    """Its own."""
+    """Coefficients of the merge."""
     measured: dict[Line, Amount]
-    """By task, those alone that were measured."""
+    """Measured values by task; only tasks that were measured."""
 
 
 class Gain(Frozen):
     """The chosen merge minus another one, on one task."""
 
     task: Line
-    """In its units."""
+    """The task; amounts are in its units."""
     other: Line
-    """Label of an anchor: the base, the soup, the best single model of the task."""
+    """Name of a reference point: base, soup, or best single model of the task."""
     held_out: Amount
-    """On the documents that the search never saw, item by item."""
+    """The difference on held-out documents, item by item."""
     measured: Amount | None = None
-    """What was promised: as the search measured both, on its own documents."""
+    """The difference as the search measured both, on its own documents."""
     predicted: Amount | None = None
-    """As it was predicted, of the chosen one before it was measured."""
+    """The difference as predicted before the chosen merge was measured."""
     verdict: Literal["better", "worse", "noise"]
-    """What the chosen one is on these documents, or whether noise explains it."""
+    """Whether the chosen merge is better or worse on these documents, or noise."""
     kept: bool | None = None
-    """Whether the promise was kept but for chance; null where none can be checked."""
+    """Whether the promised gain was kept but for noise; null where unknown."""
 
 
 class Confirmation(Frozen):
-    """Merges measured on documents that a search never saw."""
+    """Merges measured on held-out documents."""
 
     share: float = Field(gt=0, lt=1)
-    """Of all documents."""
+    """Held-out share of all documents."""
     documents: dict[Line, int]
-    """How many, by task."""
+    """Number of held-out documents, by task."""
     choices: int = Field(ge=0)
-    """How many merges were confirmed on them because they were chosen."""
+    """Number of merges that were measured on them because they were chosen."""
     merges: tuple[Confirmed, ...]
-    """All that were measured."""
+    """All merges measured on them."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
-    """How well differences between these are known, by task."""
+    """Standard errors of differences between these merges, by task."""
     gains: tuple[Gain, ...] = ()
-    """Of the merge that is chosen now."""
+    """Gains of the present chosen merge."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

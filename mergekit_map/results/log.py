@@ -154,45 +154,45 @@ class Evaluation:
     """The measurement of one merge on one task: a line of ``evaluations.jsonl``."""
 
     version: Literal[1] = 1
-    """Of the form of this line."""
+    """Version of the format of this line."""
     coefficients: Mapping[Line, Finite]
-    """The merge, exact."""
+    """Exact coefficients of the merge."""
     task: Line
-    """What was measured."""
+    """The measured task."""
     role: Role
-    """Why it was measured; a checkpoint anew, of what `merge` wrote."""
+    """The purpose of the measurement; `checkpoint` is of what `merge` wrote."""
     value: _Value
-    """In the task's own units; null where the measurement failed."""
+    """The value in the task's own units; null where the measurement failed."""
     stderr: Stderr | None
-    """Standard error of the value, null where unknown: of documents that are draws of
+    """Standard error of the value, null where unknown. Documents are taken as draws of
     a larger population. It includes `sampling`."""
     n: Annotated[int, Field(ge=0, le=1 << 62)]
-    """Documents, blocks or items that were measured."""
+    """Number of measured documents, blocks or items."""
     seconds: Annotated[Stderr, PlainSerializer(lambda seconds: round(seconds, 4))]
-    """How long it took."""
+    """Duration of the measurement."""
     details: Mapping[str, Number] = field(default_factory=dict)
-    """Other readings."""
+    """Other values of the task."""
     merge: str
-    """Fingerprint of models, method, dtype and seed: of all merges of a search."""
+    """Fingerprint of models, method, dtype and seed, common to a search."""
     recipe: Line | None = None
-    """Fingerprint of this merge alone, in whichever search; left out where unknown."""
+    """Fingerprint of this merge alone, in any search; left out where unknown."""
     definition: str
     """Fingerprint of the task."""
     error: str | None = None
-    """What went wrong; left out where nothing did."""
+    """Message of a failed measurement; left out otherwise."""
     gradient: Mapping[str, _Value] | None = None
     """Derivative by each coefficient; left out where there is none."""
     foretold: Reading | None = None
-    """What was predicted before it was measured; left out where nothing was."""
+    """Prediction made before it was measured; left out where there was none."""
     sampling: Stderr | None = None
     """Where only `n` of the documents were measured: standard error of the value as an
-    estimate of that on all of them; left out where all were."""
+    estimate of the value on all of them; left out where all were."""
     taken: Line | None = None
-    """Fingerprint that it was measured of, where the same merge has another one now;
-    left out where it was measured of this."""
+    """Fingerprint at the time of the measurement, where the same merge has another one
+    now; left out where it is the same."""
     engine: Line | None = None
-    """What generated the answers, `vllm`; left out where transformers' `generate`
-    did, and where none were."""
+    """Engine that generated the answers: `vllm`; left out for transformers' `generate`
+    and for tasks without generated answers."""
 
     @model_validator(mode="before")
     @classmethod

@@ -83,7 +83,7 @@ def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
 
 
 def choice_in_words(front: Front) -> tuple[str, ...]:
-    """Write the diagnostics that depend on the chosen point or on when the search ends."""
+    """Write the diagnostics that depend on the chosen point or the search's end."""
     lines: list[str] = []
     for found in judge(front):
         match found:

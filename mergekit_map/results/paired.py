@@ -38,13 +38,13 @@ class Differences(Frozen):
     """Standard errors of the differences between merges on one task."""
 
     items: int = Field(ge=2)
-    """Documents, blocks or questions that all of them were measured on."""
+    """Number of documents, blocks or questions that all merges were measured on."""
     answers: bool = False
-    """Whether they are answers, right or wrong, and not amounts such as losses."""
+    """Whether items are right or wrong answers, and not amounts such as losses."""
     merges: tuple[int, ...] = Field(min_length=2)
-    """Which: counted through points, anchors and merges."""
+    """Indices of the merges, counted through points, anchors and merges."""
     stderr: tuple[tuple[float, ...], ...]
-    """Of the second of them to the first, of the third to first and second, ..."""
+    """Rows of the lower triangle: second to first, third to first and second, ..."""
 
     @model_validator(mode="after")
     def _triangular(self) -> Self:

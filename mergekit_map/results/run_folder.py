@@ -29,26 +29,26 @@ class Manifest(Record):
     """The settings of a finished search; written last, removed before a change."""
 
     mergekit_map: Line
-    """The version of this program."""
+    """Version of mergekit-map."""
     python: Line
     packages: dict[Line, Line]
-    """Versions of what merges and measures."""
+    """Versions of the packages that merge and measure."""
     config: Line
     """Digest of the configuration."""
     directory: str
-    """Where relative paths of the configuration start."""
+    """Folder that relative paths of the configuration start from."""
     seed: int
-    """Of the search."""
+    """Seed of the search."""
     random_seed: int | None
-    """Of methods that drop at random."""
+    """Seed of methods that drop parameters at random."""
     merge: Line
     """Fingerprint of the merge, as in the log."""
     identity: Identity
-    """What that is the fingerprint of."""
+    """Content that the fingerprint of the merge is of."""
     definitions: dict[Line, Line]
     """Fingerprints of the tasks."""
     digests: Literal[1, 2] = 1
-    """Which files of models count: 2 for all that a loader may read."""
+    """Version of the digests of models: 2 covers all files that a loader may read."""
 
     @property
     def models(self) -> list[str]:

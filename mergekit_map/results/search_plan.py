@@ -35,11 +35,11 @@ class Asked(Frozen):
     range: tuple[Number | None, Number | None]
     """Smallest and largest possible value, null where there is none."""
     unit: Line
-    """Of its values."""
+    """Unit of its values."""
     differentiable: bool
     """Whether it has derivatives."""
     documents: int | Literal["all"]
-    """How many of its documents are measured."""
+    """Number of its documents that are measured."""
 
     @property
     def metric(self) -> Metric:
@@ -53,23 +53,23 @@ class Underway(Record):
     """The plan of an unfinished search; the file is removed at the end."""
 
     manifest: Manifest
-    """What will be its manifest."""
+    """The manifest to be written at the end."""
     source: Line
-    """The configuration, as it was named."""
+    """Path of the configuration, as the user named it."""
     most: int = Field(ge=0)
-    """Merges that it measures at most."""
+    """Largest number of merges that it measures."""
     bounds: dict[Line, tuple[float, float]]
-    """Of each coefficient."""
+    """Bounds of each coefficient."""
     anchors: dict[Line, Coefficients]
     """The base model, every model by itself, and their uniform soup."""
     tasks: dict[Line, Asked]
-    """What is measured."""
+    """The measured tasks."""
     search: SearchSpec
-    """How it searches."""
+    """Settings of the search."""
     select: SelectSpec
-    """What the point is chosen by."""
+    """Settings by which the point is chosen."""
     recipe: str | None
-    """A mergekit YAML of one merge; null where pairs are merged one after the other."""
+    """The mergekit YAML of one merge; null where pairs are merged one by one."""
 
     def going_on(self, run: Path) -> str:
         """Return the command that resumes the search into a folder."""

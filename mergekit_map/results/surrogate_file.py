@@ -56,11 +56,11 @@ class ResidualRecord(Frozen):
     """The mean of the process: a bump around every merge."""
 
     points: tuple[_Point, ...] = Field(min_length=1)
-    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
     weights: tuple[_Size, ...]
     """Height of each bump, in units of the quadratic."""
     lengths: tuple[_Length, ...]
-    """How far a bump reaches along each coefficient, in widths of the box."""
+    """Length scale of each coefficient, in widths of the bounds."""
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
@@ -87,14 +87,14 @@ class ResidualRecord(Frozen):
 
 
 class IsotropicRecord(Frozen):
-    """The process as runs of mergekit-map 0.1.0 have it."""
+    """The process in runs of mergekit-map 0.1.0."""
 
     points: tuple[_Point, ...] = Field(min_length=1)
-    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
     left: tuple[_Size, ...]
-    """What the quadratic left there, in its units."""
+    """Residuals of the quadratic there, in its units."""
     scale: float = Field(gt=0, le=1e100)
-    """Standard deviation of that."""
+    """Standard deviation of the residuals."""
     theta: tuple[_Logarithm, ...] = Field(min_length=3)
     """Logarithms of height, wave length and noise."""
 
@@ -111,32 +111,32 @@ class IsotropicRecord(Frozen):
 
 
 class ProcessRecord(Frozen):
-    """What tells the standard errors of predictions with a process."""
+    """The process that computes standard errors of predictions."""
 
     points: tuple[_Point, ...] = Field(min_length=1, max_length=_MOST_POINTS)
-    """On coefficients scaled to [-1/2, 1/2] by the bounds."""
+    """Coefficients of the fitted merges, scaled to [-1/2, 1/2] by the bounds."""
     sloped: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """The points whose slopes were measured."""
+    """Indices of the points with measured slopes."""
     seen: tuple[_Size, ...]
     """Values, then slopes, behind the link, in units of ``scale``."""
     noise: tuple[_Variance, ...]
     """Variances of these, in units of those in theta."""
     sampling: tuple[_Variance, ...] = ()
-    """Variances of a choice of documents; left out where all were measured."""
+    """Variances of sampling documents; left out where all were measured."""
     offset: _Size
-    """What the values are counted from."""
+    """Offset of the values."""
     scale: float = Field(gt=0, le=1e100)
     """Standard deviation of the values."""
     theta: _Theta
-    """The most probable logarithms of how large each part is."""
+    """Most probable logarithms of the scale of each part."""
     draws: tuple[_Theta, ...] = Field(min_length=1, max_length=_MOST_DRAWS)
-    """Probable ones."""
+    """Draws of probable ones."""
     weights: tuple[_Variance, ...]
-    """How probable each draw is."""
+    """Probability of each draw."""
     widening: float = Field(gt=0, le=1e9)
-    """Of all standard deviations."""
+    """Factor on all standard deviations."""
     rough: tuple[_Variance, ...]
-    """For each draw, how far the metric is off what is smooth."""
+    """For each draw, the deviation of the metric from its smooth part, at any point."""
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
@@ -230,16 +230,16 @@ class SurrogateRecord(Frozen):
     hessian: tuple[Row, ...]
     link: LinkRecord
     bounds: tuple[tuple[float, float], ...] = Field(min_length=1)
-    """Of the coefficients."""
+    """Bounds of the coefficients."""
     covariance: tuple[tuple[float | None, ...], ...]
-    """Of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
+    """Covariance of the terms, on coefficients scaled to [-1/2, 1/2] by the bounds."""
     quality: Fit
     residual: ResidualRecord | IsotropicRecord | None
-    """Added behind the link."""
+    """Residual process, added behind the link."""
     misfit: Annotated[float, Field(ge=0)] | None = 0.0
-    """Of the quadratic: a standard deviation behind the link; null if unknown."""
+    """Standard deviation of the quadratic behind the link; null if unknown."""
     process: ProcessRecord | None = None
-    """What tells the standard errors, where there is one."""
+    """Process that computes standard errors, where there is one."""
 
     @model_validator(mode="after")
     def _shapes(self) -> Self:
@@ -303,9 +303,9 @@ class Surrogates(Record):
     """The surrogates of a front."""
 
     coefficients: tuple[Line, ...]
-    """What the surrogates are functions of: the front's coefficients, or its groups."""
+    """Axes of the surrogates: the front's coefficients, or its groups."""
     groups: dict[Line, Coefficients] = Field(default_factory=dict)
-    """Of nested MAP: the merges whose weights these are."""
+    """With nested MAP: the merges whose weights the axes are."""
     tasks: dict[Line, SurrogateRecord] = Field(min_length=1)
     """A surrogate for each task."""
 

@@ -1,15 +1,15 @@
 """Adaptive sampling where the surrogates are least certain (appendix, algorithm 2).
 
 Notation: ``n`` evaluated merges, ``d`` coefficients, ``m`` tasks, ``K`` bins,
-``bounds`` (d, 2) the box. Directions are seen from the lower corner of the box, in
-units of the box: hyperspherical coordinates of ``(x - lower) / width``, d - 1 angles,
-each from 0 to pi/2.
+``bounds`` (d, 2) of the coefficients. Directions start at the lower corner of the
+bounds, in units of their widths: hyperspherical coordinates of
+``(x - lower) / width``, d - 1 angles, each from 0 to pi/2.
 
 The paper leaves open, and we decide: how many bins (``BINS_PER_ANGLE``); the score of
-an empty bin (the largest of the others, so that what was never seen is explored); how
-scores become probabilities (softmax of the scores in units of the largest one, at
-``TEMPERATURE``); how errors of several tasks become one (``squared_errors``); and the
-radius of a new point (uniform up to the side of the box in its direction).
+an empty bin (the largest of the others, so that it is explored); how scores become
+probabilities (softmax of the scores in units of the largest one, at ``TEMPERATURE``);
+how errors of several tasks become one (``squared_errors``); and the radius of a new
+point (uniform up to the side of the bounds in its direction).
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def propose_points(
 
 
 def n_bins(d: int) -> int:
-    """Count the angular bins of d coefficients."""
+    """Return the number of angular bins of d coefficients."""
     return int(BINS_PER_ANGLE[d] ** (d - 1))
 
 
 def bin_of(X: FloatArray, bounds: FloatArray) -> IntArray:
-    """Tell in which angular bin every row of X (n, d) lies; returns (n,).
+    """Return the angular bin of every row of X (n, d); (n,).
 
-    -1 for rows outside the box and for its lower corner, which has no direction. An
-    angle that the others leave undefined counts as 0.
+    -1 for rows outside the bounds and for their lower corner, which has no direction.
+    An angle that the others leave undefined counts as 0.
     """
     U = to_unit(X, bounds)
     per_angle = BINS_PER_ANGLE[len(bounds)]
@@ -102,7 +102,7 @@ def bin_scores(
 
 
 def bin_probabilities(scores: FloatArray) -> FloatArray:
-    """Turn scores (K,), not negative, into how often each bin is drawn; sums to 1."""
+    """Convert scores (K,), not negative, to the probabilities of drawing each bin."""
     largest = scores.max()
     relative = scores / largest if largest > 0 else np.zeros_like(scores)
     weights = np.exp((relative - 1) / TEMPERATURE)
@@ -142,7 +142,7 @@ def _deviation_of_mean(errors: FloatArray, rng: np.random.Generator) -> float:
 
 
 def _angles(U: FloatArray) -> FloatArray:
-    """Give the hyperspherical angles of points of the unit box; (n, d - 1)."""
+    """Return the hyperspherical angles of points of the unit box; (n, d - 1)."""
     n, d = U.shape
     angles = [
         np.arctan2(np.linalg.norm(U[:, k + 1 :], axis=1), U[:, k]) for k in range(d - 1)

@@ -1,4 +1,4 @@
-"""Bayesian MAP: rounds of merges, each where the surrogates so far are least certain.
+"""Bayesian MAP: rounds of merges where the surrogates are least certain.
 
 The appendix of the paper, algorithm 2, in the terms of ``search.bayesian``.
 """
@@ -34,11 +34,10 @@ def bayesian_round(
     """Propose the merges of the next round; none when all evaluations are used.
 
     A function of its arguments alone: the draws of round j are those of the seed and j.
-    While the surrogates cannot be fitted, because measurements failed, all bins are
-    drawn alike.
+    While failed measurements prevent a fit, all bins are equally likely.
 
     Raises:
-        DesignError: fewer evaluations than anchors and first points.
+        DesignError: fewer evaluations than reference points and first points.
     """
     start = _start(study)
     wanted = study.search.evaluations or len(start) + 2 * N_ROUND
@@ -55,7 +54,7 @@ def bayesian_round(
 
 
 def bayesian_problems(study: Study) -> list[Problem]:
-    """List what stands against this strategy."""
+    """List the problems of the settings of this strategy."""
     if len(study.bounds) <= MAX_COEFFICIENTS:
         return []
     text = (
@@ -87,7 +86,7 @@ def _refuse_too_few(wanted: int, start: int) -> None:
 
 
 def _errors(study: Study, known: Sequence[Evaluation]) -> tuple[FloatArray, FloatArray]:
-    """Square the errors of the surrogates at every measured merge: (n, d) and (n,)."""
+    """Return the measured merges (n, d) and the surrogates' squared errors (n,)."""
     merges = {e.key[0]: e.coefficients for e in known}
     X = study.vectors(merges.values())
     rows = {key: row for row, key in enumerate(merges)}

@@ -1,7 +1,8 @@
-"""Would a larger box hold better merges? Asked of the surrogates, a little beyond it.
+"""A check whether better merges lie beyond the bounds.
 
-Points at an end of the box are moved past it along that coefficient; no new front is
-searched. Surrogates were fitted inside the box, so what they say of it is a guess.
+Points at the bounds are moved a little beyond them along one coefficient, and the
+surrogates predict them; no new front is searched. Surrogates were fitted within the
+bounds, so these predictions are extrapolations.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def find_border(
     X: FloatArray,
     anchors: FloatArray,
 ) -> Iterator[Border]:
-    """Find the ends beyond which the front would be better, as predicted.
+    """Find the bounds beyond which the front would be better, as predicted.
 
     Args:
         surrogates: By task.
@@ -73,9 +74,10 @@ def _moved(X: FloatArray, axis: int, end: float, by: float) -> FloatArray:
 
 
 def hypervolume_gain(Y: FloatArray, more: FloatArray) -> float:
-    """Tell by what share more points (l, m) enlarge the hypervolume of some (k, m).
+    """Return the share that points (l, m) add to the hypervolume of others (k, m).
 
-    Both as seen from the reference point, larger is better; 0 where there is no volume.
+    Both hypervolumes are relative to the reference point, larger is better; 0 where
+    there is no volume.
     """
     scale = Y.max(axis=0)
     if not (scale > 0).all():

@@ -1,9 +1,7 @@
-"""The hours that a search has spent, and whether another merge can be paid for.
+"""The budget of a search: the hours spent so far, and a forecast before it starts.
 
-They are read from the log, so that a search that goes on decides as one that was never
+Hours are read from the log, so that a resumed search decides as one that was never
 stopped.
-
-How much a search will measure, before it starts.
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ def can_go_on(study: Study, evaluations: Sequence[Evaluation]) -> bool:
 
 
 def can_remeasure(study: Study, evaluations: Sequence[Evaluation]) -> bool:
-    """Whether a point of the front can be measured, and what is chosen after it."""
+    """Whether a point of the front can be measured, and the chosen one after it."""
     return _can_pay(study, evaluations, merges=0, ends=2)
 
 
 def more_choices(study: Study) -> int:
-    """Return how many measurements of the front are kept for limits.
+    """Return how many measurements of the front are reserved for close limits.
 
     These are met closely.
     """
@@ -68,7 +66,7 @@ def _mean_seconds(lines: Sequence[Evaluation]) -> float:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Merges and measurements of a search, as many as there can be."""
+    """The largest numbers of merges and measurements of a search."""
 
     searched: int  # merges, anchors included
     front: int  # predicted points that are measured afterwards
@@ -80,7 +78,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Price:
-    """About how many seconds a search takes."""
+    """The estimated seconds of a search."""
 
     merges: int  # that are searched, anchors included: as many as the budget allows
     total: float
@@ -88,12 +86,12 @@ class Price:
     least: float
 
     def exceeds(self, study: Study) -> bool:
-        """Whether the budget cannot pay for what is always measured."""
+        """Whether the budget is too small for what is always measured."""
         return not _pays(study, self.least)
 
 
 def forecast(study: Study, *, checkpoints: bool) -> Forecast:
-    """Count what a study without problems measures.
+    """Count the measurements of a study without failures.
 
     Args:
         study: The study.
@@ -101,7 +99,7 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
             its own, as it does with methods that are not linear.
 
     Raises:
-        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+        DesignError: fewer evaluations than reference points, or than a surrogate needs.
     """
     front = study.search.remeasure + 1  # the chosen one, if it is not among the others
     if study.search.strategy == "nested":
@@ -118,7 +116,10 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
 
 
 def n_confirming(study: Study) -> int:
-    """Count what a task is measured on apart: choice, base, soup, best single model."""
+    """Count the held-out measurements of a task.
+
+    They are of the chosen merge, base, soup and best single model.
+    """
     if study.search.holdout is None:
         return 0
     labels = study.anchors.keys()
@@ -128,7 +129,7 @@ def n_confirming(study: Study) -> int:
 def price(
     study: Study, sizes: Mapping[str, int], seconds: Mapping[str, float]
 ) -> Price:
-    """Estimate what a study of one search takes.
+    """Estimate the time of a study of one search.
 
     Args:
         study: The study.
@@ -136,7 +137,7 @@ def price(
         seconds: To measure each on all of them; merging counts as a part of that.
 
     Raises:
-        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+        DesignError: fewer evaluations than reference points, or than a surrogate needs.
     """
     whole = sum(seconds.values())
     subset = sum(share_asked(study, t, sizes[t]) * s for t, s in seconds.items())
@@ -157,11 +158,11 @@ def price(
 
 
 def warn_of_budget(study: Study, evaluations: Iterable[Evaluation]) -> str | None:
-    """Return that the budget does not pay for what is measured whatever it is.
+    """Return the warning that the budget is too small for what is always measured.
 
     Args:
         study: The study.
-        evaluations: What was measured of it, with all documents of each task once.
+        evaluations: Its measurements, with all documents of each task once.
     """
     whole = {e.task: e for e in evaluations if e.whole and not e.failed}
     if study.search.hours is None or whole.keys() < study.tasks.keys():
@@ -192,10 +193,10 @@ def share_asked(study: Study, task: str, size: int) -> float:
 
 
 def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
-    """Count those of nested MAP, whose pairs are measured on the tasks that they own.
+    """Count the measurements of nested MAP; pairs are measured on their own tasks.
 
-    Who owns a task is known when the single models are measured. Until then, each is
-    expected to be owned by any model; by default the pairs are a balanced tree.
+    The owner of a task is known when the single models are measured. Until then, any
+    model may own each task; by default the pairs are a balanced tree.
     """
     n, n_tasks = len(study.bounds), len(study.tasks)
     anchors = len(first_candidates(study))
@@ -218,13 +219,13 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
 
 
 def _known_corners(study: Study) -> int:
-    """Count what is known of a pair: its two groups, the base, the soup of two."""
+    """Count the merges already measured for a pair: two groups, base, soup of two."""
     known = [set(merge.values()) for merge in study.anchors.values()]
     return 2 + ({0.0} in known) + ({0.5} in known)
 
 
 def _expected_tasks(share: float, n_tasks: int) -> float:
-    """Expect so many tasks for a pair of a share of the models.
+    """Return the expected number of tasks of a pair with a share of the models.
 
     A pair is measured on the tasks that its models own, or on all if they own none.
     """

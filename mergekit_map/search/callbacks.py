@@ -1,4 +1,4 @@
-"""Callbacks: whoever wants to hear how a search goes, from Python."""
+"""Callbacks on the progress of a search, for Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mergekit_map.utils.progress import heard_by
 
 @dataclass(frozen=True)
 class Started:
-    """A search that begins, or goes on."""
+    """A search that starts or resumes."""
 
     run: Path  # its folder
     config: Mapping[str, Any]  # the configuration, as it was read
@@ -29,41 +29,41 @@ class Started:
 
 
 class Callback:
-    """Hears how a search goes; a subclass overrides what it wants to hear of.
+    """A listener to the events of a search; subclasses override what they need.
 
-    What is heard of happens in the thread of the search, which waits for it. A callback
-    that fails is left out from then on; the search says so and goes on.
+    Callbacks run in the thread of the search, which waits for them. The search warns
+    of a callback that fails, drops it and continues.
     """
 
     def on_start(self, started: Started) -> None:
-        """Hear once what is searched, before anything is measured."""
+        """Receive what is searched, before anything is measured."""
 
     def on_stage(self, text: str, seconds: float | None) -> None:
-        """Hear that something takes long; with the seconds it took, that it is over."""
+        """Receive the start of a long stage; its end comes with the seconds it took."""
 
     def on_progress(self, progress: Progress) -> None:
-        """Hear that a measurement begins; ``done`` of ``total`` are there."""
+        """Receive that a measurement starts; ``done`` of ``total`` are finished."""
 
     def on_step(self, done: int, total: int) -> None:
-        """Hear how far the measurement is: of requests, blocks or documents."""
+        """Receive the progress of a measurement, in requests, blocks or documents."""
 
     def on_measured(self, evaluation: Evaluation) -> None:
-        """Hear what was measured, once it is in the log."""
+        """Receive a measurement, once it is in the log."""
 
     def on_notice(self, text: str) -> None:
-        """Hear of something that the user should know."""
+        """Receive a message for the user."""
 
     def on_finish(self, front: Front) -> None:
-        """Hear what was found, once all of it is in the run folder."""
+        """Receive the result, once all of it is in the run folder."""
 
     def on_stop(self, error: BaseException) -> None:
-        """Hear that the search ends early: by Ctrl-C, or by an error."""
+        """Receive that the search stops early: by Ctrl-C, or by an error."""
 
 
 class Told:
-    """Tells a reporter and callbacks how a search goes, pairs of it included.
+    """A reporter that forwards the events of a search and its pairs to callbacks.
 
-    Counts what is measured by itself, so that there is one count for the whole search.
+    It counts the measurements itself, so that there is one count for the whole search.
     """
 
     def __init__(self, reporter: Reporter, callbacks: Iterable[Callback] = ()):
@@ -74,7 +74,7 @@ class Told:
         self._total: int | None = None
 
     def start(self, started: Started, study: Study) -> None:
-        """Tell once what is searched; pairs of it are parts of that."""
+        """Announce a search once; its pairs are parts of it."""
         known = [
             e
             for e in matching(study, started.known)
@@ -86,7 +86,7 @@ class Told:
             self._tell(lambda one: one.on_start(replace(started, known=known)))
 
     def progress(self, progress: Progress) -> None:
-        """Tell that a measurement is about to start."""
+        """Announce a measurement."""
         if self._total is not None:
             done = len(self._done)
             total = max(self._total, done + 1)
@@ -95,29 +95,29 @@ class Told:
         self._tell(lambda one: one.on_progress(progress))
 
     def measured(self, evaluation: Evaluation) -> None:
-        """Tell what was measured."""
+        """Forward a measurement."""
         self._done.add(_counted(evaluation))
         self._tell(lambda one: one.on_measured(evaluation))
 
     def notice(self, text: str) -> None:
-        """Tell something that the user should know."""
+        """Forward a message for the user."""
         self._reporter.notice(text)
         self._tell(lambda one: one.on_notice(text))
 
     def staged(self, text: str, seconds: float | None) -> None:
-        """Tell that a stage begins or is over."""
+        """Forward the start or end of a stage."""
         self._tell(lambda one: one.on_stage(text, seconds))
 
     def stepped(self, done: int, total: int) -> None:
-        """Tell how far a measurement is."""
+        """Forward the progress of a measurement."""
         self._tell(lambda one: one.on_step(done, total))
 
     def finish(self, front: Front) -> None:
-        """Tell what was found."""
+        """Forward the result."""
         self._tell(lambda one: one.on_finish(front))
 
     def stop(self, error: BaseException) -> None:
-        """Tell that it ends early."""
+        """Forward the early end of a search."""
         self._tell(lambda one: one.on_stop(error))
 
     def _tell(self, what: Callable[[Callback], None]) -> None:
@@ -135,7 +135,7 @@ class Told:
 
 @contextmanager
 def telling(reporter: Reporter, callbacks: Iterable[Callback] = ()) -> Iterator[Told]:
-    """Give what tells a reporter and callbacks how long work goes, and if it stops."""
+    """Yield a reporter with callbacks, and report stages and an early end to it."""
     told = Told(reporter, callbacks)
     with heard_by(told):
         try:
@@ -146,5 +146,5 @@ def telling(reporter: Reporter, callbacks: Iterable[Callback] = ()) -> Iterator[
 
 
 def _counted(e: Evaluation) -> object:
-    """Tell measurements apart: another part of the documents is the same one again."""
+    """Return the key that a measurement counts by, whatever part of the documents."""
     return e.merge, e.key, e.role == "holdout"

@@ -1,4 +1,4 @@
-"""What stands against a search, found before anything is measured."""
+"""Checks of the settings of a search, before anything is measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def search_problems(study: Study) -> list[Problem]:
 
 
 def _design_problems(study: Study) -> list[Problem]:
-    """List what stands against a design that would take hours to lay out."""
+    """List the reasons why a design would take hours to compute."""
     search, d = study.search, len(study.bounds)
     if search.design != "d_optimal":
         return []
@@ -58,7 +58,7 @@ def _design_problems(study: Study) -> list[Problem]:
 
 
 def select_problems(study: Study) -> list[Problem]:
-    """List what of a choice no measurement of this study can answer."""
+    """List the options of a selection that no measurement of this study supports."""
     select, known = study.select, study.anchors
     key = ("map", "select", "not_worse_than")
     problems = [
@@ -79,12 +79,12 @@ def select_problems(study: Study) -> list[Problem]:
 def part_problems(
     spec: MapBlock, metrics: Mapping[str, Metric], unable: Container[str]
 ) -> list[Problem]:
-    """List what stands against measuring on some documents, and against a budget.
+    """List the reasons against a subset of the documents, and against a budget.
 
     Args:
         spec: The block, with its tasks.
         metrics: Of the tasks that could be loaded.
-        unable: Tasks of which some documents do not say what all would.
+        unable: Tasks whose value on all documents cannot be estimated from some.
     """
     problems = []
     for name, task in spec.tasks.items():
@@ -110,7 +110,7 @@ def part_problems(
 def _why_not_in_part(
     search: SearchSpec, task: TaskSpec, metric: Metric, *, able: bool
 ) -> str | None:
-    """Return why a task cannot be measured on some documents, and what else to do."""
+    """Return why a task cannot be measured on some documents, and a remedy."""
     if not able and isinstance(task, LmEvalTask):
         return (
             f"some documents do not say what {task.metric!r} is on all of them, as it "

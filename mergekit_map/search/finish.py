@@ -1,8 +1,7 @@
-"""How a search ends: its front is measured where it matters, fitted again, chosen from.
+"""The end of a search: measure points of its front, fit again, choose, and write.
 
-Every prediction of a point that is measured here stays on record.
-
-From the result of a study to the values that its run folder keeps.
+Predictions for the points measured here are stored. The result of a study is converted
+to the values that its run folder stores.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _SAME = 1e-6
 
 
 class MeasureAll(Protocol):
-    """Measure, with what predicts them, and give what may be fitted of it."""
+    """Measure merges, with their predictions, and return what may be fitted."""
 
     def __call__(
         self,
@@ -65,7 +64,7 @@ class MeasureAll(Protocol):
         *,
         always: bool = False,
     ) -> list[Evaluation]:
-        """Measure what the budget pays for, or ``always``."""
+        """Measure what the budget allows, or ``always``."""
         ...
 
 
@@ -76,10 +75,10 @@ def end_search(
     measure_all: MeasureAll,
     surrogates: Mapping[str, Surrogate] | None = None,
 ) -> StudyResult:
-    """Measure points that show the front, then the one that is chosen; fit them all.
+    """Measure points that show the front, then the chosen one; fit them all.
 
-    A function of what is known and measured here, so that a search that is run again
-    ends alike. Surrogates that were fitted to what is known may be given.
+    A function of the measurements, so that a search that is run again ends alike.
+    ``surrogates`` may pass those that were fitted to them.
 
     Raises:
         DesignError: a surrogate cannot be fitted.
@@ -96,7 +95,7 @@ def end_search(
 
 
 class _End:
-    """What is known while a search ends, and what it predicts by."""
+    """The measurements and surrogates while a search ends."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class _End:
         self.surrogates = surrogates or fit_surrogates(study, known)
 
     def shown_front(self) -> FloatArray:
-        """Find the front, knowing what was measured of it; (k, d)."""
+        """Return the front after measuring points of it; (k, d)."""
         front = left = predicted_front(self._study, self.surrogates)
         for _ in range(self._study.search.remeasure - more_choices(self._study)):
             if len(left):
@@ -123,7 +122,7 @@ class _End:
         return _with_measured(self._study, self.surrogates, front, self.known)
 
     def choose(self, front: FloatArray) -> tuple[FloatArray, int]:
-        """Choose of a front (k, d), and measure the choice; gives its final rows."""
+        """Choose from a front (k, d), and measure the choice; return the final rows."""
         study = self._study
         lower = wished(study.select, study.tasks, self._anchors).lower
         for _ in range(1 + more_choices(study)):
@@ -139,7 +138,7 @@ class _End:
         return rows, selected
 
     def _most_telling(self, front: FloatArray) -> int:
-        """Find the point of a front (k, d) that adds most to what is measured here."""
+        """Return the point of a front (k, d) that adds most to those measured here."""
         own = (e for e in self.known if e.whole and e.role != "imported")
         here = {e.key[0]: e.coefficients for e in own}
         X = self._study.vectors(here.values())
@@ -154,7 +153,7 @@ class _End:
         return chosen_of(self._study, self.surrogates, front, self._anchors)
 
     def _measure(self, points: FloatArray, *, always: bool = False) -> None:
-        """Measure, and fit again if anything is new."""
+        """Measure points, and fit again if any is new."""
         named = map(self._study.named, points)
         planned: list[Candidate] = [("front", merge) for merge in named]
         before = {e.key: e for e in self.known}
@@ -168,12 +167,12 @@ class _End:
 def _usable(
     before: Mapping[Key, Evaluation], measured: Iterable[Evaluation]
 ) -> dict[Key, Evaluation]:
-    """Take the latest of each, but no failure in the place of a value."""
+    """Take the latest measurement of each; a failure never replaces a value."""
     return {e.key: e for e in measured if not (e.failed and e.key in before)}
 
 
 def _best_measured(study: Study, known: Sequence[Evaluation]) -> FloatArray:
-    """Take the merge that measured best: of one task, there is nothing else; (1, d)."""
+    """Return the best measured merge for a single task; (1, d)."""
     X, Y = _measured(study, known)
     return np.asarray(X[[np.nanargmax(Y[:, 0])]])
 
@@ -184,9 +183,9 @@ def _with_measured(
     front: FloatArray,
     known: Sequence[Evaluation],
 ) -> FloatArray:
-    """Add merges that survived measurement, in the order of a front; (k, d).
+    """Add merges that measurement confirms, in the order of a front; (k, d).
 
-    They take the place of points that predict the same. With one task, one is best.
+    They replace points with the same predictions. With one task, one merge is best.
     """
     X, Y = _measured(study, known)
     first = np.isin(np.arange(len(Y)), np.unique(Y, axis=0, return_index=True)[1])
@@ -205,10 +204,10 @@ def _with_measured(
 def _measured(
     study: Study, known: Sequence[Evaluation]
 ) -> tuple[FloatArray, FloatArray]:
-    """List the merges of the box, and what all documents said of them.
+    """List the merges within the bounds, and their values on all documents.
 
     Returns:
-        (n, d) coefficients, (n, m) larger is better, NaN where there is none.
+        (n, d) coefficients, (n, m) larger is better, NaN where unknown.
     """
     found = by_merge(e for e in known if e.whole and not e.failed)
     X = study.vectors(next(iter(of.values())).coefficients for of in found.values())
@@ -224,7 +223,7 @@ _ROUNDING = 1e-9  # share of its values by which a constant task varies
 def found_front(
     study: Study, result: StudyResult, log: Iterable[Evaluation], *, part: bool = False
 ) -> Front:
-    """Assemble a front with its anchors, and the point that was chosen.
+    """Build a front with its reference points, and the chosen point.
 
     The points of a ``part`` of a search have no recipes.
     """
@@ -280,7 +279,7 @@ def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
 def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
-    """Read what the log has measured of a merge."""
+    """Read the measurements of a merge from the log."""
     found = _seen(study, log).get(merge_key(coefficients), {})
     return _readings(study, _whole(found))
 
@@ -288,14 +287,14 @@ def measured_at(
 def _seen(
     study: Study, log: Iterable[Evaluation]
 ) -> dict[MergeKey, dict[str, Evaluation]]:
-    """Gather the latest of each task: no subset after all, no failure after a value."""
+    """Return the latest of each task: no subset after all, no failure after a value."""
     found = matching(study, log)
     evaluations = sorted(found, key=lambda e: (not e.failed, e.whole))
     return by_merge(evaluations)
 
 
 def _whole(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
-    """Leave out tasks of which only some documents were measured."""
+    """Drop tasks of which only some documents were measured."""
     return {task: e for task, e in found.items() if e.whole}
 
 
@@ -320,7 +319,7 @@ def _task(study: Study, result: StudyResult, task: str) -> Task:
 
 
 def _expected(study: Study, result: StudyResult, task: str) -> dict[str, float]:
-    """Say how good predictions are by their own standard errors."""
+    """Return the accuracy of predictions by their own standard errors."""
     surrogate = result.surrogates[task]
     box = surrogate.bounds
     sobol = qmc.Sobol(len(box), scramble=False).random(_N_SAMPLES)
@@ -375,7 +374,7 @@ def _merges(
 
 
 def fitted_surrogates(study: Study, result: StudyResult) -> Surrogates:
-    """Write down the surrogates of a result."""
+    """Convert the surrogates of a result to records."""
     return Surrogates(
         coefficients=tuple(result.groups or study.bounds),
         groups={label: dict(group) for label, group in result.groups.items()},

@@ -1,4 +1,4 @@
-"""A surrogate per task, fitted to what was measured."""
+"""Surrogates, one per task, fitted to the measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mergekit_map.surrogates.surrogate import Surrogate
 def fit_surrogates(
     study: Study, evaluations: Iterable[Evaluation]
 ) -> dict[str, Surrogate]:
-    """Fit a surrogate per task to all that was measured inside the box.
+    """Fit a surrogate per task to all measurements within the bounds.
 
     Raises:
         DesignError: a task has too few measurements, or of merges too alike.
@@ -63,12 +63,12 @@ def predict_utilities(
 
 
 def standard_errors(surrogates: Mapping[str, Surrogate], X: FloatArray) -> FloatArray:
-    """Give those of the predictions at X (k, d), 0 where none is known; (k, m)."""
+    """Return standard errors of predictions at X (k, d), 0 if unknown; (k, m)."""
     return np.nan_to_num(np.column_stack([s.stderr(X) for s in surrogates.values()]))
 
 
 def predicted_front(study: Study, surrogates: Mapping[str, Surrogate]) -> FloatArray:
-    """Find the front of the surrogates inside the box; returns (k, d)."""
+    """Return the front of the surrogates within the bounds; (k, d)."""
     return compute_front(
         lambda X: predict_utilities(study, surrogates, X),
         study.box,
@@ -83,9 +83,9 @@ def chosen_of(
     front: FloatArray,
     anchors: Anchors,
 ) -> tuple[FloatArray, int]:
-    """Choose of a front (k, d) as the study says, with a further row if one is better.
+    """Choose from a front (k, d) as the study requires; add a row for a better merge.
 
-    Where no merge keeps its limits, the nearest is chosen, and the reason will say so.
+    If no merge keeps the limits, the nearest is chosen, and the reason states it.
     """
     return choose_merge(
         study.select,
@@ -105,7 +105,7 @@ def _slopes(study: Study, evaluations: Sequence[Evaluation]) -> FloatArray | Non
 
 
 def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List those that values have without the errors of a choice of documents."""
+    """List the standard errors of values without the errors of sampling documents."""
     known = [
         None
         if e.stderr is None
@@ -118,7 +118,7 @@ def _standard_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
 
 
 def _sampling_errors(evaluations: Sequence[Evaluation]) -> FloatArray | None:
-    """List those that a choice of documents adds; None where there was none."""
+    """List the standard errors of sampling documents; None where none were sampled."""
     if all(e.whole for e in evaluations):
         return None
     return np.array([e.sampling or 0.0 for e in evaluations])

@@ -1,14 +1,9 @@
-"""Evaluations that were measured elsewhere, read from a CSV file.
+"""Import of evaluations measured elsewhere, from a CSV file to the log of a search.
 
 A row is a merge. Its columns are the coefficients, and for each task the value in the
-task's own units, its standard error and how many items it is a mean of; an empty cell
-was not measured. The front.csv of another run is such a file. Nothing can show that the
-merges were those of the present configuration: the user says so by importing them.
-
-What was measured elsewhere, put into the log of a search.
-
-Nothing can show that it was measured of merges of the present configuration; the user
-says so by importing it.
+task's own units, its standard error and its number of items; an empty cell was not
+measured. The front.csv of another run is such a file. Nothing can show that the merges
+were those of the present configuration: the user asserts it by importing them.
 """
 
 from __future__ import annotations
@@ -262,9 +257,9 @@ def add_imported(
     imported: Sequence[Evaluation],
     notice: Callable[[str], None],
 ) -> None:
-    """Put imported evaluations into the log, but for what it has; say what was done.
+    """Append imported evaluations to the log; return what was added.
 
-    What was measured here stays; what an earlier import said is replaced.
+    Measurements made here stay; those of an earlier import are replaced.
     """
     if not imported:
         return

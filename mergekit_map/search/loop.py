@@ -1,4 +1,4 @@
-"""Run a study: measure round after round, fit, find the front, measure some of it."""
+"""The loop of a search: measure in rounds, fit, find the front, measure its points."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run_study(
     log: EvaluationLog,
     report: Callable[[Progress], None],
 ) -> StudyResult:
-    """Measure what the log does not have yet, fit, find the front, measure of it.
+    """Measure what the log lacks, fit, find the front, and measure points of it.
 
     Raises:
-        ConfigError: a limit cannot be told from what was measured.
+        ConfigError: a limit cannot be computed from the measurements.
         DesignError: too few merges can be, or could be, measured for a quadratic.
         EvaluationError: the first merge cannot be measured.
     """
@@ -72,7 +72,7 @@ def run_study(
 
 
 class _Measuring:
-    """Measures what is planned, round after round and in the end."""
+    """Measures planned merges, round after round and at the end."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class _Measuring:
         *,
         always: bool = False,
     ) -> list[Evaluation]:
-        """Measure, and return what may be fitted of it.
+        """Measure merges, and return what may be fitted.
 
-        Nothing of the front that the budget does not pay for, unless ``always``.
+        Points of the front beyond the budget are skipped, unless ``always``.
         """
         study, log = self._study, self._log
         keys = {merge_key(c) for _, c in planned}
@@ -120,12 +120,12 @@ class _Measuring:
 
 
 def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:
-    """Whether it was measured of these merges in the end, when a search was stopped."""
+    """Whether it measured these merges at the end of a search that was stopped."""
     return e.role == "front" and e.key[0] in keys
 
 
 def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate]:
-    """Fit what is known; nothing where too much of it failed."""
+    """Fit the measurements; None where too many failed."""
     try:
         return fit_surrogates(study, known)
     except DesignError:
@@ -135,7 +135,7 @@ def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate
 def _foretell(
     study: Study, surrogates: Mapping[str, Surrogate], planned: Iterable[Candidate]
 ) -> dict[MergeKey, Readings]:
-    """Predict what is about to be measured, for the record."""
+    """Predict merges before they are measured, for the record."""
     merges = [coefficients for _, coefficients in planned]
     if not surrogates:
         return {}
@@ -144,7 +144,7 @@ def _foretell(
 
 
 def _ours(study: Study, log: EvaluationLog) -> list[Evaluation]:
-    """List what a search measures itself, in the order of the log."""
+    """List the measurements of the search itself, in the order of the log."""
     return [
         e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
     ]
@@ -155,9 +155,9 @@ def _seen_by(
 ) -> list[Evaluation]:
     """List what may be fitted right after these rounds, in the order of the log.
 
-    What the log gained later is hidden, so that a search that goes on where it was
-    stopped plans each round on what it was planned on before. Opponents and baselines
-    stay out, unless a round asks for them: they are what a search is compared with.
+    Later lines of the log are hidden, so that a resumed search plans each round from
+    the same measurements as before. Opponents and baselines are left out unless a
+    round requests them: the search is compared with them.
     """
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
     own = {id(e) for e in _ours(study, log)}
@@ -168,10 +168,10 @@ def _seen_by(
 
 
 def _last_asked(usable: Sequence[Evaluation], asked: Container[MergeKey]) -> int:
-    """Find where the last of the merges that rounds asked for was measured.
+    """Return the place of the last measurement of a merge that rounds requested.
 
-    One of them that is also on the front was measured for the round before that, unless
-    it is what a later round was to ask.
+    A requested merge that is also on the front was measured for the round before that,
+    unless a later round was to request it.
     """
     places: dict[MergeKey, int] = {}
     for index, e in enumerate(usable):

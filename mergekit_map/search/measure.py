@@ -43,7 +43,7 @@ _HOPELESS = 3  # merges without a finite value of a task, and not one with it
 
 @dataclass(frozen=True)
 class Plan:
-    """What candidates are part of."""
+    """The plan that candidates belong to."""
 
     before: int = 0  # merges that came before them
     most: int = 0  # merges of it all
@@ -60,8 +60,8 @@ def measure(
 ) -> None:
     """Measure every task at every candidate, unless the log has it already.
 
-    What is shown as a point of the front was measured here: an import will not do. A
-    checkpoint is measured whatever is known of its merge.
+    Points of the front are measured here; an import does not suffice. A checkpoint is
+    measured even if its merge was.
 
     Raises:
         EvaluationError: a task failed on the first merge, or gave no number on the
@@ -96,7 +96,7 @@ def measure(
 def _ahead(
     study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset]
 ) -> list[Wanted]:
-    """List what will be asked, as far as it does not depend on what is answered."""
+    """List the coming measurements, as far as they do not depend on results."""
     wanted = []
     for role, coefficients, task in missing:
         if _asks_all(study, role, task):
@@ -107,10 +107,10 @@ def _ahead(
 
 
 def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
-    """Draw the documents that merges are measured on, by task.
+    """Draw the documents of each task that merges are measured on, alike for all.
 
-    The same for every merge. None of a task without the scores of any anchor on record,
-    or with no more documents than a subset would have.
+    None for a task without the scores of a reference point on record, or with no more
+    documents than a subset would have.
     """
     found = {}
     for task, count in study.documents.items():
@@ -126,7 +126,7 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
 
 
 def _check_scores(study: Study, evaluate: Evaluator, evaluation: Evaluation) -> None:
-    """Refuse a task that gave a value of an anchor and no scores.
+    """Refuse a task that returned the value of a reference point without scores.
 
     Raises:
         EvaluationError: its value cannot be estimated from some documents.
@@ -144,7 +144,7 @@ def _check_scores(study: Study, evaluate: Evaluator, evaluation: Evaluation) -> 
 def missing_of(
     study: Study, candidates: Sequence[Candidate], log: EvaluationLog
 ) -> list[_Missing]:
-    """List what of candidates the log does not have, task by task."""
+    """List the measurements of candidates that the log lacks, task by task."""
     known = [e for e in matching(study, log) if e.error is None]
     enough = {
         role: {e.key for e in known if _is_enough(study, role, e)}
@@ -159,12 +159,12 @@ def missing_of(
 
 
 def _asks_all(study: Study, role: Role, task: str) -> bool:
-    """Whether a merge of this role is measured on all documents of a task."""
+    """Whether a merge of this purpose is measured on all documents of a task."""
     return role == "anchor" or role in ASSESSING or study.is_whole(task)
 
 
 def _is_enough(study: Study, role: Role, e: Evaluation) -> bool:
-    """Whether a measurement will do for a candidate of a role."""
+    """Whether a measurement suffices for a candidate of a purpose."""
     if role == "checkpoint":
         return False
     if not e.whole and (_asks_all(study, role, e.task) or not _is_as_asked(study, e)):
@@ -204,7 +204,7 @@ def _evaluate(
     task: str,
     subset: Subset | None,
 ) -> Evaluation:
-    """Measure once; what goes wrong with one merge is recorded and does not stop."""
+    """Measure once; a failure on one merge is recorded and does not stop the search."""
     started = time.perf_counter()
     error = None
     try:
@@ -241,11 +241,11 @@ def _evaluate(
 
 
 def _in_a_line(failure: Exception) -> str:
-    """Say what went wrong as the log keeps it: one line that any terminal may show."""
+    """Return an error as the log stores it: one line that any terminal may show."""
     text = str(failure).strip() or type(failure).__name__
     return printable(text.splitlines()[0])[:_LONGEST]
 
 
 def matching(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """Drop what was measured on other models, settings or task definitions."""
+    """Keep the measurements of the same models, settings and task definitions."""
     return measured_of(log, study.merge, study.definitions, study.bounds)

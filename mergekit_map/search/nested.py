@@ -112,7 +112,7 @@ def run_nested(
 
 
 def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
-    """Leave out all other tasks of a study."""
+    """Remove all other tasks from a study."""
     names = list(tasks)
     return replace(
         study,
@@ -122,10 +122,10 @@ def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
 
 
 def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> Study:
-    """Reduce a study to a pair; its coefficients multiply the merge of each group.
+    """Return the study of a pair; its coefficients multiply the merge of each group.
 
-    Those of a group of several models lie in the bounds that all coefficients share, or
-    between 0 and 1 where each has its own.
+    Those of a group of several models lie within the bounds that all coefficients
+    share, or between 0 and 1 where each has its own.
     """
     one, other = (group.label for group in pair)
     tasks = pair_tasks(study, pair)
@@ -152,13 +152,13 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
 
 @dataclass(frozen=True, eq=False)
 class _Plane:
-    """Where a pair is searched, among all the coefficients of the study."""
+    """The plane of a pair among all the coefficients of the study."""
 
     study: Study  # in the two coefficients of the pair
     vectors: Mapping[str, Mapping[str, float]]  # of the two groups
 
     def flat(self, merge: Mapping[str, float]) -> dict[str, float]:
-        """Give a merge of the pair as coefficients of the study.
+        """Return a merge of the pair in the coefficients of the study.
 
         The groups share no model, so that each coefficient is one product.
         """
@@ -169,13 +169,13 @@ class _Plane:
         }
 
     def flat_study(self, study: Study, select: SelectSpec) -> Study:
-        """Give the pair's anchors and tasks in the study's coefficients."""
+        """Return the pair's reference points and tasks in the study's coefficients."""
         anchors = {label: self.flat(c) for label, c in self.study.anchors.items()}
         part = of_tasks(study, self.study.tasks)
         return replace(part, anchors=anchors, select=select)
 
     def local(self, evaluation: Evaluation, merge: Mapping[str, float]) -> Evaluation:
-        """Say an evaluation in the coefficients of the pair, by the chain rule."""
+        """Convert an evaluation to the coefficients of the pair, by the chain rule."""
         gradient = evaluation.gradient
         if gradient is not None:
             gradient = {
@@ -210,7 +210,7 @@ def _search_pair(
 
 
 def _measure_pair(plane: _Plane, measure_on: MeasureOn) -> list[Evaluation]:
-    """Measure what plain MAP asks for; in the coefficients of the pair."""
+    """Measure the merges of plain MAP, in the coefficients of the pair."""
     merges: dict[MergeKey, Mapping[str, float]] = {}  # by the coefficients of the study
     known: dict[Key, Evaluation] = {}
     rounds: list[list[Candidate]] = []

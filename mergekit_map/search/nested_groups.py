@@ -1,4 +1,4 @@
-"""Who is merged with whom in nested MAP: groups of models, and the pairs of a study.
+"""Groups of models in nested MAP, and the order of their pairs.
 
 A group starts as one coefficient and owns the tasks that it is best at among the
 single models; a pair is measured on the tasks of both. Where neither owns one, all
@@ -36,7 +36,7 @@ ORDER_KEY: KeyPath = ("map", "search", "order")
 
 @dataclass(frozen=True)
 class Group:
-    """One model, or models that are merged already."""
+    """One model, or several that are merged already."""
 
     label: str  # of one model its coefficient, else pair-1, pair-2, ...
     order: Order
@@ -48,7 +48,7 @@ Pair: TypeAlias = tuple[Group, Group]
 
 
 def first_candidates(study: Study) -> list[Candidate]:
-    """List what is measured before any pair: the anchors and the single models."""
+    """List the merges measured before any pair: reference points and single models."""
     merges = [*study.anchors.values(), *single_models(study).values()]
     distinct = {merge_key(merge): merge for merge in merges}
     return [("anchor", merge) for merge in distinct.values()]
@@ -63,7 +63,7 @@ def single_models(study: Study) -> dict[str, dict[str, float]]:
 
 
 def read_singles(study: Study, evaluations: Iterable[Evaluation]) -> FloatArray:
-    """Read what was measured of the single models.
+    """Return the measured values of the single models.
 
     Returns (N, m), larger is better, NaN where a measurement failed.
     """
@@ -108,7 +108,7 @@ def merge_groups(
     label: str,
     measured: Mapping[str, float],
 ) -> Group:
-    """Make a pair one group; ``measured`` is what it gives on ``pair_tasks``."""
+    """Merge a pair into one group; ``measured`` is its values on ``pair_tasks``."""
     owned = tuple(t for t in study.tasks if any(t in group.tasks for group in pair))
     loss = _loss(study, singles, owned, _row(study, measured))
     one, other = pair
@@ -118,8 +118,8 @@ def merge_groups(
 def task_shares(study: Study) -> dict[str, float]:
     """Normalise the preference to the sum 1; by default the tasks count alike.
 
-    What a pair throws away no later one brings back, so that a task with a limit counts
-    as much as those preferred do on average, unless a preference says otherwise.
+    No later pair restores what a pair loses, so that a task with a limit counts as much
+    as those preferred do on average, unless a preference differs.
     """
     prefer = study.select.prefer or dict.fromkeys(study.tasks, 1.0)
     counted = [weight for weight in prefer.values() if weight]
@@ -136,13 +136,13 @@ def pair_choices(
     groups: Sequence[Group],
     pair: Pair,
 ) -> list[SelectSpec]:
-    """List what to choose of the next pair of ``groups`` by, to try in order.
+    """List the selections for the next pair of ``groups``, to be tried in order.
 
-    The last pair is chosen from as the study says, the others by the preference among
-    their own tasks, within limits.
+    The last pair uses the selection of the study, the others the preference among their
+    own tasks, within limits.
 
     Raises:
-        ConfigError: a limit cannot be told from what was measured.
+        ConfigError: a limit cannot be computed from the measurements.
     """
     if len(groups) == 2:
         return [study.select]
@@ -165,11 +165,12 @@ def _limits_within(
     tasks: Sequence[str],
     n_groups: int,
 ) -> list[dict[str, float]]:
-    """List limits for a pair, the next ones for where those before cannot be kept.
+    """List limits for a pair; each is tried where those before cannot be kept.
 
-    First it goes only part of the way from the best single model to a limit, the less
+    The first goes only part of the way from the best single model to a limit, the less
     the more groups and limits there are, because every merge with another group costs
-    some of it; then as far as the limit; then anywhere, as later pairs may yet keep it.
+    some of it. The next goes as far as the limit. The last is none, as later pairs may
+    yet keep it.
     """
     near = {}
     for column, (task, metric) in enumerate(study.tasks.items()):
@@ -182,7 +183,7 @@ def _limits_within(
 
 
 def order_problems(order: Any, names: Sequence[str]) -> list[Problem]:
-    """List what is wrong with an order of merges: a binary tree of all names."""
+    """List the mistakes of an order of merges: it is a binary tree of all names."""
     problems = list(_bad_parts(order, ORDER_KEY, names, set()))
     missing = sorted(set(names).difference(members(order))) if not problems else ()
     if missing:
@@ -213,7 +214,7 @@ def _bad_parts(
 
 
 def _row(study: Study, measured: Mapping[str, float]) -> FloatArray:
-    """Order values in their own units as the tasks, larger is better; (m,)."""
+    """Return values in their own units as a row of tasks, larger is better; (m,)."""
     return np.array(
         [m.utility(measured.get(task, math.nan)) for task, m in study.tasks.items()]
     )

@@ -17,7 +17,7 @@ from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 
 def best_models(Y: FloatArray) -> IntArray:
-    """Tell which model is best at each task; returns (m,), ties go to the first.
+    """Return the best model of each task; (m,), ties go to the first.
 
     A model that could not be measured is never the best, unless none could be: then the
     first one is.
@@ -27,7 +27,7 @@ def best_models(Y: FloatArray) -> IntArray:
 
 
 def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> FloatArray:
-    """Scale what was measured of any merges to losses, smaller is better.
+    """Scale measured values of any merges to losses, smaller is better.
 
     Args:
         values: (k, m) metrics, larger is better.
@@ -53,7 +53,7 @@ def scaled_losses(values: FloatArray, Y: FloatArray, ideal: FloatArray) -> Float
 def group_loss(losses: FloatArray, weights: FloatArray) -> float:
     """Average the losses (k,) of a group's tasks by preference (k,), k > 0.
 
-    Where no task of the group is preferred all count alike.
+    If no task of the group is preferred, all count alike.
     """
     shares = weights if weights.any() else np.ones_like(weights)
     return float(np.average(losses, weights=shares))

@@ -1,7 +1,6 @@
-"""What a search has found that is not finished: nothing is measured for it.
+"""The partial front of an unfinished search, from the log alone.
 
-A function of the log, so that it says the same whether the search was stopped, was
-killed or is still running.
+It is the same whether the search was stopped, was killed or is still running.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from mergekit_map.surrogates.surrogate import Surrogate
 
 
 def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]:
-    """List what a search measured itself of merges on which it tried every task."""
+    """List the merges of a search on which it measured every task itself."""
     own = [
         e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
     ]
@@ -45,9 +44,9 @@ def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]
 def find_so_far(
     study: Study, log: Sequence[Evaluation], wishes: Sequence[SelectSpec]
 ) -> tuple[Front, Surrogates | None]:
-    """Fit what is measured, and choose by the first of some wishes that can be read.
+    """Fit the measurements, and choose by the first selection that can be computed.
 
-    Where surrogates cannot be fitted the front is of measured merges alone.
+    If surrogates cannot be fitted, the front is of measured merges alone.
 
     Raises:
         ArtifactError: no merge is measured on every task.
@@ -63,7 +62,7 @@ def find_so_far(
 
 
 def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
-    """Tell whether a plane through the merges inside the box leaves one to check it."""
+    """Whether a plane through the merges within the bounds leaves one to check it."""
     if study.search.strategy == "nested":  # whose merges lie on planes of pairs
         return False
     merges = {e.key[0]: e.coefficients for e in known if not e.failed}

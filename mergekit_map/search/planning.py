@@ -1,4 +1,4 @@
-"""Which merges to measure next: the strategies, as pure functions of what is known."""
+"""The strategies that plan the next merges, as pure functions of the measurements."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def next_round(
 
     Args:
         study: The study.
-        rounds: What was proposed before.
-        known: What was measured of that, and may be fitted.
-        surrogates: Fitted to it, where somebody did so already.
+        rounds: The proposals before.
+        known: The measurements of these that may be fitted.
+        surrogates: Surrogates that were fitted to them already.
 
     Raises:
         DesignError: too few merges can be measured for a surrogate.
@@ -68,14 +68,14 @@ def _one_more(
 
 
 def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
-    """List the merges to evaluate at first, anchors before all others.
+    """List the merges to evaluate at first, reference points before all others.
 
-    Imported merges take the place of new ones, but for a grid, which is whole or none;
-    a d_optimal design builds on all that is known already. A search that refines itself
-    spends here what a first fit needs, and keeps the rest.
+    Imported merges replace new ones, but for a grid, which is whole or none; a
+    d_optimal design builds on all known merges. A search that refines itself spends
+    here what a first fit needs, and keeps the rest.
 
     Raises:
-        DesignError: fewer evaluations than anchors, or than a surrogate needs.
+        DesignError: fewer evaluations than reference points, or than a surrogate needs.
     """
     rng = np.random.default_rng(study.search.seed)
     merges = {merge_key(c): c for c in study.anchors.values()}
@@ -94,7 +94,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
 
 
 def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
-    """Say of a search of too few merges, with what is known, that it is a guess."""
+    """Warn that the front of a search with too few merges is a guess."""
     d = 2 if study.search.strategy == "nested" else len(study.bounds)
     asked, least = study.search.evaluations, n_safe(d)
     count = max(asked or least, len({e.key[0] for e in known}))
@@ -108,9 +108,9 @@ def warn_of_few(study: Study, known: Sequence[Evaluation]) -> str | None:
 
 
 def wanted_evaluations(study: Study) -> int:
-    """Give the number asked for, or the default.
+    """Return the requested number of evaluations, or the default.
 
-    Where a budget of hours ends the search, many times the default.
+    With a budget of hours, many times the default.
     """
     default = default_evaluations(len(study.bounds))
     return study.search.evaluations or default * (
@@ -119,7 +119,7 @@ def wanted_evaluations(study: Study) -> int:
 
 
 def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:
-    """List the first merges of the log that are in the box and no anchors: (k, d)."""
+    """List the log's first merges within the bounds, no reference points; (k, d)."""
     anchors = {merge_key(c) for c in study.anchors.values()}
     merges = {e.key[0]: e.coefficients for e in known if e.key[0] not in anchors}
     points = study.vectors(merges.values())
@@ -141,7 +141,7 @@ def _all_differentiable(study: Study) -> bool:
 
 
 def _refuse_too_few(study: Study, points: FloatArray) -> None:
-    """Count the merges inside the box: anchors outside of it are not fitted."""
+    """Raise for too few merges within the bounds; only these are fitted."""
     d, inside = len(study.bounds), int(study.contains(points).sum())
     missing, outside = _required(study) - inside, len(points) - inside
     if missing <= 0:
@@ -160,5 +160,5 @@ def _refuse_too_few(study: Study, points: FloatArray) -> None:
 
 
 def default_evaluations(d: int) -> int:
-    """Twice the number of terms of a quadratic in ``d`` coefficients."""
+    """Return twice the number of terms of a quadratic in ``d`` coefficients."""
     return 2 * n_quadratic_terms(d)

@@ -1,12 +1,12 @@
-"""Refinement: measure where it teaches most about the front, and fit again.
+"""Refinement: measure where it improves the front most, and fit again.
 
 Beyond the paper. After a first design as small as is safe, every round measures one
-merge: the one of the front that may add most hypervolume to what is measured, taking
+merge: the one of the front that may add most hypervolume to the measured merges, with
 predictions one standard error better than they are (an upper confidence bound); and
-every other round, while predictions of the box as a whole are poor, one from anywhere
-in it, two standard errors better. While even merges left out are predicted badly, every
-other of these is the merge that is least known. It stops when nothing new is learnt, or
-when all evaluations are used.
+every other round, while predictions within the bounds are poor, one from anywhere
+in them, two standard errors better. While even merges left out are predicted badly,
+every other of these is the merge with the largest error. It stops when predictions
+come true, or when all evaluations are used.
 
 Notation: ``k`` points of a front, ``m`` tasks, ``d`` coefficients.
 """
@@ -51,7 +51,7 @@ _SAME = 0.03
 
 @dataclass(frozen=True, eq=False)
 class _Outlook:
-    """What is predicted at some merges."""
+    """Predictions for some merges."""
 
     points: FloatArray  # (k, d)
     Y: FloatArray  # (k, m) larger is better
@@ -60,7 +60,7 @@ class _Outlook:
 
     @property
     def errors(self) -> FloatArray:
-        """Give standard errors as shares of the ranges; (k, m)."""
+        """Return the standard errors as shares of the ranges; (k, m)."""
         return np.asarray(self.stderr / self.width)
 
 
@@ -110,7 +110,7 @@ def ending_of(
     allowed: int,
     quiet: int,
 ) -> Ending:
-    """Say how well the front is known when the last round is over."""
+    """Return how well the front is known when the last round is over."""
     front = _sketched(study, surrogates)
     errors = front.errors.max(axis=0)
     scaled = (front.Y - front.Y.min(axis=0)) / front.width
@@ -130,10 +130,10 @@ def n_spent(
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
 ) -> int:
-    """Count the merges that were searched: planned, or found in the log.
+    """Count the searched merges: planned, or found in the log.
 
-    Of the latter those in the box that every task was tried on, and no points that were
-    measured to show a front.
+    Those of the log lie within the bounds, every task was tried on them, and they were
+    not measured to show a front.
     """
     tried = by_merge(e for e in known if e.role != "front")
     whole = [key for key, of in tried.items() if of.keys() >= study.tasks.keys()]
@@ -145,7 +145,7 @@ def n_spent(
 def n_quiet_rounds(
     rounds: Sequence[Sequence[Candidate]], known: Sequence[Evaluation]
 ) -> int:
-    """Count the last rounds that came out as predicted, beginning with the last."""
+    """Count the latest rounds in a row that came out as predicted."""
     count = 0
     for index in reversed(range(1, len(rounds))):
         keys = {merge_key(c) for _, c in rounds[index]}
@@ -192,20 +192,20 @@ def _samples(study: Study) -> FloatArray:
 
 
 def _is_poor(box: _Outlook) -> bool:
-    """Tell whether much of some task is unknown, over the whole box."""
+    """Whether much of some task is unknown within the bounds."""
     unknown = (box.errors**2).mean(axis=0)
     return bool((unknown > _UNKNOWN * (box.Y / box.width).var(axis=0)).any())
 
 
 def _left_out(surrogates: Mapping[str, Surrogate]) -> float:
-    """Give the largest error at merges left out, as a share of a task's range."""
+    """Return the largest error at merges left out, as a share of a task's range."""
     return max(surrogate.quality.error for surrogate in surrogates.values())
 
 
 def _best(
     study: Study, X: FloatArray, outlook: _Outlook, worth: FloatArray
 ) -> list[Candidate]:
-    """Propose the point that is worth most and is not of X (n, d); or none."""
+    """Return the most valuable point that is not of X (n, d); None without one."""
     apart = to_unit(outlook.points, study.box)[:, None] - to_unit(X, study.box)
     fresh: BoolArray = np.abs(apart).max(axis=2).min(axis=1) > _SAME
     if not fresh.any():

@@ -1,9 +1,9 @@
-"""Measurements of another search of the run folder that are of merges of this one.
+"""Reuse of measurements of an earlier search in the same run folder.
 
 A measurement is known by what was measured: the digest of the merge's recipe, in which
 models stand for their content and those of weight 0 are left out, and the fingerprint
-of the task. So one look-up finds it, wherever the models lay and whichever others the
-search had.
+of the task. So one look-up finds it, for any paths of the models and any other models
+in the search.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def reuse_measurements(
     notice: Callable[[str], None],
     changed: str,
 ) -> None:
-    """Copy what was measured of the same merges into the log, as of this search.
+    """Copy the measurements of the same merges into the log, as of this search.
 
-    ``changed`` names what is not as it was in the search before.
+    ``changed`` names the settings that differ from the search before.
     """
     tasks = {definition: task for task, definition in study.definitions.items()}
     others = [e for e in log if e.merge != study.merge and e.role not in _APART]
@@ -75,7 +75,7 @@ def _translated(
     """Return a measurement as one of this search; None where it has no such merge.
 
     A model that only one of the searches has weighs 0. Coefficients whose models were
-    renamed are told by their order.
+    renamed are matched by their order.
     """
     task = tasks.get(e.definition)
     if task is None or e.recipe is None or study.recipe is None:
@@ -100,7 +100,7 @@ def _translated(
 
 
 def study_task(study: Study, e: Evaluation, task: str) -> str:
-    """Return the name that a task has now; of two names of one task that it had."""
+    """Return the present name of a task; of two names of one task the former one."""
     return e.task if study.definitions.get(e.task) == e.definition else task
 
 
@@ -130,7 +130,7 @@ def _report_unused(
 def _report_box(
     study: Study, log: EvaluationLog, run: RunFolder, notice: Callable[[str], None]
 ) -> None:
-    """Report which merges are used, where the search before had other bounds."""
+    """Report which merges are used, where the earlier search had other bounds."""
     try:
         before = read_record(run.front, Front, "front").coefficients
     except ArtifactError:

@@ -1,4 +1,4 @@
-"""What a study is: from coefficients to measure, by measurements, to a front."""
+"""A study: the coefficients, tasks and strategy of a search, and its result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Evaluator(Protocol):
         ...
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
-        """Return the scores on record; None where there are none.
+        """Return the scores on record; None without any.
 
         Nobody asks where all documents are measured.
         """
@@ -48,16 +48,16 @@ class Evaluator(Protocol):
 
 @runtime_checkable
 class WorksAhead(Protocol):
-    """An evaluator that can work on what it will be asked for."""
+    """An evaluator that can work ahead on coming requests."""
 
     def expect(self, ahead: Sequence[Wanted]) -> None:
-        """Hear what will be asked next, in this order; nothing else comes before it."""
+        """Take the list of the next requests, in order; no other comes before them."""
         ...
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is searched, what is measured, and how."""
+    """The coefficients, tasks and settings of a search."""
 
     bounds: Mapping[str, tuple[float, float]]  # of each coefficient
     anchors: Mapping[str, Mapping[str, float]]  # label to coefficients
@@ -74,7 +74,7 @@ class Study:
     engines: Mapping[str, str] = field(default_factory=dict)
 
     def is_whole(self, task: str) -> bool:
-        """Tell whether every merge is measured on all documents of a task."""
+        """Whether every merge is measured on all documents of a task."""
         return self.documents.get(task, "all") == "all"
 
     @property
@@ -84,7 +84,7 @@ class Study:
 
     @property
     def box(self) -> FloatArray:
-        """Bounds as an array (d, 2)."""
+        """Return the bounds as an array (d, 2)."""
         return np.array(list(self.bounds.values()), dtype=np.float64)
 
     def vector(self, coefficients: Mapping[str, float]) -> FloatArray:
@@ -97,7 +97,7 @@ class Study:
         return np.array(rows, np.float64).reshape(-1, len(self.bounds))
 
     def contains(self, X: FloatArray) -> BoolArray:
-        """Tell which rows of a design (k, d) lie in the box, where fits are; (k,)."""
+        """Return which rows of a design (k, d) lie within the bounds of fits; (k,)."""
         return inside(X, self.box)
 
     def named(self, vector: FloatArray) -> dict[str, float]:
@@ -105,9 +105,9 @@ class Study:
         return {n: float(v) for n, v in zip(self.bounds, vector, strict=True)}
 
     def utilities(self, measured: Mapping[str, Evaluation]) -> list[float]:
-        """Order what was measured of a merge, by task, as the tasks are.
+        """Return the measured values of a merge, in the order of the tasks.
 
-        Larger is better; NaN where nothing was measured.
+        Larger is better; NaN where unknown.
         """
         return [
             metric.utility(measured[task].value) if task in measured else math.nan
@@ -115,7 +115,7 @@ class Study:
         ]
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
-        """Name the rows of a first design (k, d), and tell the anchors among them."""
+        """Convert a first design (k, d) to candidates, reference points marked."""
         anchors = set(map(tuple, self.vectors(self.anchors.values())))
         return [
             ("anchor" if tuple(row) in anchors else "design", self.named(row))
@@ -125,7 +125,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands; ``task`` is about to be measured."""
+    """The progress of a search; ``task`` is about to be measured."""
 
     done: int
     total: int
@@ -136,7 +136,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class StudyResult:
-    """Surrogates, the front they predict, and the point of it that was chosen."""
+    """Surrogates, the front they predict, and the chosen point of it."""
 
     surrogates: Mapping[str, Surrogate]
     front: Sequence[Mapping[str, float]]  # coefficients, worst on the first task first
@@ -159,12 +159,12 @@ class Stage:
 
 
 class Reporter(Protocol):
-    """Whoever wants to know how a search goes."""
+    """A listener to the progress of a search."""
 
     def progress(self, progress: Progress) -> None:
-        """Hear that a measurement is about to start."""
+        """Receive that a measurement is about to start."""
         ...
 
     def notice(self, text: str) -> None:
-        """Hear of something the user should know."""
+        """Receive a message for the user."""
         ...

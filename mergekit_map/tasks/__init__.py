@@ -1,4 +1,4 @@
-"""Tasks: what is measured of a merged model; the only importer of lm_eval.
+"""Tasks: measurements of a merged model; the only package that imports lm_eval.
 
 ``loading.load_tasks`` reads and checks everything that needs no model;
 ``preparing.prepare_tasks`` ties the loaded tasks to one model in memory.

@@ -1,8 +1,7 @@
-"""A task that is ready to measure one model.
+"""The interface of a task that measures one model, its fingerprint and standard errors.
 
-A hash of what a task is, equal between processes and machines.
-
-Standard errors of means and of ratios of sums.
+Fingerprints are hashes of the definition of a task, equal between processes and
+machines.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Documents: TypeAlias = Sequence[int] | None  # rising; None: all of them
 
 @dataclass(frozen=True, eq=False)
 class PreparedTask:
-    """Measures the model, on all documents or some, and knows how many there are."""
+    """A task of one model; it measures all documents or some of them."""
 
     measure: Callable[[Documents], Measurement]
     size: int | None

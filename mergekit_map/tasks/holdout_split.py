@@ -1,7 +1,7 @@
-"""Documents of tasks that a search never sees, and that confirm what it chose.
+"""Held-out documents of tasks, which a search never sees and which check its choice.
 
-What was chosen as the best of many looks better than it is on the documents that it was
-chosen by. On others it does not.
+The best of many merges looks better than it is on the documents of the search. On
+held-out documents it does not.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _KEY = ("map", "search", "holdout")
 
 @dataclass(frozen=True, eq=False)
 class Some:
-    """Measures some documents of a task as if there were no others."""
+    """A task on some of its documents, as if there were no others."""
 
     measure: Measure
     ids: Sequence[int]  # rising, among all documents
 
     @property
     def size(self) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return len(self.ids)
 
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
-        """Evaluate the model on them, or those of these places among them.
+        """Evaluate the model on them, or on those at these places among them.
 
         Answers are counted by these places; records name documents as the task does.
         """
@@ -56,7 +56,7 @@ class Some:
 
 @dataclass(frozen=True, eq=False)
 class Divided:
-    """Measures what a search may see of a task; and, apart from that, the rest."""
+    """A task on the documents of the search and, separately, on the held-out ones."""
 
     name: str
     measure: Measure
@@ -65,7 +65,7 @@ class Divided:
 
     @property
     def size(self) -> int | None:
-        """Give how many documents the search has; None where that is not known yet."""
+        """Return how many documents the search has; None where that is unknown yet."""
         size = self.apart.size_of(self.name, self.measure)
         return None if size is None else len(self._ids(size)[0])
 
@@ -75,7 +75,7 @@ class Divided:
 
     @property
     def held_out(self) -> Some:
-        """Give what measures the documents that the search never sees."""
+        """Return the task on the documents that the search never sees."""
         return self._part(1)
 
     def _part(self, number: int) -> Some:
@@ -101,14 +101,14 @@ class HeldOut:
     def parts(
         self, measures: Mapping[str, Measure], tasks: Mapping[str, LoadedTask]
     ) -> dict[str, Measure]:
-        """Keep the documents of prepared tasks apart."""
+        """Split the documents of prepared tasks."""
         return {
             name: Divided(name, measure, self, tasks[name].fingerprint)
             for name, measure in measures.items()
         }
 
     def divide(self, fingerprint: str, size: int) -> tuple[list[int], list[int]]:
-        """Draw the documents that are held out; what is left comes first.
+        """Draw the held-out documents; the others come first.
 
         Raises:
             EvaluationError: there are too few of them.
@@ -125,7 +125,7 @@ class HeldOut:
         return sorted(order[count:]), sorted(order[:count])
 
     def definitions(self, definition: str) -> tuple[str, str]:
-        """Tell what a search measures of a task, and the rest, from all of it."""
+        """Return the digests of a task's documents in the search and held out."""
         drawn = {"holdout": self.share, "seed": self._seed}
         searched, rest = (
             digest([definition, {**drawn, "part": part}])
@@ -134,7 +134,7 @@ class HeldOut:
         return searched, rest
 
     def size_of(self, name: str, measure: Measure) -> int | None:
-        """Give how many documents a task has, if that is known."""
+        """Return how many documents a task has, if that is known."""
         return self._sizes.get(name) if measure.size is None else measure.size
 
     def learn_size(self, name: str, measured: Measurement) -> int:
@@ -149,14 +149,14 @@ class HeldOut:
 
 
 def held_out_of(search: SearchSpec) -> HeldOut | None:
-    """Give what a search keeps apart; None where that is nothing."""
+    """Return the split of a search; None without held-out documents."""
     return None if search.holdout is None else HeldOut(search.holdout, search.seed)
 
 
 def held_out_problems(
     search: SearchSpec, tasks: Mapping[str, LoadedTask], *, nests_checkpoints: bool
 ) -> list[Problem]:
-    """List what stands against keeping documents apart."""
+    """List the reasons against holding documents out."""
     if search.holdout is None:
         return []
     problems = []

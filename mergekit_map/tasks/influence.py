@@ -1,7 +1,7 @@
-"""What each item of a measurement does to its value, read from the records per item.
+"""The influence of each item on the value of a measurement, from the records per item.
 
-Merges that were measured on the same items can be compared item by item; see
-``results/paired.py`` for what that gives.
+It allows merges that were measured on the same items to be compared item by item (see
+``results/paired.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Samples: TypeAlias = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Itemised:
-    """A value, and what each item does to it."""
+    """A value, and the influence of each item on it."""
 
     value: float
     items: tuple[tuple[Hashable, ...], ...]  # what tells the items; the part first
@@ -37,9 +37,9 @@ class Itemised:
 def itemise(task: LoadedTask, samples: Samples) -> Itemised | None:
     """Read the records of a measurement.
 
-    None where they do not say what the value is: for a function of one's own that
-    gives one number, for a metric that is no mean, ratio of sums or exponential of
-    one, for a part with fewer than two items, and for records of another form.
+    None where they do not define the value: for a user's function that returns one
+    number, for a metric that is no mean, ratio of sums or exponential of one, for a
+    part with fewer than two items, and for records of another form.
     """
     try:
         with np.errstate(divide="raise", invalid="raise", over="raise"):
@@ -58,7 +58,7 @@ def itemise(task: LoadedTask, samples: Samples) -> Itemised | None:
 
 
 def itemise_answers(answers: Answers) -> Itemised | None:
-    """Read the answers that a value is a mean of; None for fewer than two, or NaN."""
+    """Read the scores that a value is a mean of; None for fewer than two, or NaN."""
     found = _itemised(of_answers(answers), tuple(("", i) for i in answers.ids))
     if found is None or not np.isfinite([found.value, *found.influences]).all():
         return None

@@ -1,4 +1,4 @@
-"""What code of others finds around it: no terminal, its own randomness."""
+"""Isolation of other libraries' code: no terminal, randomness of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mergekit_map.utils.shutdown import check_interrupt
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Show no progress bars, no warnings and no log lines below errors of others."""
+    """Silence progress bars, warnings and log lines below errors of other libraries."""
     bars = datasets.is_progress_bar_enabled()
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(lm: Any) -> Iterator[None]:
-    """Look for an interrupt before each forward pass of lm-eval's model."""
+    """Check for an interrupt before each forward pass of lm-eval's model."""
     model = getattr(lm, "model", None)
     if not isinstance(model, torch.nn.Module):
         yield
@@ -53,7 +53,7 @@ def interruptible(lm: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def separate_randomness() -> Iterator[None]:
-    """Give the global generators lm-eval's seeds inside, and their own state after.
+    """Seed the global generators as lm-eval does inside, and restore them after.
 
     The seeds are those of the ``lm_eval`` command, so a task that draws from a global
     generator, by sampling from the model or in its own code, draws the same each time.

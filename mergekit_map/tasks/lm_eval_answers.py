@@ -1,4 +1,4 @@
-"""Which documents tasks of lm-eval have, and what single ones say."""
+"""The documents of lm-eval tasks, and their scores one by one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Asked: TypeAlias = Mapping[str, Sequence[int]]  # positions among its documents,
 
 
 def divide(task: HarnessTask, documents: Sequence[int] | None) -> dict[str, list[int]]:
-    """Find the tasks, and the places there, of documents counted through all of them.
+    """Split documents counted through all tasks into tasks and places in them.
 
-    Tasks of which there is none are left out.
+    Tasks without documents are left out.
     """
     asked: dict[str, list[int]] = {}
     start = 0
@@ -34,7 +34,7 @@ def divide(task: HarnessTask, documents: Sequence[int] | None) -> dict[str, list
 
 
 def read_answers(task: HarnessTask, samples: Samples, asked: Asked) -> Answers | None:
-    """Read what the documents that were asked say of the value.
+    """Read the scores of the measured documents.
 
     None where the value is no average of documents, where some of them have no part
     in it, and where one has no weight.
@@ -64,14 +64,14 @@ def read_answers(task: HarnessTask, samples: Samples, asked: Asked) -> Answers |
 
 
 def of_answers(answers: Answers) -> Average:
-    """Give the average that they make by themselves."""
+    """Return the average of these documents alone."""
     weights = np.array(answers.weights)
     totals = np.array(answers.values) * weights
     return Average(totals, weights, answers.exponential)
 
 
 def shares(task: HarnessTask, sizes: Sequence[int]) -> list[float]:
-    """Weigh the parts of a group as its value does; a task by itself has one."""
+    """Return the weights of the parts of a group; a task by itself has one."""
     if task.subject not in task.loaded["groups"]:
         return [1.0]
     counts = sizes if counts_by_size(task) else [1] * len(sizes)
@@ -79,7 +79,7 @@ def shares(task: HarnessTask, sizes: Sequence[int]) -> list[float]:
 
 
 def counts_by_size(task: HarnessTask) -> bool:
-    """Tell whether all documents of a group count alike, and not all of its tasks."""
+    """Whether all documents of a group count alike, and not all of its tasks."""
     group = task.loaded["groups"][task.subject]
     entries = [c for c in group.aggregate_metric_list if c.metric == task.metric_name]
     # The last entry of a metric is the one whose value lm-eval keeps.
@@ -95,7 +95,7 @@ def _counts(parts: Mapping[str, Sequence[Any]]) -> dict[str, int]:
 
 
 def _scales(task: HarnessTask) -> dict[str, float]:
-    """Say how much a document of each task counts, 1 on average over all of them."""
+    """Return how much a document of each task counts, 1 on average over all of them."""
     sizes = list(task.sizes.values())
     weighed = zip(task.sizes.items(), shares(task, sizes), strict=True)
     return {leaf: sum(sizes) * share / size for (leaf, size), share in weighed}

@@ -1,4 +1,4 @@
-"""Let lm-evaluation-harness evaluate a task, and read what it found."""
+"""Evaluation of a task by lm-evaluation-harness, and its results."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from mergekit_map.types import Measurement
 
 
 def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measurement:
-    """Let a model evaluate all documents, or those of these places in all samples.
+    """Evaluate all documents, or those at these places in all samples.
 
     Raises:
-        EvaluationError: some documents do not say what the value is.
+        EvaluationError: some documents do not define the value.
     """
     return judge(task, lm, documents, lm)
 
@@ -42,12 +42,12 @@ def measure_harness(task: HarnessTask, lm: Any, documents: Documents) -> Measure
 def judge(
     task: HarnessTask, lm: Any, documents: Documents, answering: Any
 ) -> Measurement:
-    """Read what lm-eval finds of what ``answering`` answers in the place of ``lm``.
+    """Return lm-eval's results for the answers of ``answering`` in place of ``lm``.
 
-    Of some documents, the value is the average that they make by themselves.
+    For some documents, the value is their average alone.
 
     Raises:
-        EvaluationError: some documents do not say what the value is.
+        EvaluationError: some documents do not define the value.
     """
     asked = divide(task, documents)
     results = _evaluate(task, answering, None if documents is None else asked)
@@ -95,7 +95,7 @@ def _evaluate(task: HarnessTask, lm: Any, asked: Asked | None) -> Mapping[str, A
 
 
 def _value(task: HarnessTask, readings: Mapping[str, Any], samples: Samples) -> float:
-    """Read the value; that of lengths is the mean over all documents."""
+    """Return the value; that of lengths is the mean over all documents."""
     if task.metric_name != ANSWER_TOKENS:
         return float(readings[task.reading])
     lengths = [s[ANSWER_TOKENS] for found in samples.values() for s in found]
@@ -172,7 +172,7 @@ def _leaf_standard_error(aggregation: Any, values: Sequence[Any]) -> float | Non
     """Compute lm-eval's closed form, or that of an exponential or ratio of means.
 
     lm-eval bootstraps ``perplexity`` and gives no error for the two weighted ones;
-    for the others (f1, mcc, bleu, a task's own) none is known here either.
+    for the others (f1, mcc, bleu, a task's own) no error is known.
     """
     if len(values) < 2:
         return None

@@ -1,4 +1,4 @@
-"""What a model generated, remembered for the other tasks that ask it the same."""
+"""A cache of generated answers, for other tasks with the same requests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Answer: TypeAlias = Callable[..., list[str]]  # generate_until of lm-eval's mode
 
 
 class Generations:
-    """The answers of one model as it is now; to be forgotten when its weights change.
+    """The generated answers of one model; forgotten when its weights change.
 
-    All requests of a call together are remembered, and none by itself: how they are
+    All requests of a call are cached together, and none by itself: how they are
     batched moves an answer by its rounding, and a search that was stopped between two
     tasks must go on to the same numbers.
     """
@@ -22,11 +22,11 @@ class Generations:
         self._known: dict[str, list[str]] = {}
 
     def forget(self) -> None:
-        """Let go of all, as the model is another one now."""
+        """Forget all answers, as the model has changed."""
         self._known.clear()
 
     def remembered(self, generate: Answer, place: str) -> Answer:
-        """Ask what was not asked before of the model called ``place``."""
+        """Generate the answers that are not cached for the model called ``place``."""
 
         def answer(requests: Sequence[Any], *args: Any, **options: Any) -> list[str]:
             asked = fingerprint(place, [request.args for request in requests])

@@ -1,9 +1,9 @@
-"""Measure a model in memory with lm-evaluation-harness.
+"""Measurement of a model in memory with lm-evaluation-harness.
 
 Values equal those of the command ``lm_eval --model hf --model_args
 pretrained=...,softmax_dtype=float32 --batch_size B`` on the same checkpoint and
 documents, log-likelihoods but for rounding, which another B moves too. One difference
-is wanted: rolling tasks see at most 2048 tokens at a time (as with
+is intended: rolling tasks see at most 2048 tokens at a time (as with
 ``max_length=2048``), where lm-eval takes the model's longest input and would hold the
 logits of all of it.
 """
@@ -64,7 +64,7 @@ def make_harness_model(
 
 
 def open_backend(folder: Path, backend: BackendSpec, batch_size: BatchSize) -> LM:
-    """Let another model class of lm-eval load a checkpoint.
+    """Load a checkpoint with another model class of lm-eval.
 
     Raises:
         EvaluationError: there is no such class, or it cannot load the checkpoint.
@@ -83,7 +83,7 @@ def open_backend(folder: Path, backend: BackendSpec, batch_size: BatchSize) -> L
 
 
 def _rows(batch_size: BatchSize) -> int:
-    """Say how many prompts are answered at once: which moves answers by rounding."""
+    """Return the number of prompts in a batch; it moves answers by rounding."""
     return _GENERATING if batch_size == "auto" else batch_size
 
 
@@ -92,9 +92,9 @@ def prepare_harness(
     harness_model: Callable[[int | None], Any],
     scores: Callable[[], Likelihoods],
 ) -> Measure:
-    """Bind the task's requests to the model, made for a longest input by the callable.
+    """Bind the task's requests to the model; the callable makes it for a longest input.
 
-    What is scored, and not generated, is so by ``scores``.
+    Requests that are scored, and not generated, go to ``scores``.
 
     Raises:
         EvaluationError: the tokenizer lacks BOS and EOS, or the chat template.
@@ -123,7 +123,7 @@ def prepare_harness(
 
 
 def prepare_backend(task: HarnessTask, lm: Any) -> Measure:
-    """Bind the task's requests to a model of lm-eval that has its own rules.
+    """Bind the task's requests to a model class of lm-eval.
 
     Raises:
         EvaluationError: the tokenizer lacks the chat template that the task needs.
@@ -155,7 +155,7 @@ def _apply_chat_template(task: HarnessTask, lm: Any) -> None:
 
 
 def _warn_of_long_prompts(task: HarnessTask, lm: HFLM) -> None:
-    """Say how many prompts lm-eval will cut; also fills the cache of tokens."""
+    """Warn how many prompts lm-eval will cut; also fills the cache of tokens."""
     requests = [r for leaf in task.loaded["tasks"].values() for r in leaf.instances]
     with quiet():
         n_long = sum(_is_too_long(request, lm) for request in requests)

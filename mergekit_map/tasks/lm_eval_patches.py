@@ -1,7 +1,7 @@
-"""Parts of lm-eval that are replaced, each with the reason why.
+"""Replaced parts of lm-eval, each with the reason.
 
-lm-eval promises none of them: hence the upper bound of its version, and a test that
-names what the installed one lacks.
+lm-eval guarantees none of them: hence the upper bound of its version, and a test that
+names the parts that the installed one lacks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOADED_LATE = ("lm_eval.models.vllm_causallms",)  # with what it needs
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Show no progress bars: no argument switches all of them off."""
+    """Hide progress bars: no argument switches all of them off."""
     with ExitStack() as stack:
         loaded = [sys.modules[name] for name in _LOADED_LATE if name in sys.modules]
         for module in (*_WITH_BARS, *loaded):
@@ -44,7 +44,7 @@ def without_bars() -> Iterator[None]:
 
 
 def cached_templates() -> AbstractContextManager[None]:
-    """Compile each template once: for each document and field is half of the time.
+    """Compile each template once; compiling it for each field takes half of the time.
 
     It is rendered in a sandbox: lm-eval lets templates reach all of Python.
     """
@@ -53,7 +53,7 @@ def cached_templates() -> AbstractContextManager[None]:
 
 @functools.cache
 def sandbox() -> SandboxedEnvironment:
-    """Return what renders templates as lm-eval's own environment does."""
+    """Return an environment that renders templates as lm-eval's own does."""
     known = lm_eval.utils.env
     made = SandboxedEnvironment(
         loader=known.loader,
@@ -94,7 +94,7 @@ def build_requests(
 def asking(
     loaded: Mapping[str, Any], asked: Mapping[str, Sequence[int]]
 ) -> Iterator[Mapping[str, Any]]:
-    """Leave each task these of its documents, by place, and leave out other tasks.
+    """Restrict each task to these of its documents, by place, and drop other tasks.
 
     lm-eval's own ``samples`` numbers documents anew, needs one of each task, and
     builds all requests again. Requests and documents are those of ``build_requests``.
@@ -115,8 +115,8 @@ def asking(
 def tokens_of(lm: Any, request: Any) -> list[tuple[list[int], list[int]]]:
     """Tokenise a request to be scored, as (context, continuation), without scoring it.
 
-    lm-eval does it on the way to the method that runs the model: what that one is
-    handed is kept, and an answer made up.
+    lm-eval tokenises on the way to the method that runs the model: the arguments of
+    that method are kept, and a dummy answer is returned.
     """
     found: list[tuple[list[int], list[int]]] = []
 
@@ -144,7 +144,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @functools.cache
 def _counting(bar: Any) -> Any:
-    """Make a bar that is not shown, and says how much is done to whoever listens."""
+    """Return a hidden progress bar that reports how much is done to a listener."""
 
     class Counting(bar):  # type: ignore[misc]
         def __init__(self, iterable: Any = None, *_: Any, **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""What tasks of lm-eval ask a model, answered here in the place of lm-eval's loop.
+"""Requests of lm-eval tasks, answered here instead of in lm-eval's loop.
 
-lm-eval makes the requests, says how their text becomes tokens, and judges the answers.
+lm-eval builds and tokenises the requests, and judges the answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ScoredTask:
         self._plan(None)
 
     def measure(self, documents: Documents) -> Measurement:
-        """Score all windows, and let lm-eval judge the answers."""
+        """Score all windows, and have lm-eval judge the answers."""
         plan, known = self._plan(documents), dict[int, Likelihood]()
         for number, batch in enumerate(plan.batches, start=1):
             known |= plan.scores.score(batch, plan.windows)
@@ -57,7 +57,7 @@ class ScoredTask:
 
     @cached_property
     def _windows(self) -> dict[Any, _Windows]:
-        """Tokenise every request once, by what it asks."""
+        """Tokenise every distinct request once."""
         windows: dict[Any, _Windows] = {}
         with quiet(), separate_randomness():
             for requests in requests_of(self.task.loaded).values():
@@ -86,7 +86,7 @@ class _Plan:
     batches: Sequence[Sequence[Tree]]
 
     def answers(self, known: Mapping[int, Likelihood]) -> dict[str, list[Any]]:
-        """Give the responses that lm-eval waits for, by type."""
+        """Return the responses that lm-eval expects, by type."""
         return {
             kind: [
                 sum(known[i][0] for i in numbers)
@@ -99,22 +99,22 @@ class _Plan:
 
 
 class Answered(LM):  # type: ignore[misc]
-    """Gives answers that are known already."""
+    """A model of lm-eval that returns known answers."""
 
     def __init__(self, answers: Mapping[str, list[Any]]):
         super().__init__()
         self._answers = answers
 
     def loglikelihood(self, requests: Any) -> list[Any]:
-        """Give those of choices and continuations."""
+        """Return the answers of choices and continuations."""
         return self._take("loglikelihood", requests)
 
     def loglikelihood_rolling(self, requests: Any) -> list[Any]:
-        """Give those of whole texts."""
+        """Return the answers of whole texts."""
         return self._take("loglikelihood_rolling", requests)
 
     def generate_until(self, requests: Any) -> list[Any]:
-        """Give what was written."""
+        """Return the generated texts."""
         return self._take("generate_until", requests)
 
     def _take(self, kind: str, requests: Sequence[Any]) -> list[Any]:

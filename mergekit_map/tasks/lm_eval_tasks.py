@@ -1,13 +1,11 @@
 """Tasks of lm-evaluation-harness, found, checked and built before any model is loaded.
 
-A task is rehearsed on two documents with lm-eval's dummy model, which answers at
-random: that shows which metrics and filters it really yields, and finds errors in
-templates, splits and aggregations that lm-eval reports only after a whole evaluation.
-Requests are then built once: lm-eval would draw other few-shot examples on each call.
-
-Find tasks of lm-eval: built in by name, or in a YAML file of one's own.
-
-How long the answers of a generation task are: tokens of the merged model.
+A task is built in and found by name, or a YAML file of the user. It is rehearsed on two
+documents with lm-eval's dummy model, which answers at random: that shows which metrics
+and filters it really yields, and finds errors in templates, splits and aggregations
+that lm-eval reports only after a whole evaluation. Requests are then built once:
+lm-eval would draw other few-shot examples on each call. The length of generated
+answers, in tokens of the merged model, is a metric of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ def find_tasks(name: str, directory: Path) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def setting_up() -> Iterator[None]:
-    """Phrase what lm-eval or the code of a task raises inside, with what to do."""
+    """Convert errors of lm-eval or a task's code to a message with a remedy."""
     try:
         yield
     except KeyboardInterrupt:
@@ -86,7 +84,7 @@ def setting_up() -> Iterator[None]:
 
 
 def _installing(module: str | None) -> str:
-    """Name the part of lm-eval that brings a package, where there is one."""
+    """Return the extra of lm-eval that installs a package, where there is one."""
     for wanted in requires("lm_eval") or ():
         package, _, extra = wanted.partition("extra == ")
         if extra and re.split(r"[^\w.-]", package)[0] == module:
@@ -112,7 +110,7 @@ def _load_file(path: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path) -> dict[str, yaml.Node]:
-    """Read the entries of a task; not constructed: lm-eval's tags stand for code."""
+    """Read the entries of a task; lm-eval's tags are code and are not built."""
     try:
         text = path.read_text(encoding="utf-8")
         return _entries(yaml.compose(text, Loader=yaml.SafeLoader))
@@ -179,7 +177,7 @@ def check_generation(loaded: Mapping[str, Any]) -> None:
 def with_lengths(
     found: Sequence[Mapping[str, Any]], tokenizer: Any
 ) -> list[dict[str, Any]]:
-    """Add to the samples of a task, one for each document, how long its answer is.
+    """Add the length of its answer to each sample of a task.
 
     The text is what lm-eval leaves of it, cut at its stop strings; of several answers
     to a document, their mean counts.
@@ -217,7 +215,7 @@ _NOT_IDENTITY = {"dataset_path", "dataset_name", "dataset_kwargs", "custom_datas
 
 @dataclass(frozen=True, eq=False)
 class HarnessTask:
-    """One reading of one task or group of lm-eval, with its requests."""
+    """One metric of one task or group of lm-eval, with its requests."""
 
     name: str
     metric: Metric
@@ -233,7 +231,7 @@ class HarnessTask:
 
     @property
     def metric_name(self) -> str:
-        """Give the metric's name in lm-eval."""
+        """Return the metric's name in lm-eval."""
         return self.reading.partition(",")[0]
 
 
@@ -299,7 +297,7 @@ def _answer_tokens(loaded: Mapping[str, Any], spec: LmEvalTask) -> tuple[str, Me
 
 
 def is_scored(loaded: Mapping[str, Any]) -> bool:
-    """Tell whether all that is asked are log-likelihoods."""
+    """Whether all requests are log-likelihoods."""
     tasks = loaded["tasks"].values()
     return all(r.request_type in _SCORED for task in tasks for r in task.instances)
 

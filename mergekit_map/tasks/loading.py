@@ -1,4 +1,4 @@
-"""Load all tasks without a model, and say all that is wrong with them."""
+"""Loading of all tasks without a model, with all of their mistakes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load_tasks(
     """Load every task; relative paths start at ``directory``.
 
     Returns:
-        The tasks that could be loaded, and what is wrong with the others.
+        The tasks that could be loaded, and the mistakes of the others.
     """
     loaded: dict[str, LoadedTask] = {}
     problems: list[Problem] = []

@@ -1,16 +1,13 @@
 """Log-likelihoods of requests under a model in memory, at the speed of its matmuls.
 
-What requests begin with in common is computed once, those of one length are computed
-together, and logits only where something is scored. Models that do not see a tree of
-tokens as its paths (recurrent ones, windows shorter than a request, code of their own)
-read each request by itself.
-
-Logits where they are wanted and nowhere else, and never many at a time.
+Common beginnings of requests are computed once, requests of one length together, and
+logits only where something is scored. Models that do not read a tree of tokens as its
+paths (recurrent ones, windows shorter than a request, custom code) read each request
+by itself.
 
 With a vocabulary of 128 000, the logits of 512 tokens are 250 MB, and most of them are
-of tokens that nobody asked about.
-
-How many tokens a model reads at once: ``batch_size``.
+never used; so they are computed in chunks. ``batch_size`` bounds the tokens that a
+model reads at once.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """What a model predicts, by the least work that gives its own logits."""
+    """The predictions of a model, by the least work that gives its own logits."""
 
     model: PreTrainedModel
     way: Way
@@ -60,7 +57,7 @@ class NextTokens:
     def logits(
         self, inputs: Mapping[str, torch.Tensor], places: torch.Tensor
     ) -> Iterator[torch.Tensor]:
-        """Give the logits at rising places of the flattened input ids, in chunks.
+        """Yield the logits at rising places of the flattened input ids, in chunks.
 
         Chunks are (k, vocabulary), of the model's dtype.
         """
@@ -83,9 +80,9 @@ class NextTokens:
     def losses(
         self, inputs: Mapping[str, torch.Tensor], targets: torch.Tensor
     ) -> torch.Tensor:
-        """Give the cross-entropy of the target at every place, 0 where there is none.
+        """Return the cross-entropy of the target at every place, 0 where there is none.
 
-        On a way back through the model, logits of one chunk at a time are there too.
+        A backward pass through the model also computes logits one chunk at a time.
         """
         goals = targets.flatten()
         if self.way != "head":
@@ -110,19 +107,19 @@ class NextTokens:
         )
 
     def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Give the last hidden states of all places; (places, width)."""
+        """Return the last hidden states of all places; (places, width)."""
         # Not every base model that can leave its cache out takes it as an option.
         hidden: torch.Tensor = self.model.base_model(**inputs, use_cache=False)[0]
         return hidden.flatten(0, 1)
 
     @property
     def bounded(self) -> bool:
-        """Tell whether logits are bounded however large a batch is."""
+        """Whether logits are bounded however large a batch is."""
         return self.way == "head"
 
 
 def next_tokens(model: PreTrainedModel) -> NextTokens:
-    """Find the way with the least work, by trying it on a few tokens."""
+    """Choose the way with the least work, by trying it on a few tokens."""
     on_cpu = model.device.type == "cpu"
     embeddings = model.get_input_embeddings().weight
     assert isinstance(embeddings, torch.Tensor)
@@ -147,7 +144,7 @@ def _same(
     places: torch.Tensor,
     plain: torch.Tensor,
 ) -> bool:
-    """Tell whether a way gives the bits of the model itself, of all places."""
+    """Whether a way gives the bits of the model itself, at all places."""
     try:
         (found,) = predicted.logits(inputs, places)
     except Exception:  # noqa: BLE001 - code of any model, called as it may not expect
@@ -176,7 +173,7 @@ def _head(model: Any) -> Any:
 
 @contextmanager
 def _shown(head: Any, places: torch.Tensor) -> Iterator[None]:
-    """Show a head the hidden states of these places alone, as one row."""
+    """Pass a head the hidden states of these places alone, as one row."""
 
     def select(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         hidden = args[0].flatten(0, 1)
@@ -201,18 +198,18 @@ _TOKENS = 32768
 
 @dataclass(frozen=True)
 class Budget:
-    """The most of one pass."""
+    """The size limit of one pass."""
 
     tokens: int  # padding counts
     rows: int | None = None  # in the place of tokens, if the user said so
 
     def rows_of(self, length: int) -> int:
-        """Count the rows of so many tokens that make one pass, at least one."""
+        """Return how many rows of so many tokens make one pass, at least one."""
         return self.rows or max(1, self.tokens // length)
 
 
 def budget_of(batch_size: BatchSize, device: torch.device) -> Budget:
-    """Read what the configuration says."""
+    """Read ``batch_size`` of the configuration."""
     tokens = _TOKENS_CPU if device.type == "cpu" else _TOKENS
     return Budget(tokens, None if batch_size == "auto" else batch_size)
 
@@ -220,7 +217,7 @@ def budget_of(batch_size: BatchSize, device: torch.device) -> Budget:
 def in_halves(
     measure: Callable[[Sequence[Row]], torch.Tensor], rows: Sequence[Row]
 ) -> torch.Tensor:
-    """Measure rows at once; in halves, and these in halves, where memory is full.
+    """Measure rows at once; where memory is full, in halves, again and again.
 
     Raises:
         torch.OutOfMemoryError: it is too full for one row.
@@ -239,10 +236,10 @@ def in_halves(
 
 
 def found_by_trying(budget: Budget, attempt: Callable[[Budget], None]) -> Budget:
-    """Halve the tokens until an attempt does not fill the memory.
+    """Halve the number of tokens until an attempt fits in memory.
 
     Raises:
-        torch.OutOfMemoryError: one token fills it.
+        torch.OutOfMemoryError: one token does not fit.
     """
     while True:
         try:
@@ -272,7 +269,7 @@ _ROPES_BY_LENGTH = {"dynamic", "longrope"}
 
 @dataclass(frozen=True, eq=False)
 class Likelihoods:
-    """Scores requests on a model as it is, in batches that depend on nothing else."""
+    """Scores of requests under a model, in batches independent of other tasks."""
 
     model: PreTrainedModel
     predicted: NextTokens
@@ -304,7 +301,7 @@ class Likelihoods:
     def _score(
         self, trees: Sequence[Tree], requests: Sequence[Request]
     ) -> torch.Tensor:
-        """Give log-likelihoods, and 1 where all tokens are the likeliest, (n, 2)."""
+        """Return log-likelihoods, and 1 where all tokens are the likeliest, (n, 2)."""
         tokens = padded([tree.tokens for tree in trees], 0)
         pairs = list(scored_places(trees, tokens.shape[1]))
         asked = [index for tree in trees for index, _ in tree.scored]
@@ -326,7 +323,7 @@ class Likelihoods:
         where: Any,
         targets: Any,
     ) -> tuple[Any, Any]:
-        """Give the log-probability of each target, and whether none is likelier."""
+        """Return the log-probability of each target, and whether none is likelier."""
         found, best = np.empty(len(targets)), np.empty(len(targets), bool)
         device, start = self.model.device, 0
         with torch.inference_mode():
@@ -347,13 +344,13 @@ class Likelihoods:
 
 
 def likelihoods(model: PreTrainedModel, budget: Budget) -> Likelihoods:
-    """Get ready to score on a model."""
+    """Return a scorer of requests under a model."""
     width = model.config.get_text_config().hidden_size
     return Likelihoods(model, next_tokens(model), budget, width)
 
 
 def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Likelihoods:
-    """Give up trees of tokens where the model does not read them as their paths."""
+    """Disable trees of tokens where the model does not read them as their paths."""
     reason = _reason(scores.model, requests) or _difference(scores, requests)
     if reason is None:
         return scores
@@ -366,7 +363,7 @@ def checked(scores: Likelihoods, requests: Sequence[Request], name: str) -> Like
 
 
 def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
-    """Find how many tokens an accelerator has the memory for, by its fullest passes."""
+    """Find how many tokens fit in an accelerator's memory, by the largest passes."""
     if scores.model.device.type == "cpu" or scores.budget.rows is not None:
         return scores
 
@@ -382,7 +379,7 @@ def fitted(scores: Likelihoods, requests: Sequence[Request]) -> Likelihoods:
 
 
 def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
-    """Say what stands in a configuration that a few short requests may not show."""
+    """Return the settings of a model that a few short requests may not reveal."""
     config: Any = model.config.get_text_config()
     longest = max((len(r.inputs) for r in requests), default=0)
     for key in ("sliding_window", "attention_chunk_size"):
@@ -399,7 +396,7 @@ def _reason(model: PreTrainedModel, requests: Sequence[Request]) -> str | None:
 
 
 def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
-    """Compare a few trees with their paths; say how they differ."""
+    """Compare a few trees with their paths; return how they differ."""
     trees = _to_check(scores, requests)
     if not trees:
         return None
@@ -425,7 +422,7 @@ def _difference(scores: Likelihoods, requests: Sequence[Request]) -> str | None:
 
 
 def _to_check(scores: Likelihoods, requests: Sequence[Request]) -> list[Tree]:
-    """Take the longest tree that is not too long, and some of the shortest."""
+    """Return the longest tree that is not too long, and some of the shortest."""
     trees = [
         tree
         for batch in scores.batches(requests)

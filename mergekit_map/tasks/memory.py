@@ -1,6 +1,6 @@
-"""Memory that forward passes free is kept for the next one.
+"""Memory freed by forward passes is kept for the next one.
 
-glibc gives large blocks back to the system at once and gets them back zeroed, page by
+glibc returns large blocks to the system at once and gets them back zeroed, page by
 page. On a CPU that took a quarter of the time of a search of a small model.
 """
 
@@ -17,7 +17,7 @@ LARGEST = 1 << 25  # bytes of a block that is kept; glibc takes no more
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator of this process keep what is freed; others do already."""
+    """Make the allocator of this process keep freed memory; others do already."""
     if sys.platform.startswith("linux"):
         with suppress(AttributeError):  # another C library, which has no such call
             mallopt = ctypes.CDLL(None).mallopt

@@ -26,12 +26,12 @@ class Average:
 
     @property
     def value(self) -> float:
-        """Give what the documents say together."""
+        """Return the value over all documents."""
         return math.exp(self._ratio) if self.exponential else self._ratio
 
     @property
     def influences(self) -> FloatArray:
-        """Give what each document does to the value, (n,), to first order."""
+        """Return the influence of each document on the value, (n,), to first order."""
         slope = self.value if self.exponential else 1.0
         residuals = self.totals - self._ratio * self.weights
         influences: FloatArray = slope * residuals / self.weights.sum()
@@ -43,13 +43,13 @@ class Average:
 
 
 def aggregation_of(leaf: Any, metric: str) -> Callable[..., float]:
-    """Give what lm-eval makes one number of a metric's documents with."""
+    """Return lm-eval's function that aggregates a metric over documents."""
     found: Callable[..., float] = leaf.aggregation().get(metric, metrics.mean)
     return found
 
 
 def are_averages(aggregations: Sequence[Callable[..., float]]) -> bool:
-    """Tell whether a task, or the mean of several, is one average of all documents.
+    """Whether a task, or the mean of several, is one average of all documents.
 
     A ratio in a group is not: how much a document counts there depends on the others.
     """
@@ -59,7 +59,7 @@ def are_averages(aggregations: Sequence[Callable[..., float]]) -> bool:
 
 
 def average(aggregation: Callable[..., float], values: Sequence[Any]) -> Average | None:
-    """Read what lm-eval keeps of the documents of one task; None for other metrics."""
+    """Convert lm-eval's results per document of one task; None for other metrics."""
     if aggregation not in _KNOWN:
         return None
     array = np.array(values, np.float64)  # (n,), or (n, 2) for a ratio of sums

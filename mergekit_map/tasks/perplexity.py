@@ -2,10 +2,9 @@
 
 With one tokenizer, which all merges of one base share, this orders models as
 perplexity does, but its error is additive and its scale is that of a log-likelihood.
-Blocks follow the rolling windows of lm-evaluation-harness: for one document the
-total equals its ``loglikelihood_rolling`` with ``add_bos_token=False``.
-
-Text as fixed blocks of tokens, each token to be predicted exactly once.
+Each token of a block is predicted exactly once. Blocks follow the rolling windows of
+lm-evaluation-harness: for one document the total equals its ``loglikelihood_rolling``
+with ``add_bos_token=False``.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Blocks:
     targets: torch.Tensor  # (n, length) int64, NOT_SCORED where nothing is predicted
 
     def some(self, rows: Sequence[int]) -> Blocks:
-        """Take these rows; of a range without a copy."""
+        """Return these rows; a range makes no copy."""
         which: slice | list[int] = list(rows)
         if isinstance(rows, range) and rows.step == 1:
             which = slice(rows.start, rows.stop)
@@ -118,7 +117,7 @@ def _make_stream(
 
 
 def _first_tokens(document: str, tokenizer: Any, wanted: int) -> list[int]:
-    """Give at least so many tokens of a document, or all it has.
+    """Return at least so many tokens of a document, or all it has.
 
     Of a long one only the beginning is cut into tokens, and the last of them are left
     out: they may be parts of others. One text of 20 MB has 4 GB of tokens.
@@ -161,7 +160,7 @@ class PerplexityText:
 
 @dataclass(frozen=True)
 class _WayBack:
-    """How to go back through the model, for derivatives."""
+    """The settings of the backward pass through the model, for derivatives."""
 
     differentiate: Differentiate
     keeps_bits: bool  # whether losses on the way there are those of measuring alone
@@ -225,7 +224,7 @@ def prepare_perplexity(
 def _rows(
     predicted: NextTokens, blocks: Blocks, batch_size: BatchSize, *, goes_back: bool
 ) -> int:
-    """Count the blocks of one pass."""
+    """Return the number of blocks of one pass."""
     device, length = predicted.model.device, blocks.inputs.shape[1]
     budget = budget_of(batch_size, device)
     # The way back on an accelerator holds what every layer found.
@@ -237,7 +236,7 @@ def _rows(
 
 
 def _try(predicted: NextTokens, blocks: Blocks, budget: Budget) -> None:
-    """Make one pass, to see whether the memory is there."""
+    """Make one pass to check that it fits in memory."""
     count = min(len(blocks.inputs), budget.rows_of(blocks.inputs.shape[1]))
     rows = blocks.some(range(count))
     with torch.inference_mode():
@@ -260,7 +259,7 @@ def _check(blocks: Blocks, vocabulary: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """The blocks of a task on the device of the model, and how many go at once."""
+    """The blocks of a task on the device of the model, and their number in one pass."""
 
     predicted: NextTokens
     blocks: Blocks
@@ -275,7 +274,7 @@ class _Text:
         return self.average(documents, losses)
 
     def passes(self, documents: Documents) -> list[Sequence[int]]:
-        """Divide blocks into those that go at once."""
+        """Divide blocks into passes."""
         ids = self._ids(documents)
         return [ids[i : i + self.rows] for i in range(0, len(ids), self.rows)]
 
@@ -310,10 +309,10 @@ class _Text:
 
 
 def _with_gradient(text: _Text, way_back: _WayBack) -> Measurement:
-    """Measure all blocks, going back through the model after each pass.
+    """Measure all blocks, with a backward pass after each forward pass.
 
-    The value is that without derivatives, by passes of its own unless those on the way
-    back keep its bits.
+    The value is that without derivatives, by passes of its own unless those with
+    derivatives keep its bits.
     """
     losses, passes = list[float](), text.passes(None)
     with way_back.differentiate() as derivatives:
@@ -347,7 +346,7 @@ def _measurement(
 
 
 def _keeps_bits(text: _Text, differentiate: Differentiate) -> bool:
-    """Tell whether a pass that can be gone back through has the losses of one that not.
+    """Whether a pass with derivatives has the losses of one without.
 
     A library may choose other kernels for it. None did among 17 architectures on a CPU.
     """

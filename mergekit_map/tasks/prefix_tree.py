@@ -1,4 +1,4 @@
-"""Requests as trees of tokens: what several begin with is there, and computed, once.
+"""Requests as prefix trees: a common beginning stands, and is computed, once.
 
 A tree is one row of tokens, depth first, in which a token sees those above it alone:
 ``j`` sees ``i`` if ``i <= j < ends[i]``. A request is a path in it, and scored where
@@ -21,7 +21,7 @@ _ALIKE = 0.9  # of the longest row; rows below are not padded to it for nothing
 
 @dataclass(frozen=True)
 class Request:
-    """Tokens a model reads, and those that the last of them are to predict."""
+    """Tokens that a model reads, and the last ones to predict."""
 
     inputs: tuple[int, ...]
     targets: tuple[int, ...]  # at most as many
@@ -29,7 +29,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A row of tokens, and where in it requests are scored."""
+    """A row of tokens, and the places where requests are scored in it."""
 
     tokens: Integers  # (length,)
     depths: Integers  # (length,) how many are above each
@@ -39,7 +39,7 @@ class Tree:
 
     @property
     def branches(self) -> bool:
-        """Tell whether it is more than plain text."""
+        """Whether it is more than plain text."""
         return bool((self.ends < len(self.tokens)).any())
 
 
@@ -49,8 +49,8 @@ def grow_trees(
     """Arrange all requests in trees of at most ``longest`` tokens, where one can be.
 
     A request joins the one before it in the order of their tokens if that is less work
-    for a model of this ``width``, whose layers take as long for a token as for seeing
-    ``6 * width`` others. Without a width only if the row stays plain text.
+    for a model of this ``width``, whose layers take as long for a token as for
+    ``6 * width`` others in attention. Without a width it joins only in plain text.
     """
     order = sorted(range(len(requests)), key=lambda i: (requests[i].inputs, i))
     trees, growing = [], _Growing()
@@ -67,9 +67,9 @@ def grow_trees(
 def in_batches(
     trees: Iterable[Tree], *, tokens: int, rows: int | None = None
 ) -> list[list[Tree]]:
-    """Sort by length, and put as many together as the padded tokens allow, or the rows.
+    """Sort by length into batches of at most the padded tokens, or the rows.
 
-    Plain text is apart from what branches, which needs a mask.
+    Rows with branches need a mask, and are batched apart from plain text.
     """
     order = sorted(trees, key=lambda tree: (not tree.branches, -len(tree.tokens)))
     batches: list[list[Tree]] = []
@@ -83,7 +83,7 @@ def in_batches(
 
 
 def _is_full(batch: Sequence[Tree], tree: Tree, tokens: int, rows: int | None) -> bool:
-    """Tell whether a tree must, or should for its shortness, go with others."""
+    """Whether a tree must, or should for its shortness, go with others."""
     longest = len(batch[0].tokens)
     if batch[0].branches != tree.branches:
         return True
@@ -106,7 +106,7 @@ class _Growing:
         self._path: list[int] = []
 
     def add(self, index: int, request: Request, shared: int) -> None:
-        """Add what the last one does not have."""
+        """Add the tokens that the last request does not share."""
         start, inputs = len(self.tokens), request.inputs
         for place in self._path[shared:]:
             self.ends[place] = start
@@ -119,7 +119,7 @@ class _Growing:
         self.scored.append((index, tuple(self._path[-len(request.targets) :])))
 
     def finished(self) -> Tree:
-        """Close what is open."""
+        """Close the open tokens."""
         for place in self._path:
             self.ends[place] = len(self.tokens)
         return Tree(
@@ -168,7 +168,7 @@ def padded(rows: Sequence[Integers], fill: int | None = None) -> Integers:
 
 
 def scored_places(trees: Sequence[Tree], length: int) -> Iterator[tuple[int, int]]:
-    """Name, for each prediction in a stack of trees, its request and flat place."""
+    """Return, for each prediction in a stack of trees, its request and flat place."""
     for row, tree in enumerate(trees):
         for index, places in tree.scored:
             for place in places:

@@ -1,4 +1,4 @@
-"""Tie loaded tasks to one model in memory."""
+"""Preparation of loaded tasks for one model in memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def prepare_tasks(
     differentiate: Differentiate | None = None,
     generations: Generations | None = None,
 ) -> dict[str, Measure]:
-    """Tokenise and build all requests once; each result measures the model as it is.
+    """Tokenise and build all requests once; each result measures the present model.
 
     The model is put into evaluation mode and otherwise left alone: overwrite its
     weights in place between measurements. Prepare again for another model. With a
@@ -104,7 +104,7 @@ def _harness_models(
     backend: BackendSpec | None,
     generations: Generations | None,
 ) -> Callable[..., Any]:
-    """Give what makes lm-eval's view of a model for a longest input, once for each."""
+    """Return a function that makes lm-eval's model for a longest input, once each."""
 
     @functools.cache
     def harness_model(max_length: int | None) -> Any:
@@ -126,7 +126,7 @@ def _harness_models(
 def prepare_generating(
     tasks: Mapping[str, LoadedTask], lm: Any, generations: Generations
 ) -> dict[str, Measure]:
-    """Tie tasks that generate to a model of lm-eval that is no Hugging Face model.
+    """Prepare tasks that generate for a model of lm-eval that is no Hugging Face model.
 
     ``generations`` must be forgotten when its weights change.
 
@@ -169,14 +169,14 @@ def _prepare(
 
 @dataclass(frozen=True, eq=False)
 class _Checked:
-    """Refuses a value that cannot be; NaN and infinity are for the caller to judge."""
+    """A task that refuses impossible values; the caller judges NaN and infinity."""
 
     task: LoadedTask
     model: Any  # with the name that failures are told of
     measure: Measure
 
     def __call__(self, documents: Documents) -> Measurement:
-        """Measure the model, and say of which task and model a failure is."""
+        """Measure the model, and name the task and model in an error."""
         with _located(self.task.name, self.model):
             if documents is not None:
                 _check_documents(self.task, documents, self.measure.size)
@@ -219,7 +219,7 @@ def _check_documents(
 
 @contextlib.contextmanager
 def _located(name: str, model: Any) -> Iterator[None]:
-    """Say of which task and model a failure inside is."""
+    """Add the names of task and model to an error."""
     try:
         yield
     except EvaluationError as error:

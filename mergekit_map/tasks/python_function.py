@@ -92,7 +92,7 @@ def former_definition(spec: PythonTask, function: Callable[..., Any]) -> str:
 
 
 def definition_of(spec: PythonTask, function: Callable[..., Any]) -> str:
-    """Return the digest of a task, with its files as they are now."""
+    """Return the digest of a task, with its present files."""
     module = importlib.import_module(spec.python.partition(":")[0])
     beside = modules_beside(module)
     texts = [{name: beside[name].read_bytes() for name in sorted(beside)}]
@@ -109,7 +109,7 @@ def prepare_function(
 
 
 def _takes_documents(signature: inspect.Signature) -> bool:
-    """Tell, and raise TypeError where it cannot be called with what there is."""
+    """Whether the function takes documents; raise TypeError if it cannot be called."""
     parameter = signature.parameters.get("documents")
     # Another default than None is of a function that means something else by it.
     if (
@@ -183,7 +183,7 @@ def _measure(
 def weight_checksum(model: torch.nn.Module) -> str:
     """Compute a checksum of the bits, dtypes, shapes and devices of all tensors.
 
-    Of each tensor it digests the sums of its rows and columns of 8-byte words, which
+    For each tensor it digests the sums of its rows and columns of 8-byte words, which
     takes as long as reading it once. Any change of one number and any exchange of two
     changes a sum.
     """
@@ -208,7 +208,7 @@ def _as_words(tensor: Tensor) -> Tensor:
 
 
 def _as_list(returned: Any) -> list[float] | None:
-    """Read one number for each document; None where it is none of many."""
+    """Return one number for each document; None for another form."""
     if isinstance(returned, np.ndarray | torch.Tensor) and returned.ndim == 1:
         returned = returned.tolist()
     if not isinstance(returned, list):
@@ -245,7 +245,7 @@ def _mean(values: Sequence[float], ids: Sequence[int]) -> Measurement:
 
 
 def check_sizes(numbers: Iterable[float]) -> None:
-    """Refuse numbers whose squares are none."""
+    """Refuse numbers whose squares overflow."""
     for number in numbers:
         if math.isfinite(number) and abs(number) > _LARGEST:
             raise EvaluationError(
@@ -284,5 +284,5 @@ def _unusable(returned: Any) -> EvaluationError:
 
 
 def _shown(returned: Any) -> str:
-    """Write some of what was returned, whatever it is and however long."""
+    """Return a short text of a returned object of any type and length."""
     return printable(reprlib.repr(returned))

@@ -1,4 +1,4 @@
-"""Documents of one's own: a .txt file, a .jsonl file, or a dataset of the Hub."""
+"""Documents of the user's text: a .txt file, a .jsonl file, or a dataset of the Hub."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_documents(source: TextSource, directory: Path) -> tuple[str, ...]:
 
 
 def _check_text(document: str, number: int, key: str) -> None:
-    """Refuse halves of characters, which JSON can write and no tokenizer reads."""
+    """Refuse unpaired surrogates, which JSON can write and no tokenizer reads."""
     try:
         document.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -100,7 +100,7 @@ def _parse_lines(text: str, field: str | None) -> list[str]:
 
 
 def _find_field(records: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Name the field ``text``, or else the only one that is text in every record."""
+    """Return the field ``text``, or else the only one that is text in every record."""
     if not records or any(_USUAL in record for record in records):
         return _USUAL
     known = [
@@ -175,7 +175,7 @@ def _read_dataset(source: TextSource, directory: Path) -> list[str]:
 
 
 def _check_data(folder: Path) -> None:
-    """Refuse files that never end, and records on which pyarrow falls over."""
+    """Refuse files that never end, and records on which pyarrow fails."""
     for path in sorted(folder.rglob("*")):
         reason = ""
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -190,5 +190,5 @@ def _check_data(folder: Path) -> None:
 
 
 def _sample(rows: datasets.Dataset) -> list[Mapping[str, Any]]:
-    """Take the first rows: columns have one type."""
+    """Return the first rows: columns have one type."""
     return [dict(row) for row in rows.select(range(min(len(rows), _SAMPLED)))]

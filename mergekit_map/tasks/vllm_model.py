@@ -1,4 +1,4 @@
-"""vLLM as a model of lm-evaluation-harness: opened, asked, given back."""
+"""vLLM as a model of lm-evaluation-harness: opening, requests, release."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _AT_ONCE = 1 << 30  # requests that are handed over together
 
 
 def require_vllm() -> Installed:
-    """Give what is installed.
+    """Return the installed vLLM.
 
     Raises:
-        ConfigError: nothing is.
+        ConfigError: it is not installed.
     """
     found = installed_vllm()
     if found is None:
@@ -57,7 +57,7 @@ def require_vllm() -> Installed:
 
 @contextmanager
 def vllm_model(folder: Path, **args: Any) -> Iterator[Any]:
-    """Open a checkpoint with vLLM, as lm-eval does, and let go of all of it in the end.
+    """Open a checkpoint with vLLM, as lm-eval does, and release all of it at the end.
 
     Raises:
         MergeError: vLLM cannot open it.
@@ -107,7 +107,7 @@ def _opened(folder: Path, args: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _found_by_its_name() -> Iterator[None]:
-    """Let lm-eval, which asks for the version of ``vllm``, find a build for CPUs."""
+    """Let lm-eval, which requires the version of ``vllm``, find a build for CPUs."""
     from vllm.platforms import current_platform
 
     # vLLM looks by what name it is installed itself, and remembers it.
@@ -129,14 +129,14 @@ def _found_by_its_name() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Replies:
-    """What an engine answered probes: tokens, and how probable it found them."""
+    """The answers of an engine to probes: tokens, and their log-probabilities."""
 
     prefilled: np.ndarray  # (probes, k) log-probabilities of the prompts' tokens
     tokens: np.ndarray  # (probes, l) that it wrote
     decoded: np.ndarray  # (probes, l) their log-probabilities
 
     def difference(self, other: Replies) -> float:
-        """Give the largest difference, of what was written up to where it parts."""
+        """Return the largest difference, up to the place where the tokens differ."""
         parted = np.cumsum(self.tokens != other.tokens, axis=1)
         before = np.hstack([np.zeros((len(parted), 1)), parted[:, :-1]]) == 0
         gaps = np.abs(self.decoded - other.decoded)[before]
@@ -145,7 +145,7 @@ class Replies:
 
 
 def ask_probes(lm: Any) -> Replies:
-    """Have an engine score prompts, and go on with them; all as it always would."""
+    """Have an engine score prompts and continue them, deterministically."""
     from vllm import SamplingParams, TokensPrompt
 
     # More than a block, or nothing of a prompt would be kept that could be stale.
@@ -181,9 +181,9 @@ def _of_tokens(found: Sequence[Any], tokens: Sequence[int]) -> list[float]:
 
 
 def longest_input(tasks: Iterable[LoadedTask], tokenizer: Any, most: int) -> int:
-    """Count the tokens of the longest prompt and its answer; ``most`` at most.
+    """Return the tokens of the longest prompt and its answer; ``most`` at most.
 
-    vLLM keeps room for inputs of the length that it is told.
+    vLLM reserves memory for inputs of this length.
     """
     longest = 0
     for task in tasks:
