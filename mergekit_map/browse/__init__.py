@@ -1,1 +1,1 @@
-"""The front of a search on the terminal: to walk along, compare and choose from."""
+"""The front of a search in the terminal: view, compare and choose points."""

@@ -1,6 +1,6 @@
-"""The screen: the front as a list, and the point one is at beside or below it.
+"""The screen: the front as a list, with the current point beside or below it.
 
-What the screen leaves to others: merging, talking, pushing, writing a choice.
+Merging, chat, upload and saving a choice are actions of the caller, ``Outside``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Doing: TypeAlias = Literal["merge", "talk", "push"]
 
 @dataclass(frozen=True)
 class Leaving:
-    """What is asked for that is done outside of the screen."""
+    """An action requested outside of the screen."""
 
     doing: Doing
     choice: Mapping[str, Any]  # of select: the point one is at
@@ -47,7 +47,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Outside:
-    """What the screen cannot do by itself."""
+    """The actions that the screen leaves to its caller."""
 
     wish: Callable[[View, Mapping[str, str]], View]  # limits and preferences
     save: Callable[[Mapping[str, Any]], View]  # write a choice, and read what is now
@@ -60,7 +60,7 @@ _TALL = 30  # lines from which headings of the list may have a line more
 
 
 class Browser(App[Leaving]):
-    """Walk along the front of a finished search."""
+    """The program that shows the front of a finished search."""
 
     TITLE = "mergekit-map browse"
     ENABLE_COMMAND_PALETTE = False
@@ -103,7 +103,7 @@ class Browser(App[Leaving]):
         outside: Outside,
         name: str,
     ) -> None:
-        """Show a view of the folder ``run``, of a search that is called ``name``."""
+        """Create the program for a view of the folder ``run`` and the search's name."""
         super().__init__()
         self.run_folder, self.view, self._called = run, view, printable(name)
         self._records, self._outside = records, outside
@@ -122,14 +122,14 @@ class Browser(App[Leaving]):
         yield Static(id="keys")
 
     def on_resize(self, event: events.Resize) -> None:
-        """Lay out anew for the width there is."""
+        """Lay out for the new width."""
         self.screen_stack[0].set_class(event.size.width >= _BESIDE, "beside")
         keys = Text(keys_text(event.size.width - 2))
         self.screen_stack[0].query_one("#keys", Static).update(keys)
         self.call_after_refresh(self._show_all)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Show the point one has come to."""
+        """Show the highlighted point."""
         if event.row_key is not None and event.row_key.value is not None:
             at = int(event.row_key.value)
             if at != self.view.at:
@@ -138,7 +138,7 @@ class Browser(App[Leaving]):
 
     @property
     def table(self) -> FrontList:
-        """Find the list."""
+        """Return the list."""
         return self.screen_stack[0].query_one(FrontList)
 
     def _show_all(self) -> None:
@@ -171,7 +171,7 @@ class Browser(App[Leaving]):
         line.display = bool(text)
 
     def action_sort(self, number: int) -> None:
-        """Sort by a task, counted from 1; 0: as found."""
+        """Sort by a task, counted from 1; by 0 in the order of the front."""
         tasks = list(self.view.front.tasks)
         if number > len(tasks):
             return
@@ -182,12 +182,12 @@ class Browser(App[Leaving]):
         self._show_all()
 
     def action_mark(self) -> None:
-        """Mark the point one is at."""
+        """Mark the current point."""
         self.view = self.view.with_mark()
         self._show_all()
 
     def action_compare(self) -> None:
-        """Show the point beside others, one after the other."""
+        """Show the current point beside others, one after the other."""
         others, view = rivals(self.view), self.view
 
         def write(place: int, width: int) -> Text:
@@ -221,7 +221,7 @@ class Browser(App[Leaving]):
         self.push_screen(ReadingPage(lambda _place, _width: said))
 
     def action_help(self) -> None:
-        """Show what there is to press."""
+        """Show the keys."""
         self.push_screen(ReadingPage(lambda _, width: Text(help_text(width))))
 
     @work
@@ -261,14 +261,14 @@ class Browser(App[Leaving]):
         )
 
     def action_no_limits(self) -> None:
-        """Forget limits and preferences."""
+        """Remove limits and preferences."""
         self.view, self._wish = self.view.without_wish(), {}
         self.say("")
         self._show_all()
 
     @work(thread=True, exclusive=True)
     def action_save(self) -> None:
-        """Choose the point one is at, as select does."""
+        """Choose the current point, as the command select."""
         choice = self.view.asked
         self.call_from_thread(self.say, "saving ...")
         recipe = self.run_folder / "recipe.yml"
@@ -278,7 +278,7 @@ class Browser(App[Leaving]):
         )
 
     def _take(self, make: Callable[[], View], said: str) -> None:
-        """Look at what is made on another thread, or say why it cannot be."""
+        """Show a text that another thread makes, or the reason for its failure."""
         try:
             view = make()
         except (MapError, OSError) as error:
@@ -293,12 +293,12 @@ class Browser(App[Leaving]):
         self.call_from_thread(show)
 
     def action_talk(self) -> None:
-        """Talk with the merge, outside of the screen."""
+        """Chat with the merge, outside of the screen."""
         self.exit(Leaving("talk", self.view.asked, {}))
 
     @work
     async def action_merge(self) -> None:
-        """Ask where to, and merge outside of the screen."""
+        """Ask for the folder, and merge outside of the screen."""
         place = f"{self._called}-{self.view.at}"
         about = f"Merge point {self.view.at}, and choose it, as the command merge does."
         fields = [("out", "folder for the merge", place)]
@@ -308,7 +308,7 @@ class Browser(App[Leaving]):
 
     @work
     async def action_push(self) -> None:
-        """Ask what goes where, and push outside of the screen."""
+        """Ask for the options of a push, and push outside of the screen."""
         fields = [
             ("out", "folder of a merge", self._outside.merged()),
             ("repo", "repository of the Hub, such as me/my-merge", ""),

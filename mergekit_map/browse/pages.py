@@ -1,4 +1,4 @@
-"""Screens over the front: a text to read, questions to answer, items to look at."""
+"""Screens over the front: texts, questions and items."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ReadingPage(ModalScreen[None]):
         yield Static(Text(f"{turning}{self._keys}↑↓ scroll · esc back"), id="keys")
 
     def on_resize(self, _: events.Resize) -> None:
-        """Write anew: every width has its own lines."""
+        """Lay out for the new width."""
         self._show()
 
     def action_turn(self, step: int) -> None:
@@ -62,7 +62,7 @@ class ReadingPage(ModalScreen[None]):
         self._show()
 
     def action_turn_on(self) -> None:
-        """Do what the tabulator does on this page."""
+        """Show the next text, by the key tab."""
         if self._turned_on is not None:
             self._turned_on()
             self._show()
@@ -77,7 +77,7 @@ class ReadingPage(ModalScreen[None]):
 
 
 class Asking(ModalScreen[Mapping[str, str] | None]):
-    """Questions with a line each, which enter answers."""
+    """Questions of a line each; enter answers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "give_up", "back")]
     DEFAULT_CSS = """
@@ -92,7 +92,7 @@ class Asking(ModalScreen[Mapping[str, str] | None]):
     def __init__(
         self, about: str, fields: Sequence[tuple[str, str, str]], *, all_of_them: bool
     ) -> None:
-        """Ask for fields: a name, what is wanted, and what stands there at first."""
+        """Create the questions from fields: a name, a prompt and a default."""
         super().__init__()
         self._about, self._fields, self._all = about, fields, all_of_them
 
@@ -110,7 +110,7 @@ class Asking(ModalScreen[Mapping[str, str] | None]):
         self.query(Input).first().focus()
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Answer, or go to the first question that must be and is not."""
+        """Answer, or go to the first required question without an answer."""
         answer = {field.id or "": field.value.strip() for field in self.query(Input)}
         empty = next((name for name, given in answer.items() if not given), None)
         if self._all and empty is not None:
@@ -119,5 +119,5 @@ class Asking(ModalScreen[Mapping[str, str] | None]):
             self.dismiss(answer)
 
     def action_give_up(self) -> None:
-        """Ask for nothing."""
+        """Close without an answer."""
         self.dismiss(None)

@@ -1,12 +1,6 @@
-"""The front as a list: a line for each point, with its value on every task.
+"""Texts of the screen: the front as a list, points, comparisons, items and keys.
 
-What the screen says of its keys.
-
-What is said of items: which got better or worse from another merge to a point.
-
-What is said of a point: weights, values, gains; and of two points side by side.
-
-All of it fits any width: names are folded, and no number is cut.
+All of them fit any width: names are folded, and no number is cut.
 """
 
 from __future__ import annotations
@@ -28,10 +22,10 @@ _NARROWEST = 8  # of a column; a list of more tasks than fit is scrolled
 
 
 class FrontList(DataTable[Text]):
-    """The points in the order of a view, and which of them one is at."""
+    """The points in the order of a view, with the current one marked."""
 
     def show(self, view: View, heading: int) -> None:
-        """Write all of it for the width there is, with so many lines of headings."""
+        """Lay out the list for the width, with so many lines of headings."""
         self.clear(columns=True)
         tasks = list(view.front.tasks)
         labels = {index: _label(view, index) for index in view.order}
@@ -74,7 +68,7 @@ def _cell(view: View, index: int, task: str) -> Text:
 
 
 def _shortened(lines: list[str], width: int, most: int) -> list[str]:
-    """Cut a heading; the whole name stands where the point is told of."""
+    """Shorten a heading; the details of the point have the whole name."""
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"{lines[most - 1][: width - 1]}…"]
@@ -87,7 +81,7 @@ _KEYS = (
 
 
 def keys_text(width: int) -> str:
-    """Put the keys into lines; a key and what it does stay in one."""
+    """Wrap the keys into lines; a key and its description stay in one."""
     lines = [""]
     for key in _KEYS:
         longer = f"{lines[-1]} · {key}" if lines[-1] else key
@@ -138,7 +132,7 @@ _GAINS = "Gains are larger where the point is better, whatever the task's direct
 
 
 def help_text(width: int) -> str:
-    """Say what the list shows and what there is to press."""
+    """Return the help: the list and its keys."""
     parts = [textwrap.fill(_LIST, width)]
     for pairs in (_MARKS, _PRESSED):
         keys = max(len(key) for key, _ in pairs) + 2
@@ -166,7 +160,7 @@ def items_text(
     rival: tuple[str, Merge],
     width: int,
 ) -> Text:
-    """Write what every item of a task gained or lost against another merge."""
+    """Return the items of a task that got better or worse than in another merge."""
     label, other = rival
     metric = view.front.tasks[task].metric
     text = Text(f"{task}, item by item: point {view.at} against {label}\n", "bold")
@@ -234,7 +228,7 @@ def _excerpt(text: str, width: int) -> str:
 
 
 def rivals_of_items(view: View) -> Sequence[tuple[str, Merge]]:
-    """List what items can be held against: the anchors first, then a marked point."""
+    """List the merges to compare items with: the anchors, then a marked point."""
     found = rivals(view)
     points = [rival for rival in found if rival[0].startswith("point ")]
     return [*(rival for rival in found if rival not in points), *points]
@@ -245,7 +239,7 @@ _BETWEEN = "  "
 
 
 def weights_text(merge: Merge, names: Sequence[str], width: int) -> Text:
-    """Write the weights of a merge, as many in a line as there is room for."""
+    """Return the weights of a merge, as many per line as fit."""
     values = [merge.coefficients.get(name) for name in names]
     written = ["-" if value is None else f"{value:.3f}" for value in values]
     longest = max(map(len, names))
@@ -272,7 +266,7 @@ def weights_text(merge: Merge, names: Sequence[str], width: int) -> Text:
 
 
 def point_text(view: View, width: int) -> Text:
-    """Say of each task what is known of the point, and what it gains."""
+    """Return the values and gains of a point on each task."""
     front, found = view.here, gains(view.here)
     text = Text()
     for number, task in enumerate(front.tasks, start=1):
@@ -290,7 +284,7 @@ def point_text(view: View, width: int) -> Text:
 
 
 def _filled(pieces: Sequence[Text], width: int) -> Text:
-    """Put pieces into lines, none over two of them unless it is longer than one."""
+    """Wrap pieces into lines, none over two of them unless longer than one."""
     text, used = Text(), 0
     for place, piece in enumerate(pieces):
         rest = piece.copy().append("," if place < len(pieces) - 1 else "")
@@ -334,7 +328,7 @@ def _ahead(label: str, gained: Gained) -> Text:
 def beside_text(
     front: Front, one: tuple[str, Merge], other: tuple[str, Merge], width: int
 ) -> Text:
-    """Write two merges side by side: weights, values, and how far they are apart."""
+    """Return two merges side by side: weights, values and differences."""
     rows = [("", [one[0], other[0], "first less second"])]
     rows += [("weights", [])]
     rows += [
@@ -373,7 +367,7 @@ def _value(reading: Reading, source: str) -> str:
 def _error(
     front: Front, one: Merge, other: Merge, task: str, *, measured: bool
 ) -> float:
-    """Give the standard error of a difference: item by item where that is known."""
+    """Return the standard error of a difference, paired by item where known."""
     known = front.differences.get(task)
     if measured and known is not None:
         places = [
@@ -390,7 +384,7 @@ def _error(
 def _side_by_side(
     rows: Sequence[tuple[str, Sequence[str]]], width: int
 ) -> Iterator[Text]:
-    """Lay out rows of a name and three cells; a name has lines of its own if long."""
+    """Lay out rows of a name and three cells; a long name has lines of its own."""
     cells = [cell for _, cells in rows[1:] for cell in cells]
     column = max([*map(len, cells), 7])
     names = max(len(name) for name, _ in rows)

@@ -1,4 +1,4 @@
-"""What is looked at: a front, in an order, with limits, and the point one is at."""
+"""The state of the browser: a front, its order, limits, and the current point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A front as it is being looked at; a new one for every step."""
+    """An immutable view of a front; each action returns a new one."""
 
     front: Front
     saved: int  # points that have a recipe; what was wished for comes after them
@@ -34,35 +34,35 @@ class View:
 
     @classmethod
     def of(cls, front: Front) -> View:
-        """Look at the chosen point of a front, in the front's own order."""
+        """Return the view of the chosen point of a front, in the front's own order."""
         count = len(front.points)
         return cls(front, count, front.selected, tuple(range(count)))
 
     @property
     def point(self) -> Merge:
-        """Give the point one is at."""
+        """Return the current point."""
         return self.front.points[self.at]
 
     @property
     def here(self) -> Front:
-        """Give the front as if the point one is at were the chosen one."""
+        """Return the front as if the current point were the chosen one."""
         return self.front.model_copy(update={"selected": self.at})
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Say what selects the point one is at: its number, or what was wished for."""
+        """Return the arguments that select the current point: a number or a choice."""
         return {"index": self.at} if self.at < self.saved else self.choice
 
     def moved(self, index: int) -> View:
-        """Go to a point."""
+        """Return the view of another point."""
         return replace(self, at=index)
 
     def with_mark(self) -> View:
-        """Mark the point one is at, or take its mark away."""
+        """Return the view with the current point marked, or without the mark."""
         return replace(self, marked=None if self.marked == self.at else self.at)
 
     def sorted(self, task: str | None) -> View:
-        """Put the best points on a task first, asked again last; None: as found."""
+        """Return the view sorted by a task; again reverses it; None: as found."""
         if task is None:
             order = tuple(range(len(self.front.points)))
             return replace(self, order=order, sorted_by=None)
@@ -77,7 +77,7 @@ class View:
         return replace(self, order=tuple(best), sorted_by=(task, reverse))
 
     def wished(self, choice: Mapping[str, Any], surrogates: Surrogates | None) -> View:
-        """Go to the point that is chosen as asked; nothing is written.
+        """Return the view of the point chosen by the arguments; nothing is written.
 
         Raises:
             MapError: what is asked for does not go together, or there is no such point.
@@ -105,7 +105,7 @@ class View:
         return view.sorted(self.sorted_by[0]) if self.sorted_by else view
 
     def without_wish(self) -> View:
-        """Forget limits and preferences."""
+        """Return the view without limits and preferences."""
         view = View.of(
             self.front.model_copy(update={"points": self.front.points[: self.saved]})
         )
@@ -113,7 +113,7 @@ class View:
 
 
 def best_reading(merge: Merge, task: str) -> tuple[Reading, str]:
-    """Give the best that is known of a merge on a task, and how it is known."""
+    """Return the best known estimate of a merge on a task, and its source."""
     if merge.is_measured(task):
         return merge.measured[task], "measured"
     predicted = merge.readings("predicted").get(task, merge.measured[task])
@@ -129,7 +129,7 @@ def _missing(front: Front, select: SelectSpec) -> frozenset[int]:
 
 
 def rivals(view: View) -> Sequence[tuple[str, Merge]]:
-    """List what a point is held against: the marked point, then the anchors."""
+    """List the rivals of a point: the marked point, then the anchors."""
     found = [(anchor.label or "", anchor) for anchor in view.front.anchors]
     if view.marked is not None and view.marked != view.at:
         found.insert(0, (f"point {view.marked}", view.front.points[view.marked]))

@@ -1,6 +1,6 @@
-"""Options that say which models to merge and what to measure, in the place of a file.
+"""Options for models and tasks, from which a configuration is written.
 
-They stand for a configuration, which is written beside what the command makes.
+The configuration is kept beside the output of the command.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def config_or_options(
 ) -> Callable[[Callable[..., None]], Any]:
     """Add ``[CONFIG] TARGET`` and the options that may stand for CONFIG.
 
-    The command gets ``config``, and the parameter named ``target``. What options stand
-    for is written beside that, or is a temporary file where there is no target.
+    The command gets ``config``, and the parameter named ``target``. The configuration
+    from options is written beside the target, or to a temporary file without one.
     """
     metavar = f"[CONFIG] {beside}".strip()
 
@@ -76,7 +76,7 @@ def config_or_options(
 
 
 def filled_in(given: dict[str, Any]) -> list[tuple[str, str]]:
-    """List the options that were given, with the names of their parameters."""
+    """List the given options with the names of their parameters."""
     return [(option, name) for option, name in _NAMES.items() if given[name]]
 
 
@@ -111,7 +111,7 @@ def text_of(given: dict[str, Any], *, measured: bool, title: str = WRITTEN) -> s
 def _config_of(
     paths: tuple[Path, ...], wanted: int, target: str, given: dict[str, Any]
 ) -> Path | None:
-    """Tell the configuration from the target; None where options stand for it."""
+    """Split configuration and target; the first is None where options replace it."""
     stated = [option for option, _ in filled_in(given)]
     if len(paths) > wanted + 1:
         raise click.UsageError(f"Got unexpected extra argument ({paths[wanted + 1]})")
@@ -173,7 +173,7 @@ def _write(config: Path, text: str, target: Path) -> None:
 
 
 def _beginning(path: Path) -> str:
-    """Read as much of a file as options could have written; nothing of a device."""
+    """Read the head of a file, as long as options could have written; no device."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
@@ -183,7 +183,7 @@ def _beginning(path: Path) -> str:
 def _in_a_line(
     ctx: click.Context, param: click.Parameter, given: str | tuple[str, ...] | None
 ) -> str | tuple[str, ...] | None:
-    """Refuse what says nothing, or cannot be written down."""
+    """Raise UsageError for values that are empty or cannot be written down."""
     for text in (given,) if isinstance(given, str) else given or ():
         if not text.strip():
             raise click.BadParameter(f"a name was expected, got {text!r}", ctx, param)

@@ -1,4 +1,4 @@
-"""What the chosen merge gains, as the command line shows it: at any width, in signs."""
+"""The table of gains of the chosen merge, for terminals of any width."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NARROWEST = 12  # of a column of names, which may be folded
 
 @dataclass(frozen=True)
 class _Cell:
-    """Lines of numbers, which are never folded, below a name that may be."""
+    """A cell: a name that may be folded, above numbers that may not."""
 
     numbers: tuple[Text, ...] = ()
     name: tuple[Text, ...] = ()
@@ -41,10 +41,10 @@ class _Cell:
 
 
 def show_gains(front: Front, console: Console) -> None:
-    """Print the chosen merge beside base, soup and best parents, and say what it gains.
+    """Print the chosen merge beside base, soup and best parents, with its gains.
 
-    Where the base is better comes first, and limits that were missed. What is confirmed
-    on documents that the search never saw is said at once after it.
+    Tasks on which the base is better and missed limits come first, then the results on
+    held-out documents.
     """
     # Here, as the numbers are not needed for help.
     from mergekit_map.results.gain_sentences import (
@@ -72,8 +72,8 @@ def show_gains(front: Front, console: Console) -> None:
 def gain_table(front: Front, found: Gains, width: int) -> Table | Group:
     """Lay the table out for a terminal of a width.
 
-    A row is a merge and a column a task, or the other way round where that is too wide;
-    where both are, the tasks follow each other.
+    A row is a merge and a column a task, or the other way round where that is too wide.
+    Where both are too wide, each task has a table.
     """
     tasks = [_heading(front, task) for task in front.tasks]
     labels = [_Cell(name=(Text(label),)) for label in _labels(found)]
@@ -108,7 +108,7 @@ def _heading(front: Front, task: str) -> _Cell:
 
 
 def _column(found: Gains, task: str) -> list[_Cell]:
-    """Give what stands under a task: the chosen merge, each rival, the share kept."""
+    """Return the cells of a task: the chosen merge, each rival, the share kept."""
     # Here, as the numbers are not needed for help.
     from mergekit_map.results.gain_sentences import share_in_words
 
@@ -146,9 +146,9 @@ def _grid(
     rows: Sequence[Sequence[_Cell]],
     width: int,
 ) -> Table | None:
-    """Put names before rows of cells; None where their numbers are too wide for that.
+    """Return rows of cells with names; None where their numbers are too wide.
 
-    Headings and names are folded as far as need be.
+    Headings and names are folded as far as needed.
     """
     columns = list(zip(*rows, strict=True))
     needed = [max(cell.needed for cell in column) for column in columns]
@@ -195,6 +195,6 @@ def _label(label: _Cell, cell: _Cell) -> Text:
 
 
 def _in_line(cell: _Cell) -> tuple[Text, Text]:
-    """Give the value, and what is said of it."""
+    """Return the value and the words on it."""
     value, *about = cell.numbers
     return value, Text(" ").join(about)

@@ -1,4 +1,4 @@
-"""What can be done next with a search or a merge, as commands that work as typed."""
+"""Next steps after a search or a merge, as commands to copy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def show_steps(steps: Sequence[_Step]) -> None:
 def after_search(
     run: Path, tasks: Sequence[str], *, has_base: bool = True
 ) -> list[_Step]:
-    """Say how to look at a finished search, and how to choose from it."""
+    """Return the steps after a search: look at it, choose from it."""
     return [
         ("Look at it, one page with sliders", [_typed("report", run)]),
         ("Choose, at no cost, and merge", [*_choosing(run, tasks, has_base=has_base)]),
@@ -55,7 +55,7 @@ def after_search(
 def after_merge(
     run: Path, out: Path, tasks: Sequence[str], *, has_base: bool = True
 ) -> list[_Step]:
-    """Say how to look at the search, choose again, and try or publish the merge."""
+    """Return the steps after a merge: look, choose again, try or publish it."""
     return [
         ("Look at the trade-offs, one page with sliders", [_typed("report", run)]),
         (
@@ -81,7 +81,7 @@ def _choosing(run: Path, tasks: Sequence[str], *, has_base: bool) -> Iterator[st
 
 
 def _trying(out: Path) -> Iterator[str]:
-    """List what can run this checkpoint, by its architecture and tokenizer."""
+    """List the programs that run this checkpoint, by architecture and tokenizer."""
     config = read_json_or_nothing(out / "config.json")
     (architecture,) = (config.get("architectures") or [""])[:1]
     if not str(architecture).endswith(("ForCausalLM", "LMHeadModel")):
@@ -108,7 +108,7 @@ def _generating(out: Path) -> str:
 
 
 def _quoted(code: str) -> str:
-    """Put code with single quotes into double ones, where nothing speaks against."""
+    """Put code with single quotes into double ones, where the shell allows it."""
     plain = not set(code) & set('"$`\\!')
     return f'"{code}"' if plain else shlex.quote(code)
 

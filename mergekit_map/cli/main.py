@@ -1,4 +1,4 @@
-"""The command line. Commands are imported when they are called for.
+"""The program ``mergekit-map``. Commands are imported when they are called.
 
 Importing mergekit's options costs seconds, so this module imports click alone.
 """

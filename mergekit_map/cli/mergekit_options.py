@@ -1,9 +1,9 @@
-"""What the commands that merge share: mergekit's own options, without its imports.
+"""mergekit's own options for the commands that merge, without its slow imports.
 
-Importing mergekit takes seconds, which neither help nor the first line a command says
-may cost. So the file that declares its options is run by itself, and what it uses only
-once a merge starts is imported only then. A table of ours would fall behind mergekit's;
-this cannot: whatever else that file comes to use is imported as ever, slower and right.
+Importing mergekit takes seconds, too long before help or the first line of a command.
+So the file that declares its options is run by itself. The modules that it needs only
+when a merge starts are imported then; any other module that it imports is imported as
+usual, more slowly. A table of our own would fall behind mergekit's.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _HEAVY = ("torch", "transformers", "mergekit.common")
 
 
 def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
-    """Add mergekit's own options, and say what is being done before it is imported.
+    """Add mergekit's options, and print a line before mergekit is imported.
 
     Args:
-        doing: What the command does first, its arguments in braces.
-        look: Those of its arguments that are paths to look at before: config, run, out.
+        doing: The first activity of the command, with its arguments in braces.
+        look: The arguments that are paths to check first: config, run, out.
     """
 
     def add_options(command: Callable[..., None]) -> Any:
@@ -54,16 +54,15 @@ def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
 
 
 def _named(argument: object) -> object:
-    """Call a file that stands for options what it stands for."""
+    """Return the options' own name for a file that stands for them."""
     passing = isinstance(argument, Path) and argument.parent in temporary
     return "the options" if passing else argument
 
 
 def merging_later(command: Callable[..., None]) -> Any:
-    """Add mergekit's own options, which a command gets once it asks for them.
+    """Add mergekit's options, as a function that the command calls when it merges.
 
-    What it calls for that takes what is being done, which is said before mergekit is
-    imported.
+    The function takes a line on the activity and prints it before it imports mergekit.
     """
 
     @functools.wraps(command)
@@ -93,7 +92,7 @@ def _options_of(given: Mapping[str, Any], doing: str) -> MergeOptions:
 
 
 def _checked(given: Mapping[str, Any]) -> int:
-    """Refuse what mergekit would end with a traceback for; give the shard size.
+    """Check the options, which mergekit ends with a traceback; return the shard size.
 
     Raises:
         ConfigError: with all options that are out of range.
@@ -142,7 +141,7 @@ def _is_device(name: str) -> bool:
 
 
 def _silence_libraries() -> None:
-    """Let warnings through from this program only, and bars from nobody else."""
+    """Allow warnings of this program only, and no progress bars of others."""
     import transformers
 
     os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"

@@ -1,7 +1,4 @@
-"""What most commands have: options, and how they start; imports nothing heavy.
-
-``--workers``: processes or Ray actors that measure for a search.
-"""
+"""Options of most commands, and their start; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ _FOLDERS = {"run", "runs", "run_folder", "out"}  # what TAB offers folders for
 
 
 class _Path(click.Path):
-    """A path that the shell completes as a folder where none but a folder will do.
+    """A path, completed by the shell as a folder where only a folder is valid.
 
-    It can be written in a line: configurations, recipes and pages name it.
+    It fits on a line, as configurations, recipes and pages name it.
     """
 
     def convert(
@@ -55,7 +52,7 @@ class _Path(click.Path):
 
 
 def not_in_a_line(text: str) -> str:
-    """Say which character keeps a text out of a line of a file; nothing if none."""
+    """Name the character that keeps a text out of a line of a file; "" if none."""
     strange = [c for c in text if unicodedata.category(c) in _UNWRITABLE]
     if not strange:
         return ""
@@ -75,7 +72,7 @@ trust_option = click.option(
 
 
 def say_lost(names: Sequence[str]) -> None:
-    """Say what to type where models were not found, if they lie elsewhere."""
+    """Print the option to type for missing models that lie elsewhere."""
     if not names:
         return
     words = ["mergekit-map", *click.get_current_context().find_root().obj]
@@ -86,7 +83,7 @@ def say_lost(names: Sequence[str]) -> None:
 def _model_paths(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    """Read options such as ``fr=/models/french``."""
+    """Parse options such as ``fr=/models/french``."""
     found: dict[str, str] = {}
     for text in given:
         name, _, folder = text.partition("=")
@@ -113,7 +110,7 @@ model_path_option = click.option(
 
 
 def _count(ctx: click.Context, param: click.Parameter, text: str) -> int:
-    """Read how many points to show; "all" is more than there can be."""
+    """Parse the number of points; "all" is more than there can be."""
     if text == "all":
         return sys.maxsize
     if not text.isdecimal():
@@ -134,7 +131,7 @@ points_option = click.option(
 def look_first(
     *, config: Path | None = None, run: Path | None = None, out: Path | None = None
 ) -> None:
-    """Look at what a command names before anything is imported for it.
+    """Check the paths of a command before anything is imported for it.
 
     Raises:
         ArtifactError: there is something where output should go, or no such run folder.
@@ -159,7 +156,7 @@ def look_first(
 
 
 def _beside(path: Path, wanted: Callable[[Path], bool]) -> str:
-    """Ask whether something like a path that is not there was meant."""
+    """Suggest an existing path like the missing one."""
     with suppress(OSError):
         known = [str(found) for found in path.parent.iterdir() if wanted(found)]
         return alike(str(path), known)
@@ -168,10 +165,10 @@ def _beside(path: Path, wanted: Callable[[Path], bool]) -> str:
 
 @contextmanager
 def starting(doing: str | None = None) -> Iterator[None]:
-    """Import inside, after saying on standard error what is being done.
+    """Print the activity on standard error, and import modules inside the context.
 
-    Imports make no garbage, yet to look for it among all that they make takes a third
-    of their time, and again as long when the program ends.
+    The garbage collector is paused: imports make no garbage, yet its passes take a
+    third of their time, and again as long when the program ends.
     """
     if doing:
         click.echo(f"{doing} ...", err=True)
@@ -186,7 +183,7 @@ def starting(doing: str | None = None) -> Iterator[None]:
 
 
 def looked_at(run: Path) -> Path:
-    """Give the folder to read; of an unfinished search, say how far it is."""
+    """Return the folder to read; print how far an unfinished search is."""
     if not (run / "search.json").exists() or (run / "manifest.json").exists():
         if not (run / ".choosing").exists():
             return run
@@ -219,7 +216,7 @@ def selection_options(command: Callable[..., None]) -> Any:
 
 
 def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
-    """Read options such as ``math=2,code=1``; percentages stay text."""
+    """Parse options such as ``math=2,code=1``; percentages stay text."""
 
     def read(
         ctx: click.Context, param: click.Parameter, text: str | None
@@ -244,7 +241,7 @@ def _pairs(example: str) -> Callable[..., dict[str, float | str] | None]:
 def _names(
     ctx: click.Context, param: click.Parameter, text: str | None
 ) -> list[str] | None:
-    """Read names with commas between them."""
+    """Parse names with commas between them."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]

@@ -1,4 +1,4 @@
-"""How much a command says, and to whom: --quiet, --log-file, --json."""
+"""Options of output: --quiet, --log-file and --json."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _KEY = "mergekit_map.showing"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Tell whether somebody sits at a standard stream, which may be closed."""
+    """Whether a standard stream is a terminal; it may be closed."""
     return stream is not None and stream.isatty()
 
 
 @dataclass
 class Shown:
-    """What a command was asked to show, and what it has to say in the end."""
+    """The output options of a command, and its answer for programs."""
 
     quiet: bool = False
     verbose: bool = False
@@ -49,7 +49,7 @@ class Shown:
 
 
 def shown() -> Shown:
-    """Give what the command that runs was asked to show."""
+    """Return the output options of the running command."""
     context = click.get_current_context(silent=True)
     known = Shown() if context is None else context.meta.setdefault(_KEY, Shown())
     assert isinstance(known, Shown)
@@ -57,14 +57,14 @@ def shown() -> Shown:
 
 
 def answer(result: Path | None = None, **content: Any) -> None:
-    """Keep what --json prints of a command in the end, and the path --quiet prints."""
+    """Set the content that --json prints, and the path that --quiet prints."""
     known = shown()
     known.answer.update(content)
     known.result = result or known.result
 
 
 def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
-    """Keep what a front says, for programs."""
+    """Set a front as the answer for programs."""
     from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
     from mergekit_map.results.gains import gains
     from mergekit_map.results.narrative import missed_as_measured
@@ -90,8 +90,8 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
 def showing(*, quiet: bool = False, as_json: bool = True) -> Callable[..., Any]:
     """Add --log-file and --json, and --quiet where the command asks for it.
 
-    Goes on top of the other options. Commands that have mergekit's options have its
-    --quiet and --verbose among them; one may print JSON by itself.
+    The decorator stands above the other options. Commands with mergekit's options have
+    its --quiet and --verbose; a command may print JSON by itself.
     """
 
     def add_options(command: Callable[..., None]) -> Any:
@@ -156,7 +156,7 @@ def _logged(known: Shown, path: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _spoken(known: Shown) -> Iterator[None]:
-    """Send what a command prints where it was asked to go."""
+    """Redirect the output of a command to the requested places."""
     with contextlib.ExitStack() as stack:
         if known.quiet:
             nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))

@@ -1,7 +1,4 @@
-"""What the command line shows while it works: how far it is, on standard error.
-
-How much memory this program uses.
-"""
+"""Progress of a command on standard error, with the memory in use."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from mergekit_map.utils.text import bytes_in_words, printable
 
 
 def memory_in_words() -> str:
-    """Say what is used of the host's memory, and of the accelerator's if that is."""
+    """Return the use of the host's memory and of the accelerator's, in words."""
     words = bytes_in_words(_resident())
     torch = sys.modules.get("torch")  # never imported for this
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -32,7 +29,7 @@ def memory_in_words() -> str:
 
 
 def _resident() -> int:
-    """Give what is resident now; where nobody says, the most that it was."""
+    """Return the resident memory; the peak on systems that do not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError):
@@ -48,7 +45,7 @@ _SMALLEST_BAR, _LARGEST_BAR = 6, 40
 
 
 class TerminalReporter(Callback):
-    """Shows on standard error how far a command is; a context."""
+    """A context that shows progress on standard error."""
 
     def __init__(self) -> None:
         self._shown = shown()
@@ -76,20 +73,20 @@ class TerminalReporter(Callback):
 
     @property
     def done(self) -> int:
-        """Give how many measurements are there."""
+        """Return the number of finished measurements."""
         return self._state.done
 
     @property
     def total(self) -> int:
-        """Give how many there are at most."""
+        """Return the largest number of measurements."""
         return self._state.total
 
     def staged(self, text: str, seconds: float | None) -> None:
-        """Hear of a stage before there is a search."""
+        """Show a stage before a search."""
         self.on_stage(text, seconds)
 
     def stepped(self, done: int, total: int) -> None:
-        """Hear of a step before there is a search."""
+        """Show a step before a search."""
         self.on_step(done, total)
 
     def on_start(self, started: Started) -> None:
@@ -112,7 +109,7 @@ class TerminalReporter(Callback):
         self._show_line(name)
 
     def on_stage(self, text: str, seconds: float | None) -> None:
-        """Show what is loaded or written, once; and how long it took where asked."""
+        """Show a stage once; with --verbose, with its time."""
         state = self._state
         if seconds is not None:
             state.stage, state.step = None, (0, 0)
@@ -161,9 +158,9 @@ class TerminalReporter(Callback):
 
 
 class _State:
-    """What is drawn: counts and times, the measurement, the last value of each task.
+    """The state of the bar: counts, times, measurement, last value per task.
 
-    Counts stay whatever the width is; texts are shortened.
+    Counts are shown at any width; texts are shortened.
     """
 
     def __init__(self) -> None:
@@ -231,7 +228,7 @@ class _State:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Leave out the end of a text that is too long."""
+    """Shorten a text that is too long."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -1,7 +1,6 @@
-"""What several commands do: search and merge, and show it.
+"""Steps of several commands: search and merge, with their output.
 
-What is heavy is imported inside the functions, so that help is no slower than
-mergekit's own.
+Heavy modules are imported inside the functions, so that help is as fast as mergekit's.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def checked(
     model_paths: Mapping[str, str],
     trust_run: bool,
 ) -> tuple[Project, list[Evaluation]]:
-    """Load what CONFIG names, and read what is imported."""
+    """Load the project of CONFIG, and read imported measurements."""
     from mergekit_map.evaluation.project import load_project
     from mergekit_map.search.import_csv import read_imported
     from mergekit_map.utils.progress import heard_by, stage
@@ -102,7 +101,7 @@ def checked(
 def _stopped(
     run: Path, reporter: TerminalReporter, again: str, stopped: str
 ) -> Iterator[str]:
-    """Say what is there of a search that is stopped, and what can be done with it."""
+    """Print how far a stopped search is, and how to use it."""
     from mergekit_map.results.run_folder import RunFolder
     from mergekit_map.results.search_plan import read_underway
 
@@ -130,7 +129,7 @@ def merge_and_show(
     model_paths: Mapping[str, str] = MappingProxyType({}),
     trust_run: bool = False,
 ) -> None:
-    """Write the checkpoint of a selection, and print what it gains and what is next."""
+    """Write the checkpoint of a selection, and print its gains and the next steps."""
     with starting():
         from mergekit_map.cli.hints import after_merge, show_steps
         from mergekit_map.cli.progress import TerminalReporter

@@ -1,10 +1,6 @@
-"""What the command line shows in the end: the front as a table.
+"""Tables of the terminal: the front, the plan of ``inspect`` and its hours.
 
-Tables of numbers that a terminal has room for: none is ever cut or left out.
-
-The table of ``inspect`` that says what a search wants of memory and disk.
-
-The hours that ``inspect --probe`` expects.
+No number is cut or left out. A table that is too wide becomes several.
 """
 
 from __future__ import annotations
@@ -60,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """What stands above the numbers of a column."""
+    """The heading of a column."""
 
     name: str  # folded where there is little room
     note: str = ""  # below it
@@ -93,7 +89,7 @@ def wide_tables(
 def _groups(
     columns: Sequence[Column], rows: Sequence[Row], part: Sequence[int], room: int
 ) -> list[list[int]]:
-    """Divide the columns of a part, as many together as there is room for."""
+    """Divide the columns of a part into tables, each as wide as possible."""
     groups: list[list[int]] = []
     for index in part:
         if groups and _fitting(columns, rows, [*groups[-1], index], room):
@@ -106,7 +102,7 @@ def _groups(
 def _fitting(
     columns: Sequence[Column], rows: Sequence[Row], group: Sequence[int], room: int
 ) -> list[int]:
-    """Give the widths of columns with headings as long as can be; none: no room."""
+    """Return the column widths under the longest headings that fit; () if none do."""
     longest = max((len(columns[index].name) for index in group), default=0)
     for heading in range(max(longest, _NARROWEST), _NARROWEST - 1, -1):
         widths = [_width(columns[index], rows, index, heading) for index in group]
@@ -165,10 +161,10 @@ def new_table(
 
 
 def show_front(front: Front, n_points: int = N_SHOWN) -> None:
-    """Print what is gained, then points of a front, the anchors, fits and verdicts.
+    """Print the gains, points of a front, the anchors, fits and diagnostics.
 
-    Shown is what was measured, what was chosen, and about n_points that show the whole.
-    A point that is recommended has a star.
+    The points are the measured ones, the chosen one, and about n_points that cover the
+    front. A star marks the recommended point.
     """
     console = Console()
     show_gains(front, console)
@@ -241,7 +237,7 @@ def _pairs(order: Order) -> str:
 
 
 def _tables(front: Front, shown: Sequence[int], width: int) -> Iterator[Table]:
-    """Make the table of a front; weights have one of their own where room is short."""
+    """Return the table of a front; weights have their own where width is short."""
     weights = [Column(name) for name in front.coefficients]
     tasks = [Column(t, f"({metric.better})") for t, metric in front.metrics.items()]
     anchors = [_rows(front, anchor, anchor.label or "") for anchor in front.anchors]
@@ -270,7 +266,7 @@ def _rows(front: Front, merge: Merge, label: str, style: str = "") -> list[Row]:
 
 
 def show_merged(front: Front, out: Path) -> None:
-    """Print what the chosen merge gains, as it was measured on its checkpoint."""
+    """Print the gains of the chosen merge, as measured on its checkpoint."""
     console = Console()
     text = f"{out} holds point {front.selected} of the front: {front.chosen.weights}"
     console.print(Text(text))
@@ -296,7 +292,7 @@ _LIE = {"device": "on the device", "memory": "in memory", "mapped": "mapped"}
 
 
 def show_needs(console: Console, plan: Plan) -> None:
-    """Print where task vectors lie, what is wanted where, and what is short."""
+    """Print the place of task vectors, the needed memory and disk, and shortages."""
     if plan.task_vectors is not None:
         where = f"{_LIE[plan.task_vectors]} ({plan.task_vectors_why})"
         console.print(Text(f"What merges are made of lies {where}."))
@@ -317,7 +313,7 @@ def show_needs(console: Console, plan: Plan) -> None:
 
 
 def show_probe(probe: Probe, plan: Plan) -> None:
-    """Print what was timed."""
+    """Print the timings."""
     timed = {
         "opening the models": probe.load_seconds,
         "a merge": probe.merge_seconds,
@@ -333,7 +329,7 @@ def show_probe(probe: Probe, plan: Plan) -> None:
 
 
 def _what_the_budget_allows(probe: Probe, plan: Plan, merges: int) -> str:
-    """Say how many merges can be paid for, and what front that is enough for."""
+    """Print how many merges the budget allows, and for which front they suffice."""
     if probe.budget_too_small:
         return (
             "warning: the budget is less than what the anchors, the first design and "

@@ -96,8 +96,8 @@ def compare_runs(
 ) -> list[Table]:
     """Measure what is missing and write the tables as Markdown and CSV to ``out``.
 
-    Without a reporter, a line on standard error says how far it is, where somebody sees
-    it.
+    Without a reporter, progress is a line on standard error, if that is a terminal or
+    notebook.
 
     Raises:
         ArtifactError: a search is not finished, or a file cannot be written.

@@ -1,7 +1,4 @@
-"""The model card of a merged checkpoint. Local paths never reach it.
-
-What a merge gains, as a table of its model card.
-"""
+"""The model card of a merged checkpoint, without local paths."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ _HEADINGS = {BASE: "base", SOUP: "uniform soup", BEST_PARENT: "best parent"}
 
 
 def gain_section(front: Front) -> str:
-    """Hold the merge against base, soup and best parents, task by task."""
+    """Return the table of gains against base, soup and best parents, by task."""
     found = gains(front)
     header = ["task", "this model", *(_HEADINGS[r.label] for r in found.rivals)]
     rows = [
@@ -108,7 +105,7 @@ _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
 
 @dataclass(frozen=True, eq=False)
 class MergeRecord:
-    """What is known of a merge when its card is written."""
+    """The facts about a merge for its card."""
 
     name: str
     recipe: str  # mergekit YAML; a document for each stage

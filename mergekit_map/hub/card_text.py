@@ -1,7 +1,7 @@
-"""The sections of a model card, as Markdown, and what they get for the Hub.
+"""The sections of a model card as Markdown, and their changes for the Hub.
 
-What comes from outside (models, tasks, sentences with their names) is escaped, so that
-it is shown as it is written and is neither markup nor the end of a table or block.
+Text from outside (models, tasks, sentences with their names) is escaped. It is shown as
+written: it is no markup, and it ends neither a table nor a block.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODELS, RECIPE, SEARCH, USE = "Models", "Recipe", "The search", "How to use it"
 
 
 def models_section(configs: Configs, names: PublicNames, licences: Licences) -> str:
-    """List the models, those of the Hub with a link, and the licences that are known.
+    """Return the section on the models, with links to the Hub and known licences.
 
     ``licences`` goes by the public names of models and adapters.
     """
@@ -59,7 +59,7 @@ def models_section(configs: Configs, names: PublicNames, licences: Licences) -> 
 
 
 def named_link(part: str, names: PublicNames) -> str:
-    """Name a model or adapter, with a link if the Hub has it."""
+    """Return the name of a model or adapter, with a link if the Hub has it."""
     name, hub_id = escaped(names.reference(part)), names.hub_id(part)
     if hub_id is None:
         return name
@@ -67,7 +67,7 @@ def named_link(part: str, names: PublicNames) -> str:
 
 
 def front_section(front: Front) -> str:
-    """Show the front: its picture, what was measured, and points as predicted."""
+    """Return the section on the front: picture, measured values, predicted points."""
     tasks = list(front.tasks)
     header = [
         "merge",
@@ -104,12 +104,12 @@ def front_section(front: Front) -> str:
 
 
 def recipe_section(configs: Configs, names: PublicNames) -> str:
-    """Write the recipe, its models by their public names."""
+    """Return the section on the recipe, with the public names of its models."""
     return fenced(yaml_text([names.config(config) for config in configs]), "yaml")
 
 
 def reproduce_section(command: str) -> str:
-    """Say how to make the same checkpoint again."""
+    """Return the section on how to reproduce the checkpoint."""
     words = [Path(w).name if is_local(w) else w for w in shlex.split(command)]
     version = importlib.metadata.version("mergekit")
     commands = f"pip install mergekit=={version}\n{shlex.join(words)}\n"
@@ -122,7 +122,7 @@ def reproduce_section(command: str) -> str:
 
 
 def search_section() -> str:
-    """Say what can be done with the folder of the search, where it goes along."""
+    """Return the section on the folder of the search, where it is uploaded."""
     commands = (
         f"mergekit-map select {RUN_FOLDER} --knee  # another point of the front\n"
         f"mergekit-map search {RUN_FOLDER}/config.yml again  # all of it once more\n"
@@ -138,7 +138,7 @@ def search_section() -> str:
 
 @dataclass(frozen=True)
 class Publication:
-    """What is settled about a card when it goes to the Hub."""
+    """The decisions about a card for the Hub."""
 
     repo: str  # of the repository, with its owner
     folder: str  # its name, which a card is called by before
@@ -151,7 +151,7 @@ class Publication:
 
     @property
     def name(self) -> str:
-        """Give the name of the repository alone, which the card has then."""
+        """Return the name of the repository, which is then that of the card."""
         return self.repo.rpartition("/")[2]
 
 
@@ -173,10 +173,9 @@ def read_card(folder: Path) -> ModelCard:
 
 
 def published_card(card: ModelCard, publication: Publication) -> str:
-    """Complete a card for the Hub; what was written into it by hand stays.
+    """Complete a card for the Hub; keep the text added by hand.
 
-    The sections on models and recipe are written anew where models are called
-    otherwise than before.
+    The sections on models and recipe are rewritten where names of models change.
     """
     card = ModelCard(card.content)
     configs, names = publication.configs, publication.names

@@ -1,6 +1,6 @@
-"""Text, tables and blocks of a model card, so that nothing in them is markup.
+"""Markdown for a model card: sections, tables, blocks of code and the usage example.
 
-How a model is used, as a section of its card.
+All text is escaped, so that nothing in it is markup.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mergekit_map.results.front import Front
 
 
 def section(heading: str, body: str) -> str:
-    """Put a heading over a section."""
+    """Return a section with its heading."""
     return f"## {heading}\n\n{body}\n"
 
 
 def escaped(text: str) -> str:
-    """Write a text so that Markdown shows it as it is, on one line."""
+    """Escape a text for one line of Markdown."""
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore within a word is no markup.
@@ -28,12 +28,12 @@ def escaped(text: str) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    """Put a text into a block of code. A line of YAML cannot begin with its end."""
+    """Return a block of code. A line of YAML cannot begin with its end."""
     return f"```{language}\n{text}```"
 
 
 def written_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table: names to the left, numbers to the right."""
+    """Return a table: names to the left, numbers to the right."""
     rule = ["---", *("---:" for _ in header[1:])]
     cells = [[escaped(cell) for cell in row] for row in (header, *rows)]
     lines = [cells[0], rule, *cells[1:]]
@@ -68,20 +68,20 @@ print(tokenizer.decode(answer[0], skip_special_tokens=True))
 
 
 def usage_section(folder: Path, name: str) -> str:
-    """Show how a causal model is loaded by transformers, and answers."""
+    """Return an example that loads a causal model with transformers and generates."""
     start = _CHATTING if has_chat_template(folder) else _WRITING
     loading = _LOADING.replace("{name}", _named(name))
     return f"```python\n{loading}\n{start}{_ANSWERING}```"
 
 
 def renamed_usage(text: str, name: str) -> str:
-    """Load the model by another name, in a card or a section of it."""
+    """Rename the model in the example, in a card or a section of it."""
     pattern = re.compile(r'^name = ".*"$(?=\ntokenizer = )', re.MULTILINE)
     return pattern.sub(lambda _: _named(name), text)
 
 
 def has_chat_template(folder: Path) -> bool:
-    """Tell whether the tokenizer of a checkpoint turns messages into text."""
+    """Whether the tokenizer of a checkpoint has a chat template."""
     if (folder / "chat_template.jinja").exists():
         return True
     try:

@@ -1,8 +1,7 @@
-"""What was measured, in the Hub's two forms: ``model-index`` and ``.eval_results``.
+"""Metadata of a model card: results, licences and languages.
 
-Under which licences the parents of a merge are, and in which languages they write.
-
-As their cards say.
+Results have the Hub's two forms, ``model-index`` and ``.eval_results``. Licences and
+languages are those that the cards of the parents state.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _STDERR = "standard error of "
 
 @dataclass(frozen=True)
 class _Benchmark:
-    """A data set that the Hub keeps a leaderboard of, and its task there."""
+    """A data set with a leaderboard on the Hub, and its task there."""
 
     dataset: str
     task: str
@@ -51,9 +50,9 @@ _BENCHMARKS: Mapping[str, _Benchmark] = {
 def model_index(
     tasks: Mapping[str, TaskSpec], measured: Readings, task_type: str
 ) -> list[EvalResult]:
-    """List what has a measured value, and its standard error as a metric beside it.
+    """List the measured values, each with its standard error as a metric.
 
-    Files of one's own go by their name alone.
+    Local files are named without their folder.
     """
     results = [
         result
@@ -77,9 +76,9 @@ def model_index(
 def write_benchmarks(
     folder: Path, tasks: Mapping[str, TaskSpec], measured: Readings
 ) -> None:
-    """Write what the Hub has leaderboards of, a file for each of them.
+    """Write the results of benchmarks with a leaderboard, a file for each.
 
-    A part of the questions is no result of a benchmark.
+    A result on a part of the questions is left out.
     """
     found: dict[_Benchmark, list[JsonValue]] = {}
     for name, spec in tasks.items():
@@ -165,7 +164,7 @@ class Licence:
     link: str | None = field(default=None, compare=False)
 
     def metadata(self) -> dict[str, str | None]:
-        """Write the licence as the metadata of a card has it."""
+        """Return the licence in the form of a card's metadata."""
         return {
             "license": self.id,
             "license_name": self.name,
@@ -195,7 +194,7 @@ def parent_licences(
 
 
 def common_licence(licences: Licences) -> Licence | None:
-    """Give the licence that all parents are known to have; None where there is none."""
+    """Return the common licence of all parents; None where there is none."""
     first, *others = list(licences.values()) or [None]
     return first if all(other == first for other in others) else None
 
@@ -214,7 +213,7 @@ def read_licence(metadata: Mapping[str, Any] | None) -> Licence | None:
 
 
 def cached_licence(hub_id: str) -> Licence | None:
-    """Look into the Hub's cache on this machine; asks no server."""
+    """Read a licence from the Hub's cache on this machine, without the network."""
     return read_licence(_cached(hub_id))
 
 

@@ -1,4 +1,4 @@
-"""How a merge was made, in words, with the papers that say more, for the model card."""
+"""The methods of a merge in words, with citations, for the model card."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Paper:
 
     @property
     def link(self) -> str:
-        """Write a link to it, as Markdown."""
+        """Return a Markdown link to it."""
         return f"[arXiv:{self.arxiv}](https://arxiv.org/abs/{self.arxiv})"
 
     @property
     def bibtex(self) -> str:
-        """Write its entry of a bibliography."""
+        """Return its entry of a bibliography."""
         return (
             f"@article{{{self.key},\n  title = {{{self.title}}},\n"
             f"  author = {{{self.authors}}},\n"
@@ -129,7 +129,7 @@ METHODS: Mapping[str, tuple[str, str, tuple[Paper, ...]]] = {
 
 
 def method_in_words(configs: Iterable[Mapping[str, Any]], fitted: int) -> str:
-    """Say how the models were merged, and how their weights were found; Markdown."""
+    """Describe how the models were merged and the weights found; Markdown."""
     merged = [_merged(method) for method in _methods(configs)]
     return (
         f"{' '.join(merged)} The weights were found with {program_link()} by MAP "
@@ -140,7 +140,7 @@ def method_in_words(configs: Iterable[Mapping[str, Any]], fitted: int) -> str:
 
 
 def program_link() -> str:
-    """Link this program, where the package says where it lives."""
+    """Return a link to this program, if the package metadata has its address."""
     found = importlib.metadata.metadata(_PROGRAM).get_all("Project-URL") or []
     urls = {
         label.strip().lower(): url.strip()
@@ -151,7 +151,7 @@ def program_link() -> str:
 
 
 def citations(configs: Iterable[Mapping[str, Any]]) -> str:
-    """Give the papers of a merge as BibTeX."""
+    """Return the papers of a merge as BibTeX."""
     own = [
         paper for m in _methods(configs) for paper in METHODS.get(m, ("", "", ()))[2]
     ]

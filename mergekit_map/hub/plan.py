@@ -1,4 +1,4 @@
-"""What would go to the Hub, settled before anybody is asked and anything is sent."""
+"""The plan of an upload: files, card, licence and repository; nothing is sent."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ AskLicence = Callable[[Licences], Licence]
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says of a push."""
+    """The options of a push."""
 
     repo: str
     private: bool | None = None  # None: unless the repository is there already
@@ -82,7 +82,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be uploaded, and where."""
+    """The files to upload, and the repository."""
 
     target: Target
     private: bool  # what the repository will be
@@ -95,23 +95,23 @@ class Plan:
 
     @property
     def kept(self) -> int:
-        """Count the other files of the repository that a user may know of."""
+        """Count the other files of the repository, hidden ones excluded."""
         changed = {file.path for file in self.files} | set(self.removed)
         return len(self.target.files - changed - {".gitattributes"})
 
     @property
     def size(self) -> int:
-        """Give the number of bytes of all files."""
+        """Return the number of bytes of all files."""
         return sum(file.size for file in self.files)
 
 
 def plan_push(
     folder: Path, run: Path | None, wishes: Wishes, api: HfApi, ask: AskLicence
 ) -> Plan:
-    """Settle files, card and licence of a checkpoint, and look at the repository.
+    """Collect files, card and licence of a checkpoint, and look up the repository.
 
-    The folder of the search, ``run``, may go along. The Hub is asked and not changed,
-    and the user only for the licence, if nothing else tells it.
+    The folder of the search, ``run``, may be uploaded with it. The Hub is queried, not
+    changed. The user is asked for the licence alone, if no other source has it.
 
     Raises:
         ArtifactError: a folder is not what it should be, or a file holds a local path
@@ -227,7 +227,7 @@ def _moved(searched: Sequence[str], merged: Sequence[str]) -> dict[str, str]:
 
 
 def _visibility(target: Target, wishes: Wishes) -> bool:
-    """Settle whether the repository is private; it is never changed."""
+    """Return whether the repository is or becomes private; it is never changed."""
     if target.private is None:
         return wishes.private is not False
     if wishes.private in {None, target.private}:
@@ -250,7 +250,7 @@ def _licence(
 
 
 def _is_same_merge(api: HfApi, target: Target, files: Sequence[PublicFile]) -> bool:
-    """Tell whether a repository has the search for the merge that is pushed."""
+    """Whether a repository has the search for the merge that is pushed."""
     if not any(path.startswith(f"{RUN_FOLDER}/") for path in target.files):
         return False
     (recipe,) = (file.content for file in files if file.path == RECIPE_FILE)

@@ -1,4 +1,4 @@
-"""The last look at what goes to the Hub: no path of this machine, no token."""
+"""A scan of everything to upload for paths of this machine and for tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Bytes: TypeAlias = "bytes | mmap.mmap"
 
 @dataclass(frozen=True)
 class Private:
-    """What must not be in any file."""
+    """Local paths and tokens, which no file may have."""
 
     token: str | None
     models: Sequence[str]  # absolute paths of local models, and of input and output
@@ -51,35 +51,35 @@ class Private:
 
     @cached_property
     def token_pattern(self) -> re.Pattern[bytes]:
-        """Match access tokens, the one in use among them whatever it looks like."""
+        """Return the pattern of access tokens and of the token in use."""
         long = self.token is not None and len(self.token) >= _TOKEN_LENGTH
         used = f"|{re.escape(str(self.token))}" if long else ""
         return re.compile(f"{_TOKEN}{used}".encode())
 
     @cached_property
     def pattern(self) -> re.Pattern[bytes]:
-        """Match any path of this machine, however it is spelled."""
+        """Return the pattern of all local paths, in every spelling."""
         return _paths(*self.models, *self.places)
 
     @cached_property
     def wide_pattern(self) -> re.Pattern[bytes]:
-        """Match any path of this machine, and the home of somebody on any."""
+        """Return the pattern of all local paths and of home directories anywhere."""
         return re.compile(self.pattern.pattern + b"|" + _HOMES.encode())
 
     @cached_property
     def narrow_pattern(self) -> re.Pattern[bytes]:
-        """Match the long ones: a token of a vocabulary may be ``/root``."""
+        """Return the pattern of long paths: ``/root`` may be a vocabulary's token."""
         return _paths(*self.models)
 
     @cached_property
     def personal_pattern(self) -> re.Pattern[bytes]:
-        """Match the long ones, and what tells of a person."""
+        """Return the pattern of long paths and of personal ones."""
         known = _paths(*self.models, self.home).pattern
         return re.compile(known + b"|" + _HOMES.encode())
 
 
 def refuse_leaks(files: Iterable[PublicFile], private: Private) -> None:
-    """Raise ArtifactError with each place where there is a local path or a token."""
+    """Raise ArtifactError with each place of a local path or a token."""
     found = [
         f"{f.path}:{line}: {what}" for f in files for line, what in _leaks(f, private)
     ]
@@ -109,7 +109,7 @@ def _leaks(file: PublicFile, private: Private) -> Iterator[tuple[int, str]]:
 
 
 def _pattern(path: PurePosixPath, private: Private) -> re.Pattern[bytes]:
-    """Choose what is looked for: a checkpoint is no text of ours to change."""
+    """Return the pattern for a file: the text of a checkpoint cannot be changed."""
     if path.parts[0] == RUN_FOLDER:
         return private.wide_pattern
     if path.name in _READ_BY_MODELS or path.suffix == ".jinja":
@@ -127,7 +127,7 @@ def _other_paths(data: _Bytes, known: re.Pattern[bytes]) -> Iterator[tuple[int, 
 
 @contextmanager
 def _opened(file: PublicFile) -> Iterator[_Bytes]:
-    """Give what a file says; of safetensors the header, which is all text they hold."""
+    """Open a file; of safetensors the header, which is all text they have."""
     if isinstance(file.content, bytes):
         yield file.content
     elif file.size == 0:

@@ -1,4 +1,4 @@
-"""The Hub, through huggingface_hub and the login that it knows; no token is shown.
+"""Upload to the Hub with huggingface_hub and its login; no token is shown.
 
 Every function raises HubError where the Hub cannot be reached, or refuses.
 """
@@ -80,7 +80,7 @@ def open_hub(endpoint: str | None = None) -> HfApi:
 
 
 def find_target(api: HfApi, repo: str) -> Target:
-    """Look up a repository, by default one of one's own."""
+    """Look up a repository, by default of the user's own namespace."""
     with told(api, repo):
         me = api.whoami()["name"]
         repo_id = repo if "/" in repo else f"{me}/{repo}"
@@ -123,7 +123,7 @@ def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
 
 
 def check_card(api: HfApi, card: str) -> list[str]:
-    """Let the Hub check the metadata of a card; returns what it warns of."""
+    """Validate the metadata of a card on the Hub; returns its warnings."""
     with told(api, "the model card"):
         answer = get_session().post(
             f"{api.endpoint}/api/validate-yaml",
@@ -157,8 +157,8 @@ def upload(
 ) -> str | None:
     """Upload files as one commit, creating the repository where there is none.
 
-    Files that the Hub has already are not uploaded again, so that an upload which was
-    cut off goes on. Returns where the commit can be seen, None if nothing was new.
+    Files that the Hub has already are not uploaded again, so that an interrupted upload
+    continues. Returns the address of the commit, None if nothing was new.
 
     Raises:
         ArtifactError: a file was written since it was listed.
@@ -188,7 +188,7 @@ def _refuse_changed(files: Sequence[PublicFile]) -> None:
 
 @contextmanager
 def told(api: HfApi, what: str) -> Iterator[None]:
-    """Say in our words what the Hub refuses, and what to do; OSErrors of files stay."""
+    """Convert errors of the Hub to HubError with advice; OSErrors of files stay."""
     try:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError, *_ODD) as error:

@@ -1,4 +1,4 @@
-"""What may be shown to everybody: names of models, in the place of local paths."""
+"""Public names of models in place of local paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Configs: TypeAlias = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class PublicNames:
-    """How the models of a merge, and files of this machine, are called in public."""
+    """Public names of the models of a merge and of local files."""
 
     folders: Mapping[str, str]  # absolute path of a local model to its public name
     hub_ids: Mapping[str, str]  # the same for those that the Hub has, too
@@ -39,7 +39,7 @@ class PublicNames:
     directory: str = "/"  # where relative paths of configurations start
 
     def hub_id(self, part: str) -> str | None:
-        """Give the Hub repository of a model or adapter; None for a local one."""
+        """Return the Hub repository of a model or adapter; None for a local one."""
         path = self._full(ModelPart.parse(part).path)
         if path in self.hub_ids:
             return ModelPart.parse(self.hub_ids[path]).path
@@ -51,11 +51,11 @@ class PublicNames:
         return list(dict.fromkeys(hub_id for hub_id in found if hub_id))
 
     def reference(self, reference: str) -> str:
-        """Name a model as merge configurations do: ``base@revision+adapter``."""
+        """Return a model's public name in the form ``base@revision+adapter``."""
         return "+".join(map(self._part, Reference.parse(reference).parts))
 
     def config(self, part: Any) -> Any:
-        """Name all models of a merge configuration, and replace other paths in it."""
+        """Return a merge configuration with public names, and no other local paths."""
         return self.content(part, MODEL_KEYS)
 
     def content(self, part: Any, models: Container[str] = ()) -> Any:
@@ -72,11 +72,11 @@ class PublicNames:
         return self.text(part) if isinstance(part, str) else part
 
     def text(self, text: str) -> str:
-        """Replace the paths in a text, in every spelling that files have for them."""
+        """Replace the paths in a text, in every spelling of a file."""
         return self._pattern.sub(self._replacement, text) if self._names else text
 
     def with_moved(self, places: Mapping[str, str]) -> PublicNames:
-        """Call models by the same names where they lay before; places by those."""
+        """Return the names with those of earlier places of the models."""
         folders, hub_ids = (
             {old: known[new] for old, new in places.items() if new in known}
             for known in (self.folders, self.hub_ids)
@@ -165,12 +165,12 @@ def _unused(name: str, taken: Collection[str]) -> str:
 
 
 def is_local(reference: str) -> bool:
-    """Tell a path from the id of a Hub repository, by its form."""
+    """Whether a reference is a local path, by its form, not a Hub id."""
     return reference.startswith(("/", ".", "~")) or reference.count("/") > 1
 
 
 def hub_snapshot(path: str) -> str | None:
-    """Give the repository and commit that a folder of the Hub's cache holds."""
+    """Return the repository and commit of a folder of the Hub's cache."""
     match = _SNAPSHOT.fullmatch(path.rstrip("/"))
     return f"{match[1].replace('--', '/')}@{match[2]}" if match else None
 
@@ -200,7 +200,7 @@ def _models(part: Any) -> Iterator[str]:
 
 
 def spellings(path: str) -> set[str]:
-    """List how a path is written in text, JSON, YAML, HTML and links."""
+    """List the spellings of a path in text, JSON, YAML, HTML and links."""
     escaped = json.dumps(path)[1:-1]
     return {
         path,

@@ -1,9 +1,8 @@
-"""The files of a checkpoint and of a run folder as they may be shown to everybody.
+"""The public files of a checkpoint and of a run folder.
 
-Files that hold paths of this machine are rewritten in memory; all others are taken
-from where they lie, so that weights are never copied. Of a checkpoint only the names of
-models are rewritten: any other text, such as a chat template, is part of what was
-measured.
+Files with paths of this machine are rewritten in memory; all others are read where they
+are, so that weights are never copied. In a checkpoint only the names of models are
+rewritten: any other text, such as a chat template, is part of what was measured.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _Rewrite: TypeAlias = Callable[[str, PublicNames, Path], str]
 
 @dataclass(frozen=True)
 class PublicFile:
-    """A file as it goes to the Hub."""
+    """A file of an upload."""
 
     path: str  # in the repository
     content: Path | bytes  # where it lies, or what it says once it is rewritten
@@ -75,38 +74,38 @@ class PublicFile:
 
     @property
     def size(self) -> int:
-        """Give the number of bytes."""
+        """Return the number of bytes."""
         if isinstance(self.content, bytes):
             return len(self.content)
         return self.content.stat().st_size
 
     @property
     def rewritten(self) -> bool:
-        """Tell whether it differs from the file on this machine."""
+        """Whether it differs from the file on this machine."""
         return isinstance(self.content, bytes)
 
     @property
     def changed(self) -> bool:
-        """Tell whether it was written since it was listed."""
+        """Whether it was written since it was listed."""
         if self.state is None or isinstance(self.content, bytes):
             return False
         return written_state(self.content) != self.state
 
     def unchanging(self) -> PublicFile:
-        """Give this file, to be what it is now."""
+        """Return this file with its state, to detect later changes."""
         if isinstance(self.content, bytes):
             return self
         return replace(self, state=written_state(self.content))
 
 
 def checkpoint_files(folder: Path, names: PublicNames) -> list[PublicFile]:
-    """List the files of a checkpoint; hidden ones do not belong to it, but results."""
+    """List the files of a checkpoint: no hidden ones but results."""
     files = _public_files(folder, folder.rglob("*"), names, _OF_A_CHECKPOINT)
     return [file.unchanging() for file in files]
 
 
 def run_files(run: Path, names: PublicNames) -> list[PublicFile]:
-    """List the files of a run folder that make its search known to others."""
+    """List the files of a run folder that describe its search to others."""
     found = {path for pattern in _OF_A_RUN for path in run.glob(pattern)}
     files = _public_files(run, found, names, _REWRITERS)
     # What is drawn cannot be rewritten, and names a model as the front does.
@@ -167,7 +166,7 @@ def _with_origins(names: PublicNames, part: Any) -> Any:
 
 
 def _public_json(text: str, rename: Callable[[Any], Any]) -> str:
-    """Write JSON as it was written, if it has to be written anew."""
+    """Return the public JSON, with its bytes unchanged where possible."""
     content = json.loads(text)
     public = rename(content)
     if public == content:
@@ -183,7 +182,7 @@ def _public_lines(text: str, names: PublicNames, _: Path) -> str:
 
 
 def _public_yaml(text: str, names: PublicNames, path: Path) -> str:
-    """Write a configuration anew where it has to be; then comments on top stay."""
+    """Rewrite a configuration where needed; the comments on top stay."""
     lines = text.splitlines()
     comments = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
     in_folder = path.parent.name == "recipes"

@@ -1,1 +1,1 @@
-"""The Python API: one module for each step that the command line has."""
+"""The Python API: one module for each step of the command line."""

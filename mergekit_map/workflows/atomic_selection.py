@@ -1,8 +1,8 @@
-"""Changing what is chosen: one process at a time, and all files or none.
+"""Atomic changes of the choice: one process at a time, and all files or none.
 
-``front.json`` says what is chosen; table, picture and ``recipe.yml`` follow from it.
-While they are written a mark lies in the folder, so that whoever comes next makes them
-anew where that was cut short.
+``front.json`` holds the choice; table, picture and ``recipe.yml`` follow from it. While
+they are written a mark is in the folder. The next process that finds the mark writes
+the files again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 60  # seconds, for somebody else who is choosing
 
 @contextmanager
 def changing(folder: RunFolder) -> Iterator[None]:
-    """Let one process at a time choose, and first mend what a killed one left.
+    """Lock the choice for one process, and first repair an interrupted change.
 
     Raises:
         ArtifactError: somebody else has been at it for long, or it cannot be written.
@@ -48,7 +48,7 @@ def changing(folder: RunFolder) -> Iterator[None]:
 
 
 def mended(run: Path) -> RunFolder:
-    """Give a run folder whose files agree, whatever happened to who chose last."""
+    """Return the run folder, repaired after an interrupted change."""
     folder = RunFolder(run)
     if folder.choosing.exists():
         with changing(folder):
@@ -57,7 +57,7 @@ def mended(run: Path) -> RunFolder:
 
 
 def save_choice(front: Front, folder: RunFolder) -> str:
-    """Write a front, and what follows from it; gives the chosen recipe.
+    """Write a front and the files that follow from it; returns the chosen recipe.
 
     The recipe of the chosen point must be there.
     """

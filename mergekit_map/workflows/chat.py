@@ -1,7 +1,7 @@
-"""Talking with a merge that is not written anywhere: its weights are those of a recipe.
+"""Chat with a merge that is not on disk, from its recipe.
 
-Merges are made as the search made them: in memory where it did so, otherwise as a
-checkpoint in a temporary folder.
+Merges are made as the search made them: in memory, or as a checkpoint in a temporary
+folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_TOKENS = 512  # of an answer
 
 @dataclass(frozen=True)
 class Turn:
-    """What one of the two said."""
+    """A message of the user or of the model."""
 
     role: str  # user or assistant
     content: str
@@ -51,11 +51,11 @@ class Speaker:
 
     @property
     def chats(self) -> bool:
-        """Tell whether it has a form for turns; else it goes on with a text."""
+        """Whether the model has a chat template; otherwise it continues a text."""
         return bool(self.tokenizer.chat_template)
 
     def answer(self, turns: Sequence[Turn], emit: Callable[[str], None]) -> str:
-        """Give the next turn, and its words as they come.
+        """Yield the words of the next turn.
 
         Raises:
             EvaluationError: what was said is too long for the model.
@@ -89,14 +89,14 @@ class Speaker:
 
 
 class _Streamer(transformers.TextStreamer):
-    """Hands words on as they are finished, and keeps them."""
+    """Streams finished words, and keeps them."""
 
     def __init__(self, tokenizer: Any, emit: Callable[[str], None]) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
         self._emit, self.text = emit, ""
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
-        """Take words that will not change any more; called for each token."""
+        """Pass on words that are final; called for each token."""
         check_interrupt()
         self.text += text
         self._emit(text)
@@ -106,7 +106,7 @@ class Speakers(Protocol):
     """The merges of a search, one at a time."""
 
     def at(self, coefficients: Mapping[str, float]) -> Speaker:
-        """Merge; what was merged before does not speak any more."""
+        """Merge at coefficients; the speaker of the previous merge becomes invalid."""
         ...
 
 

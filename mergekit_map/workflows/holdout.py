@@ -1,4 +1,4 @@
-"""Confirming what a search chose on documents that it never saw."""
+"""Evaluation of the choice of a search on held-out documents."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _ROUNDING = 1e-9  # between a value and the same from its records
 
 
 class SplitEvaluator(Evaluator, Protocol):
-    """An evaluator that can also ask the documents that a search never sees."""
+    """An evaluator that can also measure held-out documents."""
 
     def held_out(self, samples: Path, definitions: Mapping[str, str]) -> Evaluator:
-        """Give what measures the same merges on these."""
+        """Return the evaluator of the same merges on held-out documents."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Confirming:
-    """Measures merges on held-out documents; where a project has none, nothing.
+    """Measures merges on held-out documents, if the project has some.
 
-    What the log has is not measured again.
+    Measurements in the log are not repeated.
     """
 
     project: Project
@@ -49,7 +49,7 @@ class Confirming:
     report: Callable[[Progress], None]
 
     def front(self, front: Front) -> Front:
-        """Measure the choice of a front, and what it is held against; judge it so."""
+        """Measure the choice of a front and its rivals on held-out documents."""
         if self.project.held_out is None:
             return front
         labels = {BASE, SOUP}
@@ -77,7 +77,7 @@ class Confirming:
 def with_confirmation(
     project: Project, front: Front, run: RunFolder, log: Iterable[Evaluation]
 ) -> Front:
-    """Put what is known of held-out documents into a front, and judge it by that."""
+    """Add the measurements on held-out documents to a front, with diagnostics."""
     if project.held_out is None:
         return front
     study = project.held_out_study()
@@ -108,7 +108,7 @@ def with_confirmation(
 def _differences(
     study: Study, merges: Sequence[Confirmed], run: RunFolder
 ) -> dict[str, Differences]:
-    """Compare merges item by item, by the answers on record."""
+    """Compare merges item by item, from the recorded answers."""
     records = KeptAnswers(run.held_out_samples(study.merge), study.definitions)
     compared = {
         task: compare_items([_read(records, task, merge) for merge in merges])

@@ -1,6 +1,6 @@
-"""A plain mergekit configuration made one of ours: its text kept, a block added.
+"""Configurations from plain mergekit ones, and the JSON Schema for editors.
 
-The JSON Schema of a configuration, for editors.
+The text of a plain configuration is kept, and a ``map:`` block added.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mergekit_map.models.references import short_names, walk_entries, weight_set
 def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
     """Add a ``map:`` block below a mergekit configuration, and search its weights.
 
-    Weights that are numbers become names, which are searched; all else stays as it was
-    written, comments included.
+    Weights that are numbers become names, which are searched; all other text stays,
+    comments included.
 
     Raises:
         ConfigError: it has such a block already, names no models, or cannot be
@@ -61,7 +61,7 @@ def extend_plain(path: Path, tasks: Mapping[str, str]) -> str:
 
 
 def _with_names(file: YamlFile, labels: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Put names in the place of weights that are numbers, and say which."""
+    """Replace weights that are numbers by names, and list these."""
     text = file.text
     was: list[str] = []
     for node, name in sorted(_weights(file, labels), key=lambda found: -found[0][0]):
@@ -128,10 +128,10 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def config_schema() -> Schema:
-    """Describe a whole configuration: mergekit's part, and the ``map:`` block.
+    """Return the schema of a configuration: mergekit's part and the ``map:`` block.
 
-    What a schema cannot say is checked when the configuration is read: files, models,
-    names of tasks, keys that exclude one another.
+    Reading a configuration checks what a schema cannot express: files, models, names of
+    tasks, keys that exclude one another.
     """
     references, ours = models_json_schema([(MapBlock, "validation")])
     (block,) = references.values()
@@ -150,7 +150,7 @@ def config_schema() -> Schema:
 
 
 def mergekit_is_known() -> bool:
-    """Say whether mergekit's part is kept, so that mergekit need not be imported."""
+    """Whether mergekit's part is cached, so that mergekit need not be imported."""
     return _kept_part().is_file()
 
 

@@ -1,6 +1,6 @@
-"""Everything that can be said of a configuration before its search is paid for.
+"""Checks, plan and costs of a configuration before its search.
 
-The price of a search in hours: a merge made and measured once, on the clock.
+The probe times one merge and its measurement.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Probe:
-    """How long things take."""
+    """The times of a probe."""
 
     coefficients: Mapping[str, float]
     load_seconds: float
@@ -66,9 +66,9 @@ def probe_config(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Probe:
-    """Merge the soup and measure every task at it, once, and say how long it all takes.
+    """Merge the soup, measure every task at it once, and return the times.
 
-    Nothing of it is kept: a search measures the soup again. Models of the Hub are
+    The measurement is not kept: a search measures the soup again. Models of the Hub are
     downloaded.
 
     Raises:
@@ -111,7 +111,7 @@ def probe_config(
 
 
 def _priced(probe: Probe, study: Study) -> Probe:
-    """Add what the search takes on a subset of documents, or with a budget."""
+    """Return the probe with the times on a subset of documents, or with a budget."""
     merging = probe.merge_seconds / len(study.tasks)
     seconds = {task: s + merging for task, s in probe.task_seconds.items()}
     found = price(study, probe.task_documents, seconds)
@@ -127,7 +127,7 @@ def _priced(probe: Probe, study: Study) -> Probe:
 
 
 def _confirmed_share(study: Study) -> float:
-    """Give how many documents are held out for each one that the search has."""
+    """Return the ratio of held-out documents to documents of the search."""
     share = study.search.holdout or 0.0
     return share / (1 - share)
 
@@ -139,7 +139,7 @@ def _timed(action: Callable[[], T]) -> tuple[T, float]:
 
 @dataclass(frozen=True)
 class Place:
-    """A problem of the file."""
+    """A problem of the file, with its position."""
 
     place: str
     message: str
@@ -147,7 +147,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Model:
-    """What headers and weights say of a model, and what was found of it."""
+    """The facts about a model from headers and weights, with its diagnostics."""
 
     name: str
     reference: str
@@ -164,7 +164,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two task vectors."""
+    """The comparison of two task vectors."""
 
     models: tuple[str, str]
     cosine: float | None
@@ -173,7 +173,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class WeightsRead:
-    """What the figures are of, and whose weights could not be read."""
+    """The weights behind the figures, and the models that could not be read."""
 
     against: str | None
     read: int
@@ -184,7 +184,7 @@ class WeightsRead:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the search will measure, and what it wants of memory and disk."""
+    """The measurements of the search, and its needs of memory and disk."""
 
     strategy: str
     merge: str
@@ -213,7 +213,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What ``inspect --json`` prints."""
+    """The content of ``inspect --json``."""
 
     version: int = 1
     config: str
@@ -235,7 +235,7 @@ def inspect_config(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Inspection:
-    """Look at models and plan of a configuration; no model is loaded or downloaded.
+    """Check models and plan of a configuration; no model is loaded or downloaded.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -316,7 +316,7 @@ def _weights(family: Family) -> WeightsRead:
 
 
 def _engines(project: Project) -> dict[str, str]:
-    """Say what generates the answers of each task that generates."""
+    """Return the engine of each task that generates."""
     chosen = {n: found.in_words() for n, found in project.engines.items()}
     there = by_engine(project)[1].tasks
     try:

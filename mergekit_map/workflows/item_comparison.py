@@ -1,4 +1,4 @@
-"""How well differences between the merges of a front are known, item by item."""
+"""Standard errors of differences between the merges of a front, item by item."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Where the records of merges are: a folder for each task, a file for each merge.
+    """The places of records: a folder for each task, a file for each merge.
 
     Where nested MAP merges checkpoints, the anchors are merges of other models.
     """
@@ -44,7 +44,7 @@ class Records:
 
     @classmethod
     def of(cls, project: Project, run: RunFolder) -> Records:
-        """Find those of a search, whose pairs, if it has some, are finished."""
+        """Return the records of a search; its pairs, if it has some, are finished."""
         merges = anchors = run.samples(project.merge)
         if project.nests_checkpoints:
             last = run.pair(len(project.space.names) - 1)
@@ -52,7 +52,7 @@ class Records:
         return cls(merges, anchors, project.space.anchors())
 
     def place(self, merge: Merge) -> Place:
-        """Say where those of a merge of the front are."""
+        """Return the places of the records of a merge of the front."""
         if merge.coefficients:
             return self.merges, merge.coefficients
         return self.anchors, self.coefficients[merge.label or ""]
@@ -64,7 +64,7 @@ def with_differences(
     records: Records,
     log: Iterable[Evaluation] = (),
 ) -> Front:
-    """Compare merges item by item where that can be done, and judge the front by it."""
+    """Compare merges item by item where possible, and assess the front with that."""
     evaluations = list(log)
     own = {merge_key(e.coefficients) for e in evaluations if e.role not in _RIVALS}
     rivals = {merge_key(e.coefficients) for e in evaluations} - own
@@ -96,7 +96,7 @@ def _read(
 
 
 def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
-    """Compare the most merges that were measured on the same items."""
+    """Compare the largest set of merges that were measured on the same items."""
     groups: dict[str, list[int]] = {}
     for index, itemised in enumerate(known):
         if itemised is not None:
@@ -113,6 +113,6 @@ def compare_items(known: Sequence[Itemised | None]) -> Differences | None:
 
 
 def _are_answers(U: FloatArray) -> bool:
-    """Tell answers, of which many are alike, from amounts, of which hardly any are."""
+    """Whether values are answers, many of them equal, not amounts."""
     n = U.shape[1]
     return bool(np.median([len(np.unique(row)) for row in U]) < n / 2)

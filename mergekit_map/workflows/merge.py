@@ -61,7 +61,7 @@ class Merged:
     front: Front  # with that point in its place
 
     def __repr__(self) -> str:
-        """Say in a line what it holds."""
+        """Return its content in a line."""
         return f"Merged({str(self.path)!r}: {front_line(self.front)})"
 
     def _repr_html_(self) -> str:
@@ -69,7 +69,7 @@ class Merged:
         return shown + folded("the same checkpoint with mergekit alone", self.command)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Give the points of the front as a table, the columns of front.csv."""
+        """Return the points of the front as a table, the columns of front.csv."""
         return front_frame(self.front)
 
     def plot(self) -> Figure:
@@ -89,12 +89,12 @@ def merge_point(
 ) -> Merged:
     """Write the checkpoint of a selection with mergekit, and measure what was written.
 
-    Without a selection, that of what was chosen last. What is measured goes into the
-    log, and into the front what the search had not measured; where the two differ, the
-    card and a notice say so. Without a reporter, a line on standard error says how far
-    it is, where somebody sees it.
+    Without a selection, the last choice is merged. The measurements go into the log,
+    and those that the search lacked into the front. The card and a notice report
+    differences to the search. Without a reporter, progress is a line on standard error,
+    if that is a terminal or notebook.
 
-    Where models have moved, all recipes of the run folder name their new places then.
+    Where models have moved, all recipes of the run folder get their new paths.
 
     Raises:
         ArtifactError: ``out`` exists, the run folder is not finished, or a recipe of it
@@ -154,7 +154,7 @@ def _merge(
 def _with_measured(
     project: Project, selection: Selection, searched: Merge, run: Path, place: RunFolder
 ) -> Front:
-    """Give the front with what is known of the selection now that it is measured."""
+    """Return the front with the measurements of the selection."""
     front = RunFolder(run).read_front().with_point(selection.index, searched)
     records = Records.of(project, RunFolder(run))
     evaluations = list(read_log(place.log))
@@ -164,7 +164,7 @@ def _with_measured(
 
 
 def _chosen_by(front: Front, selection: Selection) -> Front:
-    """Keep what was chosen, and why, whatever the front was told since."""
+    """Return the front with the choice and its reasons as they were."""
     kept = ("selected", "select", "reason")
     update = {key: getattr(selection.front, key) for key in kept}
     return judged(front.model_copy(update=update))
@@ -173,9 +173,9 @@ def _chosen_by(front: Front, selection: Selection) -> Front:
 def _measure_checkpoint(
     project: Project, folder: Path, run: RunFolder, point: Merge, told: Told
 ) -> tuple[Merge, Merge]:
-    """Measure every task of what was written; what the search has not, it has then.
+    """Measure every task on the checkpoint, and log values that the search lacks.
 
-    Returns the point as the search has it, and as the checkpoint is.
+    Returns the point as the search measured it, and as the checkpoint.
     """
     study, merge = project.study(), point.coefficients
     with open_log(run.log) as log:
@@ -220,7 +220,7 @@ def _searched_tasks(
 
 
 def _difference(searched: Merge, written: Merge) -> str:
-    """Say where a checkpoint is not what the search measured, beyond rounding."""
+    """Describe differences to the search's measurements beyond rounding."""
     differing = []
     for task in searched.measured:
         values = [merge.measured[task].value for merge in (searched, written)]

@@ -1,8 +1,8 @@
-"""Nested MAP where a merge of merges is no merge of the models: TIES and its kin.
+"""Nested MAP with checkpoints, for TIES and other non-linear methods.
 
 Each pair is a search of its own over two checkpoints, in ``RUN/nested/pair-1`` and so
-on, with all the files of a search. What is chosen of it goes to
-``RUN/nested/merged/pair-1``, where the later pairs find it, and ``mergekit-multi`` too.
+on, with all the files of a search. Its chosen merge is written to
+``RUN/nested/merged/pair-1``, where later pairs and ``mergekit-multi`` find it.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from mergekit_map.utils.files import whole_folder, write_atomically
 
 
 class Search(Protocol):
-    """Search one pair into a folder."""
+    """A function that searches one pair into a folder."""
 
     def __call__(self, project: Project, run: Path) -> Front:
-        """Give what was found."""
+        """Return the result of the pair."""
         ...
 
 
@@ -62,14 +62,14 @@ def search_pairs(
     """Search pair after pair, merging what is chosen of each but the last.
 
     Args:
-        project: Of all the models.
-        evaluations: What was measured of its anchors and single models.
-        run: The run folder of it all.
+        project: The project of all models.
+        evaluations: The measurements of its anchors and single models.
+        run: The run folder of the whole search.
         search: Searches one pair.
 
     Returns:
         The front of the last pair, with the anchors of the project, its surrogates, and
-        how its points are written.
+        the recipes of its points.
     """
     study = project.study()
     singles = read_singles(study, evaluations)
@@ -128,7 +128,7 @@ def finished_pairs(
 
 
 def _places(project: Project, run: RunFolder, n_pairs: int) -> dict[str, str]:
-    """Say where models and merged pairs lie now, by where they lay in the search."""
+    """Map the earlier paths of models and merged pairs to the present ones."""
     known, models = (
         run.read_manifest().models,
         referenced_models(project.space.template),
@@ -146,7 +146,7 @@ def _places(project: Project, run: RunFolder, n_pairs: int) -> dict[str, str]:
 def _finished_pair(
     project: Project, pair: RunFolder, places: Mapping[str, str]
 ) -> Project:
-    """Read what a pair merges; tasks and backend are those of the whole."""
+    """Read the merge of a pair; tasks and backend are those of the whole."""
     file = read_yaml(pair.config)
     raise_problems(file, check_merge(file.merge))
     space = _pair_space(file, file.merge)
@@ -159,7 +159,7 @@ def _search_pair(
     made: Callable[[Study], Project],
     search: Callable[[Project], Front],
 ) -> tuple[Project, Front]:
-    """Search a pair as the first of its studies whose limits can be kept."""
+    """Search a pair with the first of its studies whose limits can be kept."""
     for small in smalls:
         part = made(small)
         front = search(part)
@@ -171,7 +171,7 @@ def _search_pair(
 def _small_study(
     study: Study, pair: Pair, select: SelectSpec, readings: Anchors, *, last: bool
 ) -> Study:
-    """Reduce a study to a pair; what was measured before gives limits in numbers."""
+    """Reduce a study to a pair; earlier measurements turn limits into numbers."""
     if select.limited:
         limits = find_limits(select, study.tasks, readings)
         require = {task: limit.value for task, limit in limits.items()}
@@ -185,9 +185,9 @@ def _small_study(
 def _pair_project(
     project: Project, small: Study, pair: Pair, run: RunFolder, number: int
 ) -> Project:
-    """Make the project of a pair, and write its configuration for the record.
+    """Return the project of a pair, and write its configuration for the record.
 
-    Models and tasks are not checked again: two merges may well be alike.
+    Models and tasks are not checked again: two merges may be nearly equal.
     """
     merge = pair_merge(project.space, [group.label for group in pair], run.merged)
     space = replace(_pair_space(project.file, merge), bounds=small.box)
@@ -234,7 +234,7 @@ def _pair_space(file: YamlFile, merge: MergeConfig) -> MergeSpace:
 
 
 def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
-    """Write a checkpoint, unless it is the one that lies there."""
+    """Write a checkpoint, unless the folder has it."""
     text = yaml_text([config], [f"made of {part.merge}"])
     recipe = place / "mergekit_config.yml"
     if recipe.exists() and recipe.read_text(encoding="utf-8") == text:
@@ -248,9 +248,9 @@ def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
 def _whole_front(
     study: Study, evaluations: Sequence[Evaluation], front: Front, order: Order
 ) -> Front:
-    """Put the anchors of all models in the place of those of the last pair.
+    """Replace the anchors of the last pair by those of all models.
 
-    They have no coefficients there: a single model is no merge of two merges.
+    They have no coefficients in the last pair: a model is no merge of two merges.
     """
     anchors = tuple(
         Merge(

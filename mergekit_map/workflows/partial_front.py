@@ -1,10 +1,8 @@
-"""Looking at a search that is not finished: what is found so far, as a folder.
+"""The partial front of a running or stopped search, as a folder.
 
-What its log says is written to ``RUN/so-far``, which is a run folder of its own, log
-included. The search itself never reads it, so that it goes on as if nobody had looked;
-the folder goes when the search is finished.
-
-Writing the folder of what an unfinished search has found so far.
+It is computed from the log and written to ``RUN/so-far``, a run folder with a log of
+its own. The search itself never reads it, so that its course does not depend on it, and
+removes it when it is finished.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from mergekit_map.workflows.atomic_selection import mended
 
 
 def write_so_far(folder: RunFolder) -> None:
-    """Find what the log of an unfinished search says, unless it is found already.
+    """Write the partial front of an unfinished search, unless it is up to date.
 
     Raises:
         ArtifactError: there is nothing to look at yet, or a file is damaged.
@@ -75,7 +73,7 @@ def write_so_far(folder: RunFolder) -> None:
 
 
 def study_of(plan: Underway) -> Study:
-    """Give what is searched and measured, without the models."""
+    """Return the study of a project, without the models."""
     return Study(
         bounds=plan.bounds,
         anchors=plan.anchors,
@@ -129,20 +127,20 @@ def _write_recipes(so_far: RunFolder, plan: Underway, front: Front) -> None:
 
 
 def _earlier(so_far: RunFolder) -> Front | None:
-    """Read what was found when somebody looked before."""
+    """Read the previous partial front."""
     with suppress(ArtifactError):
         return so_far.read_front()
     return None
 
 
 def _wishes(plan: Underway, earlier: Front | None) -> list[SelectSpec]:
-    """List what to choose by: as before, but a point's number means another one now."""
+    """List the ways to choose: as before, but no number of a point."""
     before = [] if earlier is None or earlier.select.index is not None else [earlier]
     return [*(front.select for front in before), plan.select]
 
 
 def _link_samples(source: Path, target: Path) -> None:
-    """Put records into another folder: files that are replaced, never written into."""
+    """Link the records into another folder: they are replaced, never changed."""
     for file in source.rglob("[!.]*.json"):
         place = target / file.relative_to(source)
         if place.exists() and place.samefile(file):
@@ -169,11 +167,11 @@ _PATIENCE = 60  # seconds, for somebody else who is looking
 
 
 def look_at(run: StrPath) -> Path:
-    """Give the folder that a search is read from, finished or not.
+    """Return the folder to read a search from, finished or not.
 
-    That of a finished one is its own. What an unfinished one has found so far, whether
-    it was stopped, was killed or is running, is put into ``RUN/so-far`` first, which
-    ``select_point``, ``merge_point`` and ``write_report`` take for a finished search.
+    A finished search is read from its own folder. The partial front of an unfinished
+    one, be it stopped, killed or running, is first written to ``RUN/so-far``, which
+    ``select_point``, ``merge_point`` and ``write_report`` treat as a finished search.
 
     Raises:
         ArtifactError: there is nothing to look at yet, or a file is damaged.
@@ -191,7 +189,7 @@ def look_at(run: StrPath) -> Path:
 
 
 def forget_so_far(folder: RunFolder) -> None:
-    """Remove what was found before a search was finished, and what it set out to do."""
+    """Remove the partial front and the plan of a search that is finished."""
     folder.plan.unlink(missing_ok=True)
     if folder.so_far.path.exists():
         with _alone(folder):
@@ -201,7 +199,7 @@ def forget_so_far(folder: RunFolder) -> None:
 
 @contextmanager
 def _alone(folder: RunFolder) -> Iterator[None]:
-    """Let one process at a time write what is found so far."""
+    """Lock the partial front for one process."""
     try:
         with FileLock(folder.path / _LOCK, timeout=_PATIENCE):
             yield

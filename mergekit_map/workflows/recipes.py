@@ -1,4 +1,4 @@
-"""The recipes in a run folder: written, and written anew where models have moved."""
+"""The recipes of a run folder, with the present paths of their models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mergekit_map.workflows.select import Selection
 
 
 def write_recipes(recipes: Recipes, front: Front, run: RunFolder) -> None:
-    """Write a recipe for each point of a front, and that of the chosen one."""
+    """Write the recipe of each point of a front, and that of the chosen one."""
     for index, point in enumerate(front.points):
         command = recipes.command(run.recipe(index), "OUT")
         comments = [*recipe_comments(front, index), f"Merge it with: {command}"]
@@ -29,9 +29,9 @@ def write_recipes(recipes: Recipes, front: Front, run: RunFolder) -> None:
 
 
 def present_recipe(recipes: Recipes, selection: Selection, run: RunFolder) -> str:
-    """Give the recipe of a selection, with its models where they are now.
+    """Return the recipe of a selection, with the present paths of its models.
 
-    Where its models lay when it was written nobody knows, if that was elsewhere.
+    Its models are compared by their order, as their earlier paths are not recorded.
 
     Raises:
         ArtifactError: what the run folder has is not the recipe of the point.
@@ -49,7 +49,7 @@ def present_recipe(recipes: Recipes, selection: Selection, run: RunFolder) -> st
 
 
 def _numbered(recipe: str) -> list[Any] | None:
-    """Read a recipe with its models numbered, wherever they lie; None for no recipe."""
+    """Read a recipe with numbers for its models; None for no recipe."""
     numbers: dict[str, str] = {}
 
     def number(model: str) -> str:

@@ -1,4 +1,4 @@
-"""A finished search as a value that a notebook shows."""
+"""The result of a finished search, for a notebook."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The folder of a finished search, and its front; goes wherever its path does."""
+    """The folder of a finished search, with its front; usable as a path."""
 
     path: Path
     front: Front  # all that front.json holds
 
     def __fspath__(self) -> str:
-        """Name the folder."""
+        """Return the path of the folder."""
         return str(self.path)
 
     def __repr__(self) -> str:
-        """Say in a line what was found and chosen."""
+        """Describe the front and its choice in a line."""
         return f"Run({str(self.path)!r}: {front_line(self.front)})"
 
     def _repr_html_(self) -> str:
         return front_html(self.front, str(self.path))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Give the points of the front as a table, the columns of front.csv."""
+        """Return the points of the front as a table, the columns of front.csv."""
         return front_frame(self.front)
 
     def plot(self) -> Figure:
@@ -46,7 +46,7 @@ class Run:
 
 
 def read_run(run: StrPath) -> Run:
-    """Read the folder of a finished search, without changing anything in it.
+    """Read the folder of a finished search, without changes to it.
 
     Raises:
         ArtifactError: the search is not finished, or a file of it is damaged.
@@ -56,7 +56,7 @@ def read_run(run: StrPath) -> Run:
 
 
 def front_line(front: Front) -> str:
-    """Say in a line how large a front is, and what is chosen."""
+    """Describe the size of a front and its choice in a line."""
     tasks = ", ".join(front.tasks)
     points = "1 point" if len(front.points) == 1 else f"{len(front.points)} points"
     return f"{points} for {tasks}; chosen {front.selected}: {front.chosen.weights}"

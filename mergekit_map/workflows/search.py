@@ -56,13 +56,13 @@ def search_front(
     callbacks: Sequence[Callback] = (),
     workers: int | str | WorkerPool | None = None,
 ) -> Run:
-    """Search into a run folder, going on where an earlier search was stopped.
+    """Search into a run folder, or continue a search that was stopped.
 
-    The project may be named by its configuration. Without a reporter, a line on
-    standard error says how far it is, where somebody sees it. What was measured
-    elsewhere may be imported, as ``read_imported`` gives it. Callbacks hear how the
-    search goes. With ``workers``, so many processes measure, or Ray actors (``"ray"``,
-    ``"ray:4"``), or the workers of a pool that outlives the search.
+    The project may be the path of its configuration. Without a reporter, progress is a
+    line on standard error, if that is a terminal or notebook. ``imported`` has
+    measurements from elsewhere, as ``read_imported`` returns them. Callbacks receive
+    the events of the search. ``workers`` is a number of processes, Ray actors
+    (``"ray"``, ``"ray:4"``), or a pool that outlives the search.
 
     Raises:
         ArtifactError: the folder is something else's, or another search is writing it.
@@ -126,7 +126,7 @@ def _search_nested(
 
 @contextmanager
 def _claimed(run: Path) -> Iterator[EvaluationLog]:
-    """Have a run folder for this search alone, until its results are written."""
+    """Lock a run folder for this search, until its results are written."""
     folder = RunFolder(run)
     folder.claim()
     with open_log(folder.log) as log:
@@ -203,7 +203,7 @@ def _write_results(
 
 
 def _underway(project: Project, study: Study, run: RunFolder) -> Underway:
-    """Write down what a search sets out to do, for whoever looks before its end."""
+    """Write the plan of a search, for readers before its end."""
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     recipe = None
     if not project.nests_checkpoints:

@@ -1,7 +1,4 @@
-"""The parts of a search that every search has: its project, workers and front.
-
-What tells a caller in Python how far a step is who brings no reporter of his own.
-"""
+"""The common parts of all searches: project, workers, measurements and progress."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ from mergekit_map.workflows.item_comparison import Records, with_differences
 def project_for(
     run: Path, project: Project, told: Told, imported: Sequence[Evaluation]
 ) -> Project:
-    """Take a project as a run folder knows it.
+    """Return a project as the run folder records it.
 
     Raises:
         ConfigError: it cannot be searched so.
@@ -68,7 +65,7 @@ def project_for(
 
 @contextmanager
 def started_pool(workers: int | str | WorkerPool | None) -> Iterator[WorkerPool | None]:
-    """Yield the workers that are asked for, and end those that were not there before.
+    """Yield the requested workers, and stop those that were started here.
 
     Raises:
         ConfigError: there is no Ray, or it cannot be started.
@@ -85,7 +82,7 @@ def started_pool(workers: int | str | WorkerPool | None) -> Iterator[WorkerPool 
 
 
 def hands_for(project: Project, pool: WorkerPool | None) -> Hands:
-    """Return whoever measures: workers, where there are some."""
+    """Return the evaluator: workers, where there are some."""
     if pool is not None:
         return pool.work_for(packed(project, pool.count, pool.threads))
     return Worker(merges_as_asked(project))
@@ -99,7 +96,7 @@ def measured_front(
     log: EvaluationLog,
     evaluate: SplitEvaluator,
 ) -> tuple[StudyResult, Front]:
-    """Measure all that a search asks for, and give what it found."""
+    """Measure all merges of a search, and return its result and front."""
     report = _warning_of_budget(study, log, told)
     with one_thread():
         result = run_study(study, evaluate, log, report)
@@ -111,7 +108,7 @@ def measured_front(
 
 
 def measured_before(run: RunFolder) -> Manifest | None:
-    """Return the manifest of what a search of this folder measured last."""
+    """Return the manifest of the folder's last search."""
     if run.plan.exists():
         return read_underway(run).manifest
     return run.read_manifest() if run.manifest.exists() else None
@@ -120,7 +117,7 @@ def measured_before(run: RunFolder) -> Manifest | None:
 def _warning_of_budget(
     study: Study, log: EvaluationLog, told: Told
 ) -> Callable[[Progress], None]:
-    """Report progress, and once the anchors are measured that a budget is too small."""
+    """Report progress, and warn after the anchors if a budget is too small."""
     warned = False
 
     def report(progress: Progress) -> None:
@@ -135,7 +132,7 @@ def _warning_of_budget(
 
 
 def started(project: Project, study: Study, run: Path, log: EvaluationLog) -> Started:
-    """Say what a search sets out to do."""
+    """Return the start of a search for callbacks."""
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     return Started(
         run=run,
@@ -153,9 +150,9 @@ _SECONDS_BETWEEN = 0.2
 
 
 class ProgressLine:
-    """One line on standard error that is written over; in a notebook, too.
+    """A progress line on standard error, in a notebook, too.
 
-    Where it goes to a file it is left out. Notices are warnings of the log.
+    A file as standard error gets no line. Notices are warnings of ``logging``.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -177,12 +174,12 @@ class ProgressLine:
         self._write(f"{count} {progress.role}, {progress.task}")
 
     def notice(self, text: str) -> None:
-        """Log something the user should know."""
+        """Log a notice for the user."""
         self.clear()
         _logger.warning("%s", masked(text))
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._write("")
 
     def _write(self, text: str) -> None:
@@ -193,7 +190,7 @@ class ProgressLine:
 
 @contextmanager
 def reporting(reporter: Reporter | None) -> Iterator[Reporter]:
-    """Give the reporter, or a line that is there until the end, and no other bars."""
+    """Yield the reporter, or a progress line; other progress bars are off."""
     if reporter is not None:
         yield reporter
         return

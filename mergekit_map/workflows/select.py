@@ -1,4 +1,4 @@
-"""Choosing a point of a finished front: no model is loaded, nothing is evaluated."""
+"""Selection of a point of a finished front; no model is loaded."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Selection:
 
     @property
     def index(self) -> int:
-        """Tell which point of the front it is."""
+        """Return the number of the point."""
         return self.front.selected
 
     @property
     def point(self) -> Merge:
-        """Give the point."""
+        """Return the point."""
         return self.front.chosen
 
     def __repr__(self) -> str:
-        """Say in a line what is chosen."""
+        """Describe the choice in a line."""
         return f"Selection({front_line(self.front)})"
 
     def _repr_html_(self) -> str:
@@ -58,7 +58,7 @@ class Selection:
         return shown + folded("recipe.yml", self.recipe)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Give the points of the front as a table, the columns of front.csv."""
+        """Return the point."""
         return front_frame(self.front)
 
     def plot(self) -> Figure:
@@ -98,8 +98,8 @@ def select_point(
             less than 0 lets it be worse by as many.
         index: The number of the point.
 
-    Where the surrogates predict a better merge than all points of the front, that one
-    joins the front, as its last point, and gets a recipe.
+    Where the surrogates predict a better merge than all points of the front, that merge
+    joins the front as its last point and gets a recipe.
 
     Raises:
         ArtifactError: the search is not finished, or a file of it is damaged.
@@ -146,7 +146,7 @@ def _write_recipe(folder: RunFolder, front: Front, *, joined: bool) -> None:
 
 
 def known_surrogates(folder: RunFolder, front: Front) -> Surrogates | None:
-    """Read what predicted a front; None where the folder has it no more.
+    """Read the surrogates of a front; None where the folder has none.
 
     Raises:
         ArtifactError: it is damaged, or of another front.

@@ -1,7 +1,4 @@
-"""The command that shows a front to walk along; models are loaded to merge and talk.
-
-A few turns with a merge, line by line in the terminal.
-"""
+"""``mergekit-map browse``: a front in the terminal, with merging and chat."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def talk(speaker: Speaker, name: str) -> None:
-    """Let the user and a merge speak in turn, until a line is empty or input ends."""
+    """Chat with a merge in the terminal, until a line is empty or input ends."""
     from mergekit_map.workflows.chat import Turn
 
     how = "" if speaker.chats else "; without a chat template it goes on with your text"
@@ -138,7 +135,7 @@ def browse(
 
 
 class _Outside:
-    """What is done outside of the screen; models stay loaded until the end."""
+    """The actions outside of the screen; models stay loaded until the end."""
 
     def __init__(
         self,
@@ -154,14 +151,14 @@ class _Outside:
         self.merged: Path | None = None  # the folder of the last merge
 
     def save(self, choice: Mapping[str, Any]) -> View:
-        """Choose a point, as select does."""
+        """Choose a point, as the command select."""
         from mergekit_map.browse.state import View
         from mergekit_map.workflows.select import select_point
 
         return View.of(select_point(self._run, **choice).front)
 
     def do(self, leaving: Leaving, view: View) -> View:
-        """Merge, talk or push; what cannot be done is said."""
+        """Merge, chat or push; print the reason where that fails."""
         try:
             match leaving.doing:
                 case "merge":
@@ -209,7 +206,7 @@ class _Outside:
 
 
 def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:
-    """Make what goes to the point that limits and preferences choose."""
+    """Return the action that goes to the point of given limits and preferences."""
 
     def wish(view: View, answer: Mapping[str, str]) -> View:
         from mergekit_map.workflows.select import known_surrogates
@@ -230,7 +227,7 @@ def _split(text: str) -> list[str]:
 
 
 def _read_choice(words: list[str]) -> dict[str, Any]:
-    """Read words as select does."""
+    """Parse limits and preferences as select does."""
     found: dict[str, Any] = {}
 
     @click.command(add_help_option=False)
@@ -248,7 +245,7 @@ def _read_choice(words: list[str]) -> dict[str, Any]:
 
 
 def _said(view: View) -> Text:
-    """Say what the numbers mean, as if the point one is at were the chosen one."""
+    """Return the meaning of the numbers, as if the current point were chosen."""
     from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
     from mergekit_map.results.selection import judged
 

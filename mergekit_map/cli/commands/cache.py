@@ -1,4 +1,4 @@
-"""The command that lists and removes what is kept between searches."""
+"""``mergekit-map cache``: lists and removes recorded merges."""
 
 from __future__ import annotations
 

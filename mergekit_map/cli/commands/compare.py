@@ -1,4 +1,4 @@
-"""The command that holds searches against opponents and baselines."""
+"""``mergekit-map compare``: compares searches with opponents and baselines."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def compare(
 
 
 def show_table(table: Table) -> None:
-    """Print a table, its best cells bold, and what it says."""
+    """Print a table, its best cells bold, and its caption."""
     console, cells, best = Console(), table.text(), table.best()
     grid = Grid(box=SIMPLE_HEAD, padding=0)
     for index, column in enumerate(table.columns):

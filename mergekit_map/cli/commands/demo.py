@@ -1,4 +1,4 @@
-"""The command that does it all on models trained here."""
+"""``mergekit-map demo``: trains, searches, selects and merges small models."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def demo(
 
 
 def _free(folder: Path) -> Path:
-    """Number a folder until there is none, or a demo that was stopped."""
+    """Return the first numbered folder that is free or has a stopped demo."""
     numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(2))
     places = itertools.chain([folder], numbered)
     return next(path for path in places if not path.exists() or _is_begun(path))
 
 
 def _is_begun(folder: Path) -> bool:
-    """Tell whether there is nothing but what a demo makes before its merge."""
+    """Whether a folder has nothing but the files of a demo before its merge."""
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""The command that looks at models and plan before anything is paid for."""
+"""``mergekit-map inspect``: checks models and plan before a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that writes a checkpoint."""
+"""``mergekit-map merge``: writes the checkpoint of a point."""
 
 from __future__ import annotations
 

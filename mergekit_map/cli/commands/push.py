@@ -1,4 +1,4 @@
-"""The command that uploads a merge to the Hub."""
+"""``mergekit-map push``: uploads a merge to the Hub."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _unnamed(plan: Plan) -> list[str]:
 
 
 def _grouped(files: Sequence[str]) -> dict[str, list[str]]:
-    """Put many files of a kind in one folder, such as recipes, into one row."""
+    """Group many files of a kind in one folder, such as recipes, into one row."""
     kinds = Counter(map(_kind, files))
     groups: dict[str, list[str]] = {}
     for file in files:

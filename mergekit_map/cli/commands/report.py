@@ -1,4 +1,4 @@
-"""The command that writes what finished searches found as a page."""
+"""``mergekit-map report``: writes finished searches as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that searches, selects and merges in one."""
+"""``mergekit-map run``: searches, selects and merges."""
 
 from __future__ import annotations
 

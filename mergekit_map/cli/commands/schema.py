@@ -1,4 +1,4 @@
-"""The command that describes configurations to other programs."""
+"""``mergekit-map schema`` and ``init``; imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that searches."""
+"""``mergekit-map search``: evaluates merges and finds the front."""
 
 from __future__ import annotations
 

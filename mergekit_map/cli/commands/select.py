@@ -1,4 +1,4 @@
-"""The command that chooses from a front: loads no model, imports nothing heavy."""
+"""``mergekit-map select``: chooses from a front; imports nothing heavy."""
 
 from __future__ import annotations
 
