@@ -1,3 +1,3 @@
-"""The version, apart so that whoever only names it imports no more."""
+"""The version, in a module without imports."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The errors a user of mergekit-map can act on; each class names what to look at."""
+"""The errors that a user of mergekit-map can act on, by where to look."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mergekit_map.utils.text import masked
 
 
 class MapError(Exception):
-    """Something the user can repair; the command line ends with exit code 2."""
+    """An error that the user can repair; the command line exits with code 2."""
 
     exit_code = 2
 
@@ -19,11 +19,11 @@ class MapError(Exception):
 
 
 class ConfigError(MapError):
-    """The YAML or a command-line option asks for something that cannot be done."""
+    """The YAML or a command-line option requests something impossible."""
 
 
 class InvalidTask(ConfigError):
-    """One task asks for something that is not there; ``load_tasks`` collects these.
+    """One task requests something missing; ``load_tasks`` collects these.
 
     Its key is inside the task: ``("perplexity", "file")``, or ``()``.
     """
@@ -37,7 +37,7 @@ class InvalidTask(ConfigError):
 
 
 class LostModels(ConfigError):
-    """Models lie elsewhere than a configuration says; ``names`` has which."""
+    """Models are not where a configuration says; ``names`` are their names."""
 
     def __init__(self, message: str, names: Iterable[str]) -> None:
         self.message, self.names = message, tuple(names)
@@ -45,7 +45,7 @@ class LostModels(ConfigError):
 
     @property
     def options(self) -> str:
-        """Give the options to add to a command."""
+        """Return the options to add to a command."""
         given = (f"{name}=FOLDER" for name in self.names)
         return " ".join(f"--model-path {shlex.quote(one)}" for one in given)
 
@@ -59,7 +59,7 @@ class EvaluationError(MapError):
 
 
 class MergeError(MapError):
-    """The models cannot be merged as asked."""
+    """The models cannot be merged as requested."""
 
 
 class ArtifactError(MapError):
@@ -67,11 +67,11 @@ class ArtifactError(MapError):
 
 
 class HubError(MapError):
-    """The Hub cannot be reached, or refuses what it is asked for."""
+    """The Hub cannot be reached, or refuses a request."""
 
 
 def in_words(error: BaseException) -> str:
-    """Write an error of others: its kind, and what it says, if it can say it."""
+    """Return the kind and the message of another library's error."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - of any kind, by whoever wrote it
@@ -80,7 +80,7 @@ def in_words(error: BaseException) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Phrase a suggestion for an unknown name: the nearest known ones, or them all."""
+    """Return a hint for an unknown name: the nearest known ones, or all of them."""
     options = sorted(set(known))
     if words := alike(name, options):
         return words
@@ -89,7 +89,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def alike(name: str, known: Iterable[str]) -> str:
-    """Suggest the known names nearest to an unknown one; nothing where none is near."""
+    """Return a hint with the nearest known names; empty where none is near."""
     close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
     if not close:
         return ""

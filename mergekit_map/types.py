@@ -1,4 +1,4 @@
-"""What one task says about one merged model."""
+"""Measurements of tasks on merged models, and the metrics of tasks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """A measurement that somebody will ask for."""
+    """A measurement that will be requested."""
 
     coefficients: Mapping[str, float]
     task: str
@@ -64,7 +64,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Metric:
-    """What is known of a task's metric before anything is measured."""
+    """The properties of a task's metric, known before anything is measured."""
 
     higher_is_better: bool
     lower: float | None  # smallest possible value, None where unbounded
@@ -74,18 +74,18 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """Give what turns a value so that larger is better, and back: 1 or -1."""
+        """Return 1 or -1, the factor that makes larger values better."""
         return 1 if self.higher_is_better else -1
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Give the smallest and largest possible value, infinite where unbounded."""
+        """Return the smallest and largest possible value, infinite where unbounded."""
         lower = -math.inf if self.lower is None else self.lower
         return lower, math.inf if self.upper is None else self.upper
 
     @property
     def better(self) -> str:
-        """Say which values are better: higher or lower."""
+        """Return which values are better: higher or lower."""
         return "higher" if self.higher_is_better else "lower"
 
     def with_unit(self, text: str, value: float | None) -> str:
@@ -94,7 +94,7 @@ class Metric:
         return f"{said} ({other})" if other else said
 
     def in_other_words(self, value: float | None) -> str:
-        """Say a mean token loss as a perplexity; nothing of other metrics."""
+        """Return a mean token loss as a perplexity; empty for other metrics."""
         if self.unit != NATS or value is None:
             return ""
         return f"perplexity {perplexity(value)}"
@@ -105,23 +105,24 @@ class Metric:
 
 
 def perplexity(nats: float) -> str:
-    """Write the exponential of a mean token loss, as a perplexity."""
+    """Return the perplexity of a mean token loss as text."""
     return f"{math.exp(min(nats, _HUGE)):.3g}"
 
 
 class Measure(Protocol):
-    """Measure the model that was handed over when this was prepared."""
+    """The evaluation of the model for which it was prepared."""
 
     @property
     def size(self) -> int | None:
-        """Give how many documents there are; None where that is not known before."""
+        """Return the number of documents; None where that is not known before."""
         ...
 
     def __call__(self, documents: Sequence[int] | None = None) -> Measurement:
-        """Evaluate the model with the weights it has now, on all documents or some.
+        """Evaluate the model with its present weights, on all documents or some.
 
-        On some, given in rising order, value and standard error are those of their own
-        plain mean, and only tasks that give ``answers`` can be measured.
+        Some documents come in rising order. Their value and standard error are those of
+        their own plain mean. Only tasks with ``answers`` can be measured on some
+        documents.
         """
         ...
 

@@ -1,1 +1,1 @@
-"""From coefficients to a number: a merge in memory or on disk, measured by tasks."""
+"""Evaluation of merges: in memory, on disk or in vLLM, measured by tasks."""

@@ -1,4 +1,4 @@
-"""Kinds of engines: all that decides whether merges may be written into one."""
+"""Kinds of vLLM engines, which decide whether merges can be written into them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_MATTER = ("max_model_len", "gpu_memory_utilization")
 
 
 def kind_of_checkpoint(vllm: Installed, folder: Path, args: Mapping[str, Any]) -> str:
-    """Name the kind of an engine that a checkpoint is opened with."""
+    """Return the kind of an engine for a checkpoint."""
     config = transformers.AutoConfig.from_pretrained(folder)
     return _kind(vllm, config, config.dtype, args)
 
@@ -30,9 +30,9 @@ def kind_of_checkpoint(vllm: Installed, folder: Path, args: Mapping[str, Any]) -
 def known_against(
     vllm: Installed, space: MergeSpace, options: MergeOptions
 ) -> str | None:
-    """Say what was seen that stands against writing these merges into an engine.
+    """Return why earlier checks forbid writing these merges into an engine.
 
-    It is an engine that was opened with nothing in particular. None where nothing was.
+    The engine is one with default arguments. None where nothing is known against it.
     """
     merge = space.template
     front = next(iter(referenced_models(merge)))

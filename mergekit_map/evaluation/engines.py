@@ -1,8 +1,8 @@
-"""The port to what holds merges and measures tasks, and several of them side by side.
+"""Engines, which hold merges and measure tasks; several can run side by side.
 
-An engine is *opened* when its context is entered, *written* to and *measures*: today's
+An engine is *opened* when its context is entered, *written* to and *measured*. Today's
 are Hugging Face's model in memory, vLLM in place, and checkpoints on disk that either
-of them loads. Which one measures a task is said in ``tasks/engines.py``.
+of them loads. ``tasks/engines.py`` chooses the engine of a task.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def by_engine(project: Project) -> tuple[Project, Project]:
 def side_by_side(
     engines: Mapping[str, AbstractContextManager[Merges]],
 ) -> Iterator[Merges]:
-    """Have each task measured by its engine; tasks may share one.
+    """Yield merges whose tasks are each measured by their own engine.
 
     An engine is opened, and a merge written to it, when one of its tasks is measured.
     """
@@ -55,7 +55,7 @@ class _SideBySide:
 
 @dataclass(frozen=True, eq=False)
 class _WhenAsked(Mapping[str, Measure]):
-    """What measures a merge, which is made for a task when that is looked up."""
+    """The measures of a merge; looking one up writes the merge to its engine."""
 
     engines: Mapping[str, Worker]
     coefficients: Mapping[str, float]

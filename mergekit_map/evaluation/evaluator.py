@@ -1,6 +1,6 @@
-"""From coefficients to measurements: merging and the tasks brought together.
+"""The evaluator of a search: it merges by coefficients and measures tasks.
 
-Merges as checkpoints: written by stock mergekit, loaded and measured.
+Merges are held in memory, or written as checkpoints by stock mergekit and loaded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OnDisk:
     project: Project
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write a checkpoint, and drop it when it is loaded."""
+        """Write a checkpoint, load it, and delete it."""
         check_room(self.project.space, self.project.spec, self.project.options)
         with scratch_folder() as scratch:
             folder = scratch / "model"
@@ -51,7 +51,7 @@ class OnDisk:
 
 @dataclass(eq=False)
 class OneCheckpoint:
-    """Takes what lies in a folder, whatever its coefficients are."""
+    """Measures the checkpoint in a folder, whatever the coefficients."""
 
     project: Project
     folder: Path
@@ -76,19 +76,19 @@ class OneCheckpoint:
 def as_searched(
     project: Project, measures: Mapping[str, Measure]
 ) -> Mapping[str, Measure]:
-    """Keep documents apart that the search must not see."""
+    """Hide the held-out documents from the search."""
     apart = project.held_out
     return measures if apart is None else apart.parts(measures, project.tasks)
 
 
 class PartEvaluator:
-    """Evaluates merges, on what a search sees of the documents or on the rest of them.
+    """Evaluates merges, on the documents of the search or on the held-out ones.
 
     Args:
-        hands: Whoever merges and measures.
-        records: Where single items go, if they are kept.
-        early: Where waits what was measured before it was asked for.
-        held_out: Whether it is about what a search never sees.
+        hands: The worker or workers that merge and measure.
+        records: The store of document scores, if they are kept.
+        early: The store of measurements that finish before the search requests them.
+        held_out: Whether to measure the held-out documents.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PartEvaluator:
         return measured
 
     def expect(self, ahead: Sequence[Wanted]) -> None:
-        """Hear what will be asked next, so that it can be worked on."""
+        """Announce the next requests, so that workers can start on them."""
         works = {self._work(w): w for w in ahead if not self._is_there(w)}
 
         def arrived(work: Work, measured: Measurement) -> None:
@@ -140,7 +140,7 @@ class PartEvaluator:
         return self._records.read(coefficients, task) if self._records else None
 
     def _before(self, wanted: Wanted) -> Measurement | None:
-        """Take what was measured before it was asked for, or before a kill."""
+        """Return a measurement that finished before its request, or before a kill."""
         coefficients, task = wanted.coefficients, wanted.task
         if wanted.documents is None:
             return self._early.take(coefficients, task) if self._early else None
@@ -171,11 +171,11 @@ class PartEvaluator:
 
 
 class MergeEvaluator(PartEvaluator):
-    """Evaluates merges on what a search sees; a context that holds the models.
+    """Evaluates merges on the documents of the search; a context for the models.
 
-    They are opened with the first measurement and not earlier, so that a finished
-    search can be fitted and selected from again without loading a model. ``samples`` is
-    where single items go, if they are kept.
+    The models are opened at the first measurement, so that a finished search can be
+    fitted and selected from again without loading a model. ``samples`` is the folder of
+    document scores, if they are kept.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class MergeEvaluator(PartEvaluator):
         self._hands.close()
 
     def held_out(self, samples: Path, definitions: Mapping[str, str]) -> PartEvaluator:
-        """Give what measures the same merges on what the search never sees."""
+        """Return an evaluator of the same merges on the held-out documents."""
         records = KeptAnswers(samples, definitions)
         early = None if self._early is None else self._early.of(definitions)
         return PartEvaluator(self._hands, records, early, held_out=True)
@@ -203,7 +203,7 @@ class MergeEvaluator(PartEvaluator):
 
 @contextmanager
 def merges_as_asked(project: Project) -> Iterator[Merges]:
-    """Choose what holds merges: Hugging Face's model, vLLM, or both side by side."""
+    """Open the merges in Hugging Face's model, vLLM, or both side by side."""
     here, in_vllm = by_engine(project)
     by_us = (
         nullcontext(OnDisk(here))
@@ -219,7 +219,7 @@ def merges_as_asked(project: Project) -> Iterator[Merges]:
 def merges_of_checkpoint(
     project: Project, folder: Path
 ) -> AbstractContextManager[Merges]:
-    """Take what lies in a folder, whatever its coefficients are."""
+    """Open the checkpoint in a folder, whatever the coefficients."""
     here, in_vllm = by_engine(project)
     by_us = nullcontext(OneCheckpoint(here, folder))
     return _together(
@@ -260,7 +260,7 @@ class InMemory:
 
 @contextmanager
 def merges_in_memory(project: Project) -> Iterator[InMemory]:
-    """Open the models, and make every task ready to measure their merges."""
+    """Open the models, and prepare every task to measure their merges."""
     check_room(project.space, project.spec, project.options)
     spec, differentiate, generations = project.spec, None, Generations()
     with resident_merge(project.space, project.options, spec.task_vectors) as merge:

@@ -1,4 +1,4 @@
-"""A finished search opened again: the same models and tasks, or none of it."""
+"""Loading the project of a finished search, with the same models and tasks."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def finished_project(
     trust_run: bool = False,
     model_paths: Mapping[str, StrPath] = MappingProxyType({}),
 ) -> Project:
-    """Load the project of a finished search, with the seed that it was merged with.
+    """Load the project of a finished search, with the seed of its merges.
 
-    Its models may lie elsewhere now: where ``model_paths`` says, or, by relative paths,
-    in the working directory if the one that the search was started in is no more.
+    Its models may have moved: to the places in ``model_paths``, or, for relative paths,
+    to the working directory if that of the search no longer exists.
 
     Raises:
         ArtifactError: the search is not finished, or names code.
@@ -60,17 +60,17 @@ def finished_project(
 
 
 def _former(task: LoadedTask) -> LoadedTask:
-    """Return a task as an earlier version of this program knew it."""
+    """Return a task with the definition of an earlier version of this program."""
     if not isinstance(task, PythonFunction):
         return task
     return replace(task, fingerprint=task.former)
 
 
 def refuse_changes(project: Project, manifest: Manifest) -> None:
-    """Refuse a project whose models or tasks are not those of a manifest.
+    """Refuse a project whose models or tasks differ from those of a manifest.
 
     Raises:
-        MergeError: with what has changed.
+        MergeError: with the changes.
     """
     study = project.study()
     changed = [

@@ -1,11 +1,11 @@
-"""Merges in vLLM: written into one engine in place, where that was seen to be right.
+"""Merges in vLLM: written into one engine in place, where a check allows it.
 
-Before anything is measured, an engine that was started from a checkpoint of a merge is
-held against one that was started from another and had that merge written into it: same
-prompts, same answers, to the last bit, or as near as the first comes to itself. Equal
-parameters would not do: engines keep copies that are packed, and caches. Where answers
-differ, each merge gets an engine of its own, started from mergekit's checkpoint, and
-its values are the same.
+The check compares two engines before anything is measured: one started from a
+checkpoint of a merge, and one started from another checkpoint that had the same merge
+written into it. The same prompts must get the same answers, to the last bit, or as
+close as the first engine comes to itself. Equal parameters would not suffice: engines
+keep packed copies and caches. Where answers differ, each merge gets an engine of its
+own, started from mergekit's checkpoint, and its values are the same.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class VllmFromDisk:
         self._engine = stack.enter_context(ExitStack())
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Write a checkpoint, and drop it when it is loaded."""
+        """Write a checkpoint, start an engine from it, and delete it."""
         self._engine.close()  # before the next one wants its memory
         with scratch_folder() as scratch:
             folder = scratch / "model"
@@ -92,11 +92,11 @@ class VllmFromDisk:
 
 @contextmanager
 def merges_in_vllm(project: Project) -> Iterator[VllmInPlace | VllmFromDisk]:
-    """Hold the merges of a project in vLLM, in place if that is right.
+    """Open the merges of a project in vLLM, in place if the check allows it.
 
     Raises:
         ConfigError: vLLM is not installed.
-        MergeError: the models cannot be merged, or vLLM cannot open what they make.
+        MergeError: the models cannot be merged, or vLLM cannot open their merges.
     """
     require_vllm()
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def merges_in_vllm(project: Project) -> Iterator[VllmInPlace | VllmFromDisk]:
 
 @contextmanager
 def checkpoint_in_vllm(project: Project, folder: Path) -> Iterator[_OneCheckpoint]:
-    """Measure what lies in a folder, whatever its coefficients are."""
+    """Open the checkpoint in a folder in vLLM, whatever the coefficients."""
     args = engine_args(project, folder)
     with stage("starting vLLM"), ExitStack() as starting:
         lm = starting.enter_context(vllm_model(folder, **args))
@@ -126,7 +126,7 @@ class _OneCheckpoint:
 
 
 def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
-    """Say what vLLM is opened with for the tasks of a project."""
+    """Return the arguments of vLLM for the tasks of a project."""
     chosen = next(iter(project.engines.values()))
     config = transformers.AutoConfig.from_pretrained(checkpoint)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
@@ -136,7 +136,7 @@ def engine_args(project: Project, checkpoint: Path) -> dict[str, Any]:
 
 
 def _memory_of_gpu(project: Project) -> dict[str, float]:
-    """Say how much of a GPU vLLM may take; nothing where it has none to share."""
+    """Return vLLM's argument for its share of a GPU; empty without a GPU to share."""
     given = next(iter(project.engines.values())).args
     alone = project.engines.keys() >= project.spec.tasks.keys()
     share = None
@@ -146,7 +146,7 @@ def _memory_of_gpu(project: Project) -> dict[str, float]:
 
 
 def memory_in_words(project: Project) -> str:
-    """Say how much of a GPU vLLM will take; nothing where it has none to share."""
+    """Describe vLLM's share of a GPU; empty without a GPU to share."""
     part = by_engine(project)[1]
     if not part.tasks or not (found := _memory_of_gpu(part)):
         return ""
@@ -154,7 +154,7 @@ def memory_in_words(project: Project) -> str:
 
 
 def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
-    """Open an engine to write into; None where that is not right."""
+    """Open an engine for writing merges in place; None where the check fails."""
     try:
         folder = record(project.space, project.options)
     except NoPlace as error:
@@ -197,7 +197,10 @@ def _tried(
     recorded: Recorded,
     args: dict[str, Any],
 ) -> tuple[VllmInPlace | None, EngineVerdict]:
-    """Start one engine from the recorded checkpoint, and one to write that into."""
+    """Write the recorded merge into an engine, and compare it with its checkpoint.
+
+    Returns the engine, or None where it cannot take the merge, and the verdict.
+    """
     with (
         stage("asking vLLM what a checkpoint says"),
         vllm_model(recorded.checkpoint, **args) as lm,
@@ -218,7 +221,7 @@ def _tried(
 def _compared(
     engine: VllmInPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
 ) -> EngineVerdict:
-    """Write a merge into an engine, and hold its answers against those expected."""
+    """Write a merge into an engine, and compare its answers with those expected."""
     ask_probes(engine.lm)  # of another merge, so that it has something to forget
     engine.at(merge)
     found = ask_probes(engine.lm)

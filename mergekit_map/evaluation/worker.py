@@ -1,4 +1,4 @@
-"""Whoever opens the models of a project once, and measures merges of them."""
+"""A worker, which opens the models of a project once and measures merges of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mergekit_map.types import Measure, Measurement
 
 @dataclass(frozen=True)
 class Work:
-    """A measurement, as a value that can be sent anywhere."""
+    """A measurement to make, as a value that can be sent to another process."""
 
     merge: MergeKey
     task: str
@@ -24,7 +24,7 @@ class Work:
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """Give the coefficients of the merge."""
+        """Return the coefficients of the merge."""
         return dict(self.merge)
 
 
@@ -36,40 +36,41 @@ class Merges(Protocol):
     """The merges of a project, one at a time."""
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, and give what measures the result until the next merge, by task."""
+        """Merge, and return the measures of the tasks, valid until the next merge."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """Makes merges as long as the models stay what they are."""
+    """Merges that check after each merge that the models are unchanged."""
 
     merges: Merges
     unchanged: Unchanged
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        """Merge, and see that nothing was replaced meanwhile."""
+        """Merge, and check that no model was replaced meanwhile."""
         measures = self.merges.at(coefficients)
         self.unchanged.check()
         return measures
 
 
 class Hands(Protocol):
-    """Whoever does the work: this process, or many."""
+    """The interface of one worker or a pool of workers."""
 
     def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
-        """Hear what will be asked next, in this order, and nothing else before it.
+        """Announce the next measurements in order; they replace those before.
 
-        Who works ahead hands over what is done, unless it is asked for by then.
+        A pool works ahead: it passes a measurement to ``arrived`` if it finishes before
+        its request.
         """
         ...
 
     def measure(self, work: Work) -> Measurement:
-        """Do it now, or give what was done of it."""
+        """Return a measurement; wait for it where it is running already."""
         ...
 
     def close(self) -> None:
-        """Let go of the models."""
+        """Release the models."""
         ...
 
 
@@ -94,11 +95,11 @@ class Worker:
         return self._merges
 
     def close(self) -> None:
-        """Let go of the models."""
+        """Release the models."""
         self._stack.close()
 
     def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
-        """Work on nothing before it is asked for."""
+        """Do nothing: one worker does not work ahead."""
 
     def measure(self, work: Work) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
@@ -108,7 +109,7 @@ class Worker:
 
     @contextmanager
     def _made_again_after_a_failure(self) -> Iterator[None]:
-        """Forget the merge if its measurement fails: a function may have changed it."""
+        """Discard the merge if its measurement fails: code may have changed it."""
         try:
             yield
         except BaseException:

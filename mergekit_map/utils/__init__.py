@@ -1,1 +1,1 @@
-"""Files, text, signals and progress: what every package may use."""
+"""Files, text, signals and progress, for every package."""

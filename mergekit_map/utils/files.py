@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all; JSON; names for content."""
+"""Atomic writes of files and folders, JSON, and digests of content."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LONGEST = 48  # letters of a name that the name of its partial file begins with
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file, text as UTF-8, beside its place and rename it.
+    """Write a file, text as UTF-8, under another name, and rename it.
 
     Raises:
-        ArtifactError: the folder cannot be written, or what is there is no file.
+        ArtifactError: the folder cannot be written, or the path is no file.
     """
     if path.exists() and not path.is_file():
         raise ArtifactError(
@@ -45,10 +45,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def append_durably(path: Path, data: bytes, known: State | None = None) -> State:
-    """Add to the end of a file; it is on the disk when this returns.
+    """Append to a file and flush it to the disk.
 
-    Gives the state that it has now, unless somebody else changed it since it was
-    ``known``. What was known and is gone is not made anew.
+    Returns the state of the file, assuming that nobody else changed it since ``known``.
+    A known file that was deleted is not created again.
 
     Raises:
         ArtifactError: the disk is full, for example.
@@ -69,7 +69,7 @@ def append_durably(path: Path, data: bytes, known: State | None = None) -> State
 
 
 def state_of(path: Path) -> State | None:
-    """Tell whether a file is the same as before: which one it is, and how long."""
+    """Return the identity and length of a file, which change when it does."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def state_of(path: Path) -> State | None:
 
 
 def written_state(path: StrPath) -> tuple[int, ...]:
-    """Tell, by the file system, whether a file was written; () where it is gone."""
+    """Return the file system's record of a file's last change; () without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -88,7 +88,7 @@ def written_state(path: StrPath) -> tuple[int, ...]:
 
 
 def json_line(content: Mapping[str, Any]) -> str:
-    """Give JSON on one line; NaN and infinity become null."""
+    """Return JSON on one line; NaN and infinity become null."""
     try:
         return json.dumps(content, allow_nan=False)
     except (ValueError, TypeError):  # it has one, or mappings of another kind
@@ -101,7 +101,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_whole(path: Path, most: int) -> bytes:
-    """Read a file of at most so many bytes; nothing that is endless, or waits.
+    """Read a file of at most ``most`` bytes; never block or read without end.
 
     Raises:
         OSError: it is larger, or no file but a folder, a pipe, a device.
@@ -118,7 +118,7 @@ def read_whole(path: Path, most: int) -> bytes:
 
 
 def read_json_or_nothing(path: Path) -> Mapping[str, Any]:
-    """Read the JSON object of a file; an empty one where there is none to be read."""
+    """Read the JSON object of a file; an empty one if that fails."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -138,7 +138,7 @@ def plain(value: Any) -> Any:
 
 
 def refuse_existing(target: Path) -> None:
-    """Raise ArtifactError if there is something where output should go."""
+    """Raise ArtifactError if an output path exists."""
     if target.exists():
         raise ArtifactError(
             f"{target} exists already and is left as it is; name another folder, or "
@@ -150,7 +150,7 @@ def refuse_existing(target: Path) -> None:
 def partial_file(path: Path) -> Iterator[Path]:
     """Yield an empty file beside a path, and remove it unless it was renamed.
 
-    Nobody can have put a link in its place.
+    Nobody can replace it by a link.
     """
     handle, name = tempfile.mkstemp(".partial", _prefix(path), path.parent)
     os.close(handle)
@@ -168,7 +168,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new folder for temporary files, and remove it in the end."""
+    """Yield a new folder for temporary files, and remove it at the end."""
     with _removed_after(Path(tempfile.mkdtemp(prefix="mergekit-map-"))) as folder:
         yield folder
 
@@ -189,7 +189,7 @@ def _prefix(path: Path) -> str:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a sibling folder that takes the name of ``target`` when all went well.
+    """Yield a sibling folder that is renamed to ``target`` on success.
 
     Raises:
         ArtifactError: ``target`` exists, or cannot be created.
@@ -232,7 +232,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def digest(content: Any) -> str:
-    """Shorten any content that JSON can write to 16 digits."""
+    """Return 16 hexadecimal digits for any content that JSON can represent."""
     return sha256(json.dumps(content, sort_keys=True, default=str))[:16]
 
 
@@ -245,7 +245,7 @@ def unwritable(path: Path, error: OSError) -> ArtifactError:
 
 
 def cache_home() -> Path:
-    """Give ``$MERGEKIT_MAP_HOME``, or the user's cache folder for this program."""
+    """Return ``$MERGEKIT_MAP_HOME``, or the user's cache folder for this program."""
     own = os.environ.get("MERGEKIT_MAP_HOME")
     if own:
         return Path(own)

@@ -1,8 +1,8 @@
-"""Signs of life of long work: its stage, how many steps are done, what was noticed.
+"""Progress of long work: its stage, its finished steps, and notices.
 
-Whoever works says so here and need not know whether anybody listens. Nobody does
-unless they are named for the time of a ``with``; inside, it is as in the thread.
-Between two steps a search can be interrupted.
+Work reports here and need not know whether there is a listener. There is one only
+inside of ``heard_by``, for the same thread. Between two steps a search can be
+interrupted.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from mergekit_map.utils.shutdown import check_interrupt
 
 
 class Listener(Protocol):
-    """Whoever wants to hear how long work goes."""
+    """The interface of a receiver of progress reports."""
 
     def staged(self, text: str, seconds: float | None) -> None:
-        """Hear that a stage begins, or, with the seconds it took, that it is over."""
+        """Receive the start of a stage or, with its seconds, its end."""
         ...
 
     def stepped(self, done: int, total: int) -> None:
-        """Hear how much of what is being measured is done."""
+        """Receive the number of finished measurements."""
         ...
 
     def notice(self, text: str) -> None:
-        """Hear of something that the user should know."""
+        """Receive a notice for the user."""
         ...
 
 
@@ -39,7 +39,7 @@ _SAID: WeakKeyDictionary[Listener, set[str]] = WeakKeyDictionary()
 
 @contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Tell a listener of all that goes on inside."""
+    """Send all reports inside of the context to a listener."""
     before = _LISTENER.set(listener)
     try:
         yield
@@ -49,7 +49,7 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def stage(text: str) -> Iterator[None]:
-    """Say that something takes long inside, what it is, and when it is over."""
+    """Report the start and the end of a long stage."""
     listener = _LISTENER.get()
     if listener is None:
         yield
@@ -63,7 +63,7 @@ def stage(text: str) -> Iterator[None]:
 
 
 def remark(text: str) -> None:
-    """Say what the user should know, which is said once."""
+    """Send a notice to the user, once."""
     listener = _LISTENER.get()
     if listener is None:
         return
@@ -74,10 +74,10 @@ def remark(text: str) -> None:
 
 
 def step(done: int, total: int) -> None:
-    """Report how much of what is being measured is done.
+    """Report the number of finished measurements.
 
     Raises:
-        Interrupted: a signal came, and something is left to do.
+        Interrupted: a signal came, and measurements are left.
     """
     if done < total:  # what is measured to its end is kept
         check_interrupt()

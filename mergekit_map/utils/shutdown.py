@@ -1,11 +1,11 @@
-"""Ctrl-C, SIGTERM and a closed terminal: how the program ends when it is told to.
+"""Ctrl-C, SIGTERM and a closed terminal: how the program ends.
 
-The program handles these signals. A notebook does not, and has Python's own
-``KeyboardInterrupt``. A handler never throws an exception into whatever runs. Inside of
+The program handles these signals. A notebook does not, and keeps Python's own
+``KeyboardInterrupt``. A handler never raises an exception into running code. Inside of
 ``deferred``, where workers must be ended and results shown, the first signal sets a
 flag, and ``check_interrupt`` raises ``Interrupted`` at the next safe point. Elsewhere,
-and at a second signal, the process ends at once: all that counts is in files that are
-whole at any time, and temporary ones are removed.
+and at a second signal, the process ends at once: result files are complete at any time,
+and temporary ones are removed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _State:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal told the program to end, and this is a point where it can."""
+    """A signal asked the program to end, at a point where it can."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 def check_interrupt() -> None:
-    """Raise Interrupted if a signal waits: safe points of long work call this."""
+    """Raise Interrupted if a signal waits; long work calls it at safe points."""
     if _State.number:
         raise Interrupted(_State.number)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let a signal wait for the next safe point, or for the end of the block."""
+    """Defer a signal to the next safe point, or to the end of the block."""
     before, _State.deferred = _State.deferred, True
     try:
         yield
@@ -61,7 +61,7 @@ def deferred() -> Iterator[None]:
 
 
 def handle_signals() -> None:
-    """Handle signals in this process from now on, as the program does."""
+    """Install the program's signal handlers in this process."""
     _State.process = os.getpid()
     for name in _SIGNALS:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
@@ -71,7 +71,7 @@ def handle_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Let nothing interrupt the end of the interpreter: all is done."""
+    """Ignore signals during the interpreter's exit: all is done."""
     for name in _SIGNALS:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -83,7 +83,7 @@ def stopped_by(error: BaseException) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return what shells expect of a program that a signal ended."""
+    """Return the exit code that shells expect after a signal."""
     return 128 + int(getattr(error, "number", signal.SIGINT))
 
 

@@ -1,4 +1,4 @@
-"""Numbers and lists as people read them, and texts without secrets."""
+"""Numbers and lists in readable form, and text without secrets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def folded(name: str, width: int) -> list[str]:
-    """Cut a name into lines of at most so many letters, at its - _ . / if it can be."""
+    """Split a name into lines of at most ``width`` letters, at - _ . / if possible."""
     lines = [""]
     for part in re.findall(r"[^-_./ ]*[-_./ ]?", name):
         if len(lines[-1]) + len(part) > width and lines[-1]:
@@ -64,13 +64,13 @@ def folded(name: str, width: int) -> list[str]:
 
 
 def cut_short(name: str, most: int) -> str:
-    """Leave out the middle of a name that has more letters than ``most``."""
+    """Remove the middle of a name that has more letters than ``most``."""
     half = most // 2
     return name if len(name) <= most else f"{name[:half]}…{name[1 - half :]}"
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would obey, but line ends, and leave out secrets."""
+    """Escape control characters of terminals except line ends, and remove secrets."""
     return "".join(
         c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
         for c in masked(text)

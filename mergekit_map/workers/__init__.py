@@ -1,1 +1,1 @@
-"""Processes and Ray actors that measure merges."""
+"""Pools of worker processes and Ray actors that measure merges."""

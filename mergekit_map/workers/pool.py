@@ -1,9 +1,9 @@
-"""Workers that measure merges of a project, one task of one merge at a time.
+"""A pool of workers that measure merges, one task of one merge at a time.
 
-Any of them may be done first; the caller gets measurements in the order of one process.
-A worker is a process of this machine, or an actor of a Ray cluster
-(``workers/ray.py``). What is imported here is light, so that processes can begin to
-import what they need before this one does.
+Workers finish in any order; the caller gets measurements in the order of one process. A
+worker is a process on this machine, or an actor of a Ray cluster (``workers/ray.py``).
+This module imports little, so that worker processes can begin their slow imports before
+this process does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
 
 @dataclass(frozen=True)
 class Opening:
-    """A project, packed for workers, who open its models."""
+    """A project, packed for workers, which open its models."""
 
     project: bytes
     paths: Sequence[str]  # where its modules are
@@ -60,7 +60,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker found, or the error that one process would have raised."""
+    """The measurement of a worker, or the error that one process would have raised."""
 
     value: Measurement | None
     error: Exception | None = None
@@ -76,21 +76,21 @@ class WorkerHandle(Protocol):
         ...
 
     def start(self, opening: Opening) -> Future[Answer]:
-        """Start it in place of the one before, and let it open the models."""
+        """Start a new worker in place of the one before, and open the models."""
         ...
 
     def measure(self, work: Work) -> Future[Answer]:
-        """Let it measure a task of a merge."""
+        """Return the future of a measurement."""
         ...
 
     def end(self, error: Exception | None = None) -> str:
-        """End it, and return how it ended if it died with this error."""
+        """End the worker and return how; ``error`` is that of its death, if it died."""
         ...
 
 
 @dataclass(eq=False)
 class PendingTask:
-    """A measurement that is asked for, or will be."""
+    """A measurement that was requested, or announced."""
 
     work: Work
     arrived: Arrived | None = None  # None where the caller waits for it
@@ -101,7 +101,7 @@ class PendingTask:
 
 @dataclass(eq=False)
 class _Slot:
-    """A worker, and what it does."""
+    """A worker and its present task."""
 
     handle: WorkerHandle
     future: Future[Answer] | None = None
@@ -112,10 +112,10 @@ class _Slot:
 
 
 class WorkerPool:
-    """Measures merges by workers; a context that ends them.
+    """Measures merges with several workers; a context that ends them.
 
     Args:
-        handles: The workers. They start with the first measurement of a project.
+        handles: The workers. They start at the first measurement of a project.
         threads: Threads of each worker; by default they share those of this process.
     """
 
@@ -147,7 +147,7 @@ class WorkerPool:
         return self
 
     def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:
-        """Measure next what is asked for next, in this order; what runs is finished."""
+        """Announce the next measurements in order; running ones are finished."""
         pending = {work: self._pending.get(work) or PendingTask(work) for work in ahead}
         for task in pending.values():
             task.arrived = arrived
@@ -157,12 +157,12 @@ class WorkerPool:
         self._assign()
 
     def measure(self, work: Work) -> Measurement:
-        """Return a measurement as soon as it is there.
+        """Return a measurement as soon as it is finished.
 
         Raises:
             EvaluationError: two workers died at it.
             MergeError: workers die before the models are open.
-            MapError: what one process would raise.
+            MapError: the same error as in one process.
         """
         task = self._pending.pop(work, None) or PendingTask(work)
         task.arrived = None
@@ -179,7 +179,7 @@ class WorkerPool:
         return task.answer.value
 
     def close(self) -> None:
-        """Take the measurements that are there; work that runs is for nobody."""
+        """Collect finished measurements, and discard running ones."""
         self._collect()
         self._pending = {}
 
@@ -195,7 +195,7 @@ class WorkerPool:
             self._collect()
 
     def _assign(self) -> None:
-        """Give every free worker something to do."""
+        """Give every free worker a task."""
         for slot in self._slots:
             if slot.future is not None or self._broken is not None:
                 continue
@@ -211,9 +211,9 @@ class WorkerPool:
             slot.future = slot.handle.measure(task.work)
 
     def _next_task(self, slot: _Slot) -> PendingTask | None:
-        """Return a task of the worker's merge, of one that nobody made, or of any.
+        """Return a task of the worker's merge, else of an unmerged one, else any.
 
-        The longest comes first, so that all are done at about the same time.
+        The longest comes first, so that all end at about the same time.
         """
         tasks = [t for t in self._pending.values() if not t.running and not t.answer]
         own = [task for task in tasks if task.work.merge == slot.merge]
@@ -228,7 +228,7 @@ class WorkerPool:
         )
 
     def _collect(self) -> None:
-        """Take what workers found."""
+        """Collect the results of workers."""
         for slot in self._slots:
             future = slot.future
             if future is None or not future.done():
@@ -257,7 +257,7 @@ class WorkerPool:
             task.arrived(task.work, answer.value)
 
     def _bury(self, slot: _Slot, task: PendingTask | None, how: str) -> None:
-        """Free the place of a worker that died, and its work for another one."""
+        """Record the death of a worker; its task is retried once."""
         slot.is_open, slot.merge = False, None
         if task is None:
             slot.deaths += 1
@@ -281,7 +281,7 @@ class WorkerPool:
 
 
 def process_pool(count: int) -> WorkerPool:
-    """Return workers that are processes of this machine, and share its GPUs."""
+    """Return workers that are processes of this machine and share its GPUs."""
     if os.name != "posix":
         raise ConfigError("workers need Linux or macOS; search without --workers")
     gpus = visible_gpus()
@@ -290,9 +290,9 @@ def process_pool(count: int) -> WorkerPool:
 
 
 def start_forkserver() -> None:
-    """Let the process of which workers are forked import what they need.
+    """Start the forkserver that imports what workers need.
 
-    Where there are GPUs there is none: imports may open CUDA, which must not be forked.
+    Not with GPUs: imports may open CUDA, which must not be forked.
     """
     if sys.platform != "linux" or visible_gpus():
         return
@@ -311,7 +311,7 @@ class WorkerProcess:
     """A worker that is a process of this machine.
 
     Args:
-        gpus: The GPUs that it may use; None where there are none.
+        gpus: The GPUs for it; None where there are none.
     """
 
     dies_with = (BrokenProcessPool,)
@@ -323,7 +323,7 @@ class WorkerProcess:
         self._stack = ExitStack()  # that has the folder of its temporary files
 
     def start(self, opening: Opening) -> Future[Answer]:
-        """Start it in place of the one before, and let it open the models."""
+        """Start a new process in place of the one before, and open the models."""
         self.end()
         scratch = self._stack.enter_context(scratch_folder())
         environment = {**os.environ, "TMPDIR": str(scratch)}
@@ -344,7 +344,7 @@ class WorkerProcess:
         return future
 
     def measure(self, work: Work) -> Future[Answer]:
-        """Let it measure a task of a merge."""
+        """Return the future of a measurement."""
         assert self._executor is not None
         try:
             return self._executor.submit(_measure, work)
@@ -354,7 +354,7 @@ class WorkerProcess:
             return dead
 
     def end(self, error: Exception | None = None) -> str:
-        """End it, and return how it ended if it died with this error."""
+        """End the process and return how; ``error`` is that of its death, if it died."""
         if self._executor is None:
             return "ended"
         if error is None:
@@ -383,7 +383,7 @@ def visible_gpus() -> Sequence[str]:
 
 
 def gpus_of(gpus: Sequence[str], index: int, count: int) -> str | None:
-    """Return the GPUs of one of so many workers, as CUDA wants them named."""
+    """Return the GPUs of one of ``count`` workers, in CUDA's notation."""
     if not gpus:
         return None
     return ",".join(gpus[index::count] or [gpus[index % len(gpus)]])
@@ -397,9 +397,9 @@ def _how(code: int | None) -> str:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Let no process that starts inside hear Ctrl-C, or that the terminal is gone.
+    """Block Ctrl-C and the terminal's signals in processes that start inside.
 
-    These are for whoever gives out the work.
+    The main process handles these.
     """
     blocked = {signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
@@ -411,9 +411,9 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the script that this program is: a process that starts inside runs it not.
+    """Hide the main script, so that processes that start inside do not run it.
 
-    Else it would import the script, and one without a guard would search again.
+    They would import the script otherwise, and one without a guard would search again.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -424,7 +424,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """Make a worker of this process, which ends with the one that started it."""
+    """Make this process a worker, which ends with its parent."""
     os.environ.clear()
     os.environ.update(environment)
     scratch = environment["TMPDIR"]

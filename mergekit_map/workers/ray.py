@@ -1,8 +1,8 @@
 """Workers that are Ray actors, on this machine or on those of a cluster.
 
-Ray is imported here alone, and only where it is asked for. What it is sent is small:
-work, answers, and a configuration that names models by their folders; task vectors are
-never put into its object store.
+Ray is imported only here, and only when it is used. Messages are small: tasks, answers,
+and a configuration that names models by their folders. Task vectors never enter Ray's
+object store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STORE = 128 * 2**20  # bytes; Ray would take a third of the memory
 
 
 class Actor:
-    """What Ray runs: a worker that answers one request after the other."""
+    """The class that Ray runs: a worker that answers one request after the other."""
 
     def open(self, opening: Opening) -> Answer:
         """Open the models."""
@@ -42,7 +42,7 @@ class RayWorker:
 
     Args:
         ray: The module.
-        make: Starts an actor.
+        make: A function that starts an actor.
     """
 
     def __init__(self, ray: Any, make: Callable[[], Any]):
@@ -51,18 +51,18 @@ class RayWorker:
         self._actor: Any = None
 
     def start(self, opening: Opening) -> Future[Answer]:
-        """Start it in place of the one before, and let it open the models."""
+        """Start a new actor in place of the one before, and open the models."""
         self.end()
         self._actor = self._make()
         return self._future(self._actor.open.remote(opening))
 
     def measure(self, work: Work) -> Future[Answer]:
-        """Let it measure a task of a merge."""
+        """Return the future of a measurement."""
         assert self._actor is not None
         return self._future(self._actor.measure.remote(work))
 
     def end(self, error: Exception | None = None) -> str:
-        """End it, and return how it ended if it died with this error."""
+        """End the actor and return how; ``error`` is that of its death, if it died."""
         if self._actor is not None:
             self._ray.kill(self._actor)
         self._actor = None
@@ -75,13 +75,14 @@ class RayWorker:
 
 @contextmanager
 def ray_pool(count: int | None = None) -> Iterator[WorkerPool]:
-    """Yield actors on the cluster that is there, or on one that ends with them.
+    """Yield actors on an existing cluster, or on one that ends with them.
 
-    A cluster is there where ``RAY_ADDRESS`` names one or where this machine is part of
-    one. There are ``count`` actors, or one for each GPU, or for each machine without.
+    A cluster exists where ``RAY_ADDRESS`` names one or where this machine is part of
+    one. There are ``count`` actors, or one for each GPU, or for each machine without
+    GPUs.
 
     Raises:
-        ConfigError: Ray is not there, cannot be reached, or cannot be started.
+        ConfigError: Ray is not installed, cannot be reached, or cannot be started.
     """
     ray = _imported()
     with ExitStack() as stack:
@@ -126,7 +127,7 @@ def _imported() -> Any:
 
 
 def _join(ray: Any) -> bool:
-    """Join the cluster that is there, if there is one."""
+    """Connect to the existing cluster, if there is one."""
     try:
         ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
     except ConnectionError as error:
@@ -145,7 +146,7 @@ def _join(ray: Any) -> bool:
 
 
 def _start(ray: Any, count: int, stack: ExitStack) -> None:
-    """Start a cluster of this machine, which nobody else has the token of."""
+    """Start a cluster on this machine, with a token that only this process has."""
     if "RAY_AUTH_TOKEN" not in os.environ:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         stack.callback(os.environ.pop, "RAY_AUTH_TOKEN")

@@ -1,6 +1,6 @@
-"""What a worker does: it opens the models of a project, and measures merges of them.
+"""The main functions of a worker: open the models of a project, measure merges.
 
-A worker runs this in a process of its own. It answers in plain values, failures too.
+A worker runs them in a process of its own. It answers in plain values, errors too.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _OPENED: list[Worker] = []  # one at most
 
 
 def packed(project: Project, count: int, threads: int | None = None) -> Opening:
-    """Pack a project for so many workers.
+    """Pack a project for ``count`` workers.
 
     Raises:
-        ConfigError: something of it cannot be sent.
+        ConfigError: a part of it cannot be sent.
     """
     try:
         content = pickle.dumps(project)
@@ -62,7 +62,7 @@ def packed(project: Project, count: int, threads: int | None = None) -> Opening:
 
 
 def open_models(opening: Opening) -> Answer:
-    """Open the models of a project, in place of those that are open."""
+    """Open the models of a project in place of those of another one."""
     return _answer(functools.partial(_open, opening))
 
 
@@ -93,7 +93,7 @@ def _open(opening: Opening) -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds the modules that lm-eval calls by their paths, too."""
+    """An unpickler that also finds modules that lm-eval names by their paths."""
 
     def __init__(self, opening: Opening):
         super().__init__(io.BytesIO(opening.project))
@@ -114,7 +114,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _source_of(module: str) -> Path | None:
-    """Return the file of a module that is called by its path."""
+    """Return the file of a module that is named by its path."""
     file = Path(f"{module}.py")
     return file if file.is_absolute() else None
 
@@ -133,19 +133,19 @@ def _changed(what: str) -> ConfigError:
 
 
 class _Remarks:
-    """Keeps what the user should know, for whoever asked to say it."""
+    """Collects notices for the main process."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def staged(self, text: str, seconds: float | None) -> None:
-        """Leave it to whoever asked to say what goes on."""
+        """Ignore stages; the main process reports them."""
 
     def stepped(self, done: int, total: int) -> None:
-        """Leave it to whoever asked to count."""
+        """Ignore steps; the main process counts them."""
 
     def notice(self, text: str) -> None:
-        """Keep it."""
+        """Keep a notice."""
         self.texts.append(text)
 
 
@@ -163,7 +163,7 @@ def _answer(action: Callable[[], Measurement | None]) -> Answer:
 
 
 def _silence() -> None:
-    """Leave it to whoever asks to say something."""
+    """Silence this process; the main process does all output."""
     disable_progress_bars()
     datasets.disable_progress_bars()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -172,9 +172,9 @@ def _silence() -> None:
 
 
 def _portable(error: BaseException) -> Exception:
-    """Return an error that can be sent: of the same kind and words, if that can be.
+    """Return an error that can be sent, of the same kind and message if possible.
 
-    Nobody presses Ctrl-C here, and an exit is of whoever was measured.
+    An interrupt or exit here comes from the measured code, not from the user.
     """
     if not isinstance(error, Exception):
         return EvaluationError(in_words(error))
