@@ -269,7 +269,7 @@ class Project:
         return self.held_out.definitions(definition)[0]
 
     def _of_all(self, name: str) -> str:
-        """Return a digest of the task on all documents, and of its engine if foreign."""
+        """Return a digest of the task on all documents, and of a foreign engine."""
         backend = self.spec.backend
         if backend is None or self.spec.tasks[name].kind != "lm_eval":
             chosen = self.engines.get(name)

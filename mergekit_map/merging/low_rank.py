@@ -34,7 +34,7 @@ _FEW = 1 / 64
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """What an adapter adds to a tensor: ``B @ A * scaling``, as peft multiplies it."""
+    """The factors of an adapter's change to a tensor: ``B @ A * scaling``."""
 
     a: Tensor  # (rank, columns), float32
     b: Tensor  # (rows, rank), float32

@@ -84,7 +84,7 @@ class WorkerHandle(Protocol):
         ...
 
     def end(self, error: Exception | None = None) -> str:
-        """End the worker and return how; ``error`` is that of its death, if it died."""
+        """End the worker and return how; ``error`` is that of its death, if any."""
         ...
 
 
@@ -195,7 +195,7 @@ class WorkerPool:
             self._collect()
 
     def _assign(self) -> None:
-        """Give every free worker a task."""
+        """Assign a task to every free worker."""
         for slot in self._slots:
             if slot.future is not None or self._broken is not None:
                 continue
@@ -354,7 +354,7 @@ class WorkerProcess:
             return dead
 
     def end(self, error: Exception | None = None) -> str:
-        """End the process and return how; ``error`` is that of its death, if it died."""
+        """End the process and return how; ``error`` is that of its death, if any."""
         if self._executor is None:
             return "ended"
         if error is None:

@@ -62,7 +62,7 @@ class RayWorker:
         return self._future(self._actor.measure.remote(work))
 
     def end(self, error: Exception | None = None) -> str:
-        """End the actor and return how; ``error`` is that of its death, if it died."""
+        """End the actor and return how; ``error`` is that of its death, if any."""
         if self._actor is not None:
             self._ray.kill(self._actor)
         self._actor = None
