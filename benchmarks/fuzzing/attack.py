@@ -144,7 +144,7 @@ def warm() -> None:
     torch.set_num_threads(1)
     for name in main.list_commands(click.Context(main)):
         importlib.import_module(f"mergekit_map.cli.commands.{name.replace('-', '_')}")
-    for name in ("steps.merge", "steps.search", "publish.plan", "publish.report"):
+    for name in ("workflows.merge", "workflows.search", "hub.plan", "report.page"):
         importlib.import_module(f"mergekit_map.{name}")
 
 
