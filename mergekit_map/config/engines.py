@@ -9,13 +9,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from typing_extensions import Self
 
 EngineName = Literal["auto", "hf", "vllm"]
-# What those are called that a task is measured by.
+# Names of the engines that can measure a task.
 CALLED: Mapping[str, str] = {
     "hf": "generate of transformers",
     "vllm": "vLLM",
 }
 
-# What vLLM is told by this program alone.
+# Arguments of vLLM that only this program sets.
 _OURS = ("worker_extension_cls", "pretrained", "model", "data_parallel_size")
 
 
@@ -27,10 +27,10 @@ class EngineSpec(BaseModel):
     )
 
     name: EngineName = "auto"
-    """`hf`: `generate` of transformers; `vllm`: vLLM; `auto` takes one of them and says
-    why."""
+    """`hf`: `generate` of transformers; `vllm`: vLLM; `auto` chooses one of them and
+    reports why."""
     args: dict[Annotated[str, Field(min_length=1)], Any] = Field(default={})
-    """What vLLM is opened with, such as `tensor_parallel_size`, `max_model_len`,
+    """Arguments of vLLM, such as `tensor_parallel_size`, `max_model_len`,
     `gpu_memory_utilization` or `quantization`."""
 
     @model_validator(mode="after")

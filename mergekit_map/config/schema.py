@@ -29,40 +29,41 @@ from mergekit_map.config.tasks import MOST_TASKS, Float, Int, Named, Strict, Tas
 
 
 class SearchSpec(Strict):
-    """How the coefficients are searched."""
+    """The search for coefficients."""
 
     strategy: Literal["map", "bayesian", "nested"] = "map"
     """One search in all coefficients, the paper's Bayesian sampling, or pair by
     pair."""
     order: list[Any] | None = None
-    """What `nested` merges with what, as lists of two coefficients or lists."""
+    """The pairs that `nested` merges, as lists of two coefficients or lists."""
     design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
         "sobol"
     )
-    """How merges are spread; `d_optimal` builds on all that the run folder has."""
+    """Distribution of the merges; `d_optimal` adds to those of the run folder."""
     evaluations: Annotated[Int, Field(ge=1), maxima.MERGES] | None = None
     """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
     hours: Annotated[Float, Field(gt=0), maxima.A_LIFETIME] | None = None
-    """Hours to measure at most, as the log counts them."""
+    """Hours of measurements at most, by the times in the log."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
-    """Of all coefficients, or a mapping from coefficient to bounds."""
+    """Bounds of all coefficients, or a mapping from coefficient to bounds."""
     seed: Annotated[Int, Field(ge=0), maxima.SEEDS] = 0
-    """Of the design, and of mergekit's random methods unless `--random-seed` says
-    otherwise."""
+    """Seed of the design, and of mergekit's random methods unless `--random-seed` sets
+    theirs."""
     remeasure: Annotated[Int, Field(ge=0), maxima.POINTS] = 5
-    """Front points that are measured after they were predicted."""
+    """Predicted points of the front to measure at the end."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
-    """Least squares; shrunk, for fewer evaluations; with a Gaussian process for what a
-    quadratic leaves; or, task by task, which of these two predicts better."""
+    """`quadratic`: least squares. `regularized`: ridge, for fewer evaluations.
+    `residual_gp`: with a Gaussian process for the residuals. `auto`: for each task, the
+    better predictor of quadratic and residual_gp."""
     refine: Annotated[bool, Field(strict=True)] | None = None
-    """Measure first what a fit needs, then where the front is uncertain, until
-    predictions come true or the evaluations are used. On, unless the strategy or a
-    grid says what is measured."""
+    """Measure first the merges that a fit needs, then those where the front is
+    uncertain, until predictions come true or the evaluations are used. On, unless the
+    strategy or a grid decides the merges."""
     holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
-    """Share of every task's documents that the search never sees: what it chose is
-    confirmed on them at its end, beside the base, the soup and the best single models.
-    None by default."""
+    """Share of every task's documents that the search never sees. At its end, the
+    recommended merge, the base, the soup and the best single models are measured on
+    them. None by default."""
     gradients: Annotated[bool, Field(strict=True)] = False
     """Also measure the derivatives of perplexity tasks."""
     checkpoint_activations: Annotated[bool, Field(strict=True)] = False
@@ -70,7 +71,7 @@ class SearchSpec(Strict):
 
     @property
     def refines(self) -> bool:
-        """Whether merges are chosen one after the other, by what is known."""
+        """Whether merges are chosen one after the other, from earlier measurements."""
         if self.refine is None:
             return self.strategy == "map" and self.design != "grid"
         return self.refine
@@ -111,10 +112,10 @@ _LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
 
 
 class SelectSpec(Strict):
-    """Which point of the front becomes the recipe."""
+    """The choice of the point of the front that becomes the recipe."""
 
     prefer: dict[str, Float] | None = None
-    """How much each task counts, such as `{math: 2, code: 1}`; all alike by default."""
+    """Weight of each task, such as `{math: 2, code: 1}`; all alike by default."""
     scalarization: Literal["sum", "achievement"] = "sum"
     """The largest weighted sum, or the smallest weighted distance to the best."""
     knee: Annotated[bool, Field(strict=True)] = False
@@ -123,11 +124,11 @@ class SelectSpec(Strict):
     """Limits per task: a number, or a share of the best single model's gain over the
     base, such as `95%`."""
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
-    """On no task worse than `base`, `soup`, a model by its name, or a list of these."""
+    """No task may be worse than with `base`, `soup`, a model by its name, or a list."""
     margin: Float = 0.0
-    """By how many standard errors at least; less than 0 lets it be worse by as many."""
+    """Standard errors to be better by at least; less than 0 allows being worse."""
     index: Annotated[Int, Field(ge=0), maxima.POINTS] | None = None
-    """The point of this number."""
+    """Number of the point."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -161,9 +162,9 @@ class SelectSpec(Strict):
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """List what a choice must not be worse than."""
-        asked = self.not_worse_than or ()
-        return (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
+        """Return the references that a choice must not be worse than."""
+        names = self.not_worse_than or ()
+        return (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
 
     @property
     def limited(self) -> bool:
@@ -183,7 +184,7 @@ class BackendSpec(Strict):
     name: Named
     """Name of the model class in lm-eval."""
     args: dict[str, Any] = Field({})
-    """What it is opened with."""
+    """Arguments of the model class."""
 
 
 class _AsWritten:
@@ -199,30 +200,29 @@ _Task = Annotated[TaskSpec, _AsWritten(), SkipValidation()]
 
 
 class MapBlock(Strict):
-    """The whole block; its tasks are validated one by one, to name what is wrong."""
+    """The whole block; tasks are validated one by one, for precise error messages."""
 
     tasks: Annotated[dict[str, _Task], Field(min_length=1, max_length=MOST_TASKS)]
-    """What is measured: a name of your own for each task."""
+    """The tasks to measure, each under a name of your own."""
     search: SearchSpec = SearchSpec()
-    """How the coefficients are searched."""
+    """The search for coefficients."""
     select: SelectSpec = SelectSpec()
-    """Which point of the front becomes the recipe."""
+    """The choice of the point of the front that becomes the recipe."""
     batch_size: Literal["auto"] | Annotated[Int, Field(ge=1), maxima.ROWS] = "auto"
-    """Rows that the model reads at once. `auto`: as many tokens as are fastest on a
-    processor, and on a GPU as its memory holds, rows sorted by length; 8 rows where it
-    generates."""
+    """Rows in a batch. `auto`: as many tokens as are fastest on a CPU, and as many as
+    fit into the memory of a GPU, rows sorted by length; 8 rows for generation."""
     merge: Literal["memory", "disk"] = "memory"
     """`disk`: write each merge and load it, for models that cannot be merged in
     memory."""
     task_vectors: Literal["auto", "device", "memory", "mapped"] = "auto"
-    """Where base and task vectors lie during a search: on the `device` that merges, in
-    the `memory` of the host, or `mapped` from the cache folder, which processes share
-    and no process holds. `auto`: mapped on a CPU; on a GPU where they fit first, of
-    device, memory, mapped."""
+    """Place of base and task vectors during a search: the `device` that merges, the
+    `memory` of the host, or `mapped` from files in the cache folder, which processes
+    share. `auto`: mapped on a CPU; on a GPU the first of device, memory and mapped in
+    which they fit."""
     engine: Engine = EngineSpec(name="auto")
-    """What generates the answers of lm-eval's tasks that generate: `auto`, `hf`
-    or `vllm`, or `{name: vllm, args: {...}}`. All other tasks are
-    measured by Hugging Face's model in this process."""
+    """The engine for lm-eval's tasks that generate: `auto`, `hf` or `vllm`, or
+    `{name: vllm, args: {...}}`. Hugging Face's model in this process measures all
+    other tasks."""
     backend: BackendSpec | None = None
     """With `merge: disk`, another model class of lm-eval for its tasks:
     `{name: vllm, args: {...}}`."""

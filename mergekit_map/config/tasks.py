@@ -31,7 +31,7 @@ MOST_TASKS = 100  # a search in more objectives finds no point worse than anothe
 LONGEST_TASK = 100  # characters of a name
 RESERVED = ("point", "selected", "recommended")  # columns of front.csv
 
-# YAML's true is a number to Python, but never to the one who wrote it.
+# YAML's true is a number to Python, but not to the user who wrote it.
 Int = Annotated[int, Field(strict=True)]
 Float = Annotated[float, Field(strict=True)]
 Named = Annotated[str, Field(min_length=1)]
@@ -89,9 +89,9 @@ def _file_alone(source: Any) -> Any:
 
 
 class PerplexityTask(Strict):
-    """Mean token loss of own text."""
+    """Mean token loss on a text."""
 
-    kind: ClassVar = "perplexity"  # the key that tells this kind of task from others
+    kind: ClassVar = "perplexity"  # the key that identifies this kind of task
 
     perplexity: Annotated[
         TextSource,
@@ -100,9 +100,9 @@ class PerplexityTask(Strict):
     """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
     `revision`; `field`."""
     max_tokens: Annotated[Int, Field(ge=2), maxima.TOKENS] = 65536
-    """How much of the text is used, from its start."""
+    """Tokens of the text to use, from its start."""
     block: Annotated[Int, Field(ge=2), maxima.ROW] | None = None
-    """Tokens per row of a forward pass; 512 where the model takes as many."""
+    """Tokens per row of a forward pass; by default 512, or the model's maximum."""
     documents: Documents = "all"
 
 
@@ -120,7 +120,7 @@ def rising(bounds: Range) -> Range:
     return bounds
 
 
-NO_METRIC = ""  # until the task is loaded, which says what metrics there are
+NO_METRIC = ""  # until the task is loaded, which lists the metrics
 
 
 def whole_or_share(limit: float | None) -> float | None:
@@ -144,24 +144,24 @@ class LmEvalTask(Strict):
     lm_eval: Named
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
     metric: str
-    """Which metric of the task, such as `acc` or `exact_match`; or `answer_tokens`, how
-    many tokens an answer of a task that generates has, fewer being better."""
+    """Metric of the task, such as `acc` or `exact_match`; or `answer_tokens`, the mean
+    number of tokens of generated answers, where fewer is better."""
     filter: Named | None = None
-    """Which filter of the task, where it has several."""
+    """Filter of the task, where it has several."""
     limit: Annotated[Int, maxima.DOCUMENTS] | Float | None = None
     """Documents to use: a whole number, or a share between 0 and 1; all by default."""
     direction: Literal["maximize", "minimize"] | None = None
-    """Whether higher or lower is better; by default as lm-eval says."""
+    """Whether higher or lower is better; by default as in lm-eval."""
     num_fewshot: Annotated[Int, Field(ge=0), maxima.EXAMPLES] | None = None
-    """Examples in the prompt; by default what the task says."""
+    """Examples in the prompt; by default as in the task."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
-    """Whether prompts go through the chat template of the tokenizer."""
+    """Whether to apply the chat template of the tokenizer to prompts."""
     confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
-    """Whether code that a merge writes may run on this machine, as the tasks want that
-    test it (`humaneval`, `mbpp`)."""
+    """Whether code that a merge writes may run on this machine, as `humaneval` and
+    `mbpp` require."""
     documents: Documents = "all"
     engine: Engine | None = None
-    """What generates the answers of this task; by default the `engine` of all."""
+    """The engine for this task; by default the `engine` of all."""
     range: Range = None
     """Possible values, such as `[0, 1]` or `[0, null]`; known for common metrics."""
 
@@ -170,21 +170,21 @@ class LmEvalTask(Strict):
 
 
 class PythonTask(Strict):
-    """A function of one's own: ``module:function`` gets the merged model."""
+    """Your own function: ``module:function`` is called with the merged model."""
 
     kind: ClassVar = "python"
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
-    """`module:function`, called as `function(model, tokenizer)`; gives a number, a pair
-    of a number and its standard error, or a list with a number for each document, whose
-    mean is the value. With a third parameter `documents` it is told which to measure, a
-    list of places counted from 0, or None for all. Modules of the working directory
+    """`module:function`, called as `function(model, tokenizer)`. It returns a number, a
+    pair of a number and its standard error, or a list with a number for each document,
+    whose mean is the value. A third parameter `documents` gets the documents to
+    measure, a list of indices from 0, or None for all. Modules of the working directory
     come first."""
     direction: Literal["maximize", "minimize"]
     """Whether higher or lower is better."""
     documents: Documents = "all"
     range: Range = None
-    """Possible values, such as `[0, 1]` or `[0, null]`: none outside is predicted."""
+    """Possible values, such as `[0, 1]` or `[0, null]`; predictions stay inside."""
 
     _rising = field_validator("range")(rising)
 

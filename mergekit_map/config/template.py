@@ -36,7 +36,7 @@ def map_block(
         name: f"{{perplexity: {scalar(f'{name}.txt')}}}" for name in names
     }
     weights = ", ".join(f"{scalar(name)}: 1" for name in names)
-    wish = f"prefer: {{{weights}}}"
+    example = f"prefer: {{{weights}}}"
     return [
         "map:",
         "  tasks:  # what is measured, each under a name of your own",
@@ -44,9 +44,9 @@ def map_block(
         *(f"    {scalar(name)}: {task}" for name, task in known.items()),
         *([] if tasks else [_BENCHMARK]),
         "  # search: {evaluations: 12}  # at most; or {hours: 2}",
-        f"  select: {{not_worse_than: base}}  # and, as each counts, {wish}"
+        f"  select: {{not_worse_than: base}}  # and, as each counts, {example}"
         if on_base
-        else f"  # select: {{{wish}}}  # how much each task counts",
+        else f"  # select: {{{example}}}  # how much each task counts",
     ]
 
 
@@ -55,11 +55,11 @@ def last_part(model: str) -> str:
     return model.split("+")[-1].partition("@")[0].rstrip("/").rpartition("/")[2]
 
 
-def task_names(wishes: Iterable[str]) -> list[str]:
+def task_names(texts: Iterable[str]) -> list[str]:
     """Return a valid and unique name for each task."""
     names: list[str] = []
-    for wish in wishes:
-        word = re.sub(r"[^A-Za-z0-9_.-]", "-", wish)
+    for text in texts:
+        word = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
         word = word if TASK_NAME.fullmatch(word) else f"task{word}"
         numbered = (f"{word}-{number}" for number in itertools.count(2))
         names.append(

@@ -50,11 +50,11 @@ class _SideBySide:
     engines: Mapping[str, Worker]
 
     def at(self, coefficients: Mapping[str, float]) -> Mapping[str, Measure]:
-        return _WhenAsked(self.engines, dict(coefficients))
+        return _LazyMeasures(self.engines, dict(coefficients))
 
 
 @dataclass(frozen=True, eq=False)
-class _WhenAsked(Mapping[str, Measure]):
+class _LazyMeasures(Mapping[str, Measure]):
     """The measures of a merge; looking one up writes the merge to its engine."""
 
     engines: Mapping[str, Worker]

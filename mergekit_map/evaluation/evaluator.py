@@ -114,7 +114,7 @@ class PartEvaluator:
         The scores of some ``documents`` are taken from the records, if they are there.
         """
         wanted = Wanted(coefficients, task, documents)
-        if (found := self._before(wanted)) is not None:
+        if (found := self._stored(wanted)) is not None:
             return found
         measured = self._hands.measure(self._work(wanted))
         self._record(wanted, measured)
@@ -122,7 +122,7 @@ class PartEvaluator:
 
     def expect(self, ahead: Sequence[Wanted]) -> None:
         """Announce the next requests, so that workers can start on them."""
-        works = {self._work(w): w for w in ahead if not self._is_there(w)}
+        works = {self._work(w): w for w in ahead if not self._is_stored(w)}
 
         def arrived(work: Work, measured: Measurement) -> None:
             wanted = works[work]
@@ -139,7 +139,7 @@ class PartEvaluator:
         """Return the scores on record, of this definition of the task."""
         return self._records.read(coefficients, task) if self._records else None
 
-    def _before(self, wanted: Wanted) -> Measurement | None:
+    def _stored(self, wanted: Wanted) -> Measurement | None:
         """Return a measurement that finished before its request, or before a kill."""
         coefficients, task = wanted.coefficients, wanted.task
         if wanted.documents is None:
@@ -150,7 +150,7 @@ class PartEvaluator:
         value, n = mean_of(answers), len(answers.ids)
         return Measurement(value, None, n, answers=answers, seconds=took)
 
-    def _is_there(self, wanted: Wanted) -> bool:
+    def _is_stored(self, wanted: Wanted) -> bool:
         coefficients, task = wanted.coefficients, wanted.task
         if wanted.documents is None:
             return self._early is not None and self._early.has(coefficients, task)
@@ -211,7 +211,7 @@ def merges_as_asked(project: Project) -> Iterator[Merges]:
         else merges_in_memory(here)
     )
     unchanged = Unchanged(project.space, project.identity)
-    with _together(here, by_us, in_vllm, merges_in_vllm) as merges:
+    with _join_engines(here, by_us, in_vllm, merges_in_vllm) as merges:
         unchanged.check()
         yield Watched(merges, unchanged)
 
@@ -222,12 +222,12 @@ def merges_of_checkpoint(
     """Open the checkpoint in a folder, whatever the coefficients."""
     here, in_vllm = by_engine(project)
     by_us = nullcontext(OneCheckpoint(here, folder))
-    return _together(
+    return _join_engines(
         here, by_us, in_vllm, lambda part: checkpoint_in_vllm(part, folder)
     )
 
 
-def _together(
+def _join_engines(
     here: Project,
     by_us: AbstractContextManager[Merges],
     in_vllm: Project,

@@ -169,8 +169,8 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
         return None
     engine = stack.enter_context(ExitStack())
     if verdict is not None:
-        return _opened(project, engine, folder, recorded.checkpoint, args)
-    found, verdict = _tried(project, engine, folder, recorded, args)
+        return _open_engine(project, engine, folder, recorded.checkpoint, args)
+    found, verdict = _check_in_place(project, engine, folder, recorded, args)
     remember(kind, verdict)
     if not verdict.equal:
         engine.close()
@@ -179,7 +179,7 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
     return found
 
 
-def _opened(
+def _open_engine(
     project: Project, stack: ExitStack, folder: Path, start: Path, args: dict[str, Any]
 ) -> VllmInPlace:
     """Start an engine from a checkpoint of a recorded merge, and open the recording."""
@@ -190,7 +190,7 @@ def _opened(
     return VllmInPlace(lm, names, _measures(project, lm, generations), generations)
 
 
-def _tried(
+def _check_in_place(
     project: Project,
     stack: ExitStack,
     folder: Path,
@@ -211,14 +211,14 @@ def _tried(
         with stage("merging to disk, for vLLM to start from"):
             _write(project, _other_point(project), start)
         try:
-            found = _opened(project, stack, folder, start, args)
+            found = _open_engine(project, stack, folder, start, args)
             with stage("asking vLLM what a merge says that was written into it"):
-                return found, _compared(found, recorded.coefficients, expected)
+                return found, _compare(found, recorded.coefficients, expected)
         except MergeError as error:
             return None, EngineVerdict(equal=False, why=str(error))
 
 
-def _compared(
+def _compare(
     engine: VllmInPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
 ) -> EngineVerdict:
     """Write a merge into an engine, and compare its answers with those expected."""

@@ -104,11 +104,11 @@ class Worker:
     def measure(self, work: Work) -> Measurement:
         """Merge, unless these coefficients are merged already, and measure a task."""
         measure = self._measures_of(work, self.at(work.coefficients))
-        with self._made_again_after_a_failure():
+        with self._remerge_after_failure():
             return measure() if work.documents is None else measure(work.documents)
 
     @contextmanager
-    def _made_again_after_a_failure(self) -> Iterator[None]:
+    def _remerge_after_failure(self) -> Iterator[None]:
         """Discard the merge if its measurement fails: code may have changed it."""
         try:
             yield

@@ -116,7 +116,7 @@ def write_checkpoint(config: MergeConfig, folder: Path, options: MergeOptions) -
             cannot be written.
     """
     options = options.model_copy(update={"write_model_card": False})
-    with _explained(folder):
+    with _translate_errors(folder):
         merge_adapters(config, options)
         # mergekit's planner changes the configuration it is given.
         run_merge(MergeConfiguration.model_validate(dict(config)), str(folder), options)
@@ -134,7 +134,7 @@ def write_staged_checkpoint(
             cannot be written.
     """
     options = options.model_copy(update={"write_model_card": False})
-    with _explained(folder):
+    with _translate_errors(folder):
         for config in yaml.safe_load_all(recipe):
             merge_adapters(config, options)
         configs, dependencies = load_config(recipe, str(stages))
@@ -148,7 +148,7 @@ def write_staged_checkpoint(
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _translate_errors(folder: Path) -> Iterator[None]:
     """Turn mergekit's errors into ours, and free what mergekit keeps."""
     try:
         with _raising_full_disks():

@@ -184,10 +184,10 @@ def _without_zeros(content: Any) -> Any:
     models = [isinstance(e, dict) and "model" in e for e in entries]
     if not all(models) or len(entries) > _IN_ORDER:
         return entries
-    return [e for e in entries if not _weighs_nothing(e)]
+    return [e for e in entries if not _has_zero_weight(e)]
 
 
-def _weighs_nothing(entry: Mapping[str, Any]) -> bool:
+def _has_zero_weight(entry: Mapping[str, Any]) -> bool:
     weight = (entry.get("parameters") or {}).get("weight")
     leaves = list(_leaves(weight))
     return bool(leaves) and all(leaf == 0 for leaf in leaves)

@@ -100,7 +100,7 @@ def make_room(n_bytes: int = 0) -> str:
     Nothing is removed unless the bytes then fit.
     """
     _remove_leftovers()
-    reason, chosen = _chosen_for(n_bytes)
+    reason, chosen = _select_removals(n_bytes)
     for one in () if reason else chosen:
         remove(one)
     return reason
@@ -108,10 +108,10 @@ def make_room(n_bytes: int = 0) -> str:
 
 def lacking_room(n_bytes: int) -> str:
     """Return why a recording of so many bytes does not fit; empty if it does."""
-    return _chosen_for(n_bytes)[0]
+    return _select_removals(n_bytes)[0]
 
 
-def _chosen_for(n_bytes: int) -> tuple[str, list[Kept]]:
+def _select_removals(n_bytes: int) -> tuple[str, list[Kept]]:
     """Return recordings to remove for so many bytes, and why these cannot fit."""
     merges = sorted(_merges(), key=lambda one: one.used)
     taken, most, free = sum(one.n_bytes for one in merges), limit(), _free()

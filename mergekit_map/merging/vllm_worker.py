@@ -42,9 +42,9 @@ class MergeWriter:
         """
         model = self.model_runner.get_model()
         written: list[str] = []
-        with _listening(model) as loaded:
+        with _loaded_names(model) as loaded:
             found = self.merge_tensors.at(coefficients)
-            self.reload_weights(weights_iterator=_noted(found, written))
+            self.reload_weights(weights_iterator=_collect_names(found, written))
         left = {name for name, _ in model.named_parameters()} - loaded
         if left:
             raise RuntimeError(
@@ -90,7 +90,7 @@ class _Tensors:
 
 
 @contextmanager
-def _listening(model: Any) -> Iterator[set[str]]:
+def _loaded_names(model: Any) -> Iterator[set[str]]:
     """Collect the names of parameters that a model of vLLM loads."""
     loaded: set[str] = set()
     load = model.load_weights
@@ -107,7 +107,7 @@ def _listening(model: Any) -> Iterator[set[str]]:
         del model.load_weights
 
 
-def _noted(
+def _collect_names(
     tensors: Iterable[tuple[str, torch.Tensor]], names: list[str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in tensors:

@@ -290,7 +290,7 @@ def with_adapter_bases(
     said = {
         whole[adapter]: _filled_in(adapter, base) for adapter, base in bases.items()
     }
-    replaced: MergeConfig = _replaced(merge, whole) if whole else merge
+    replaced: MergeConfig = _replace(merge, whole) if whole else merge
     return replaced, said
 
 
@@ -323,14 +323,14 @@ def _base_of(reference: str, front: str | None, directory: Path) -> str | None:
     return f"{named}@{revision}" if revision else named
 
 
-def _replaced(content: Any, whole: Mapping[str, str]) -> Any:
+def _replace(content: Any, whole: Mapping[str, str]) -> Any:
     if isinstance(content, list):
-        return [_replaced(item, whole) for item in content]
+        return [_replace(item, whole) for item in content]
     if not isinstance(content, Mapping):
         return content
     return {
         key: whole.get(value, value)
         if key == "model" and isinstance(value, str)
-        else _replaced(value, whole)
+        else _replace(value, whole)
         for key, value in content.items()
     }

@@ -386,8 +386,8 @@ def fingerprinted(folder: Path) -> list[Path]:
         place = Path(parent)
         depth = len(place.relative_to(folder).parts)
         passed = _NOT_READ | (_WEIGHTS if depth else set())
-        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_passed(n)]
-        read = (place / n for n in files if not _is_passed(n))
+        folders[:] = [n for n in folders if depth < _DEEPEST and not _is_ignored(n)]
+        read = (place / n for n in files if not _is_ignored(n))
         found += [p for p in read if p.suffix not in passed and p.is_file()]
         if len(found) > _MOST_FILES:
             raise MergeError(
@@ -397,7 +397,7 @@ def fingerprinted(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _is_passed(name: str) -> bool:
+def _is_ignored(name: str) -> bool:
     return name.startswith(".") or name in _NEVER_READ
 
 

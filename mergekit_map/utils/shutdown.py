@@ -32,7 +32,7 @@ class _State:
     process = 0  # that handles signals; its children do not
     deferred = False
     number = 0  # of the signal that waits
-    heard = 0.0  # when it came
+    received = 0.0  # when it came
 
 
 class Interrupted(KeyboardInterrupt):
@@ -99,9 +99,9 @@ def _handle(number: int, _: object) -> None:
     elif not _State.deferred:
         _end(number)
     elif not _State.number:
-        _State.number, _State.heard = number, time.monotonic()
+        _State.number, _State.received = number, time.monotonic()
         _say("stopping after this step; press Ctrl-C again to end at once")
-    elif time.monotonic() - _State.heard > _SAME_SIGNAL:
+    elif time.monotonic() - _State.received > _SAME_SIGNAL:
         _end(number)
 
 

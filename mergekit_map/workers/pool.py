@@ -237,7 +237,7 @@ class WorkerPool:
             try:
                 answer = future.result()
             except slot.handle.dies_with as error:
-                self._bury(slot, task, slot.handle.end(error))
+                self._handle_death(slot, task, slot.handle.end(error))
                 continue
             for text in answer.remarks:
                 remark(text)
@@ -256,7 +256,7 @@ class WorkerPool:
             del self._pending[task.work]
             task.arrived(task.work, answer.value)
 
-    def _bury(self, slot: _Slot, task: PendingTask | None, how: str) -> None:
+    def _handle_death(self, slot: _Slot, task: PendingTask | None, how: str) -> None:
         """Record the death of a worker; its task is retried once."""
         slot.is_open, slot.merge = False, None
         if task is None:
@@ -375,10 +375,10 @@ def visible_gpus() -> Sequence[str]:
         return [name.strip() for name in named.split(",") if name.strip()]
     if shutil.which("nvidia-smi") is None:
         return []
-    asked = subprocess.run(
+    listing = subprocess.run(
         ["nvidia-smi", "--list-gpus"], check=False, capture_output=True, text=True
     )
-    count = sum(line.startswith("GPU ") for line in asked.stdout.splitlines())
+    count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
     return [str(number) for number in range(count)]
 
 
