@@ -14,7 +14,7 @@ from textual.widgets import DataTable
 
 from mergekit_map.browse.state import View, best_reading, rivals
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import Gained, Verdict, gains
+from mergekit_map.results.gains import Improvement, Verdict, gains
 from mergekit_map.results.samples import ItemGain, ItemRecords
 from mergekit_map.utils.text import folded, listed
 
@@ -317,7 +317,7 @@ def _known(point: Merge, task: str, unit: str) -> str:
     return ", ".join(said)
 
 
-def _ahead(label: str, gained: Gained) -> Text:
+def _ahead(label: str, gained: Improvement) -> Text:
     error = "" if not gained.stderr else f"±{gained.stderr:.1g}"
     who = label if gained.other == label else f"{gained.other} ({label})"
     noise = " (noise)" if gained.verdict == "noise" else ""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from mergekit_map.results.front import Front, Reading
-    from mergekit_map.results.gains import Gained, Gains, Rival
+    from mergekit_map.results.gains import Gains, Improvement, Rival
 
 _STYLES = {"better": "green", "worse": "red", "noise": "yellow"}
 _CHOSEN, _KEPT = "chosen merge", "gain kept"
@@ -133,7 +133,7 @@ def _value(reading: Reading) -> tuple[Text, ...]:
     return tuple(Text(part) for part in (value, documents.rstrip(")")) if part)
 
 
-def _amount(gained: Gained) -> Text:
+def _amount(gained: Improvement) -> Text:
     from mergekit_map.results.gain_sentences import amount_in_words
 
     text = f"{amount_in_words(gained)} {gained.verdict}"

@@ -103,7 +103,7 @@ def _stopped(
 ) -> Iterator[str]:
     """Print how far a stopped search is, and how to use it."""
     from mergekit_map.results.run_folder import RunFolder
-    from mergekit_map.results.search_plan import read_underway
+    from mergekit_map.results.search_plan import read_search_plan
 
     folder, place = RunFolder(run), shlex.quote(str(run))
     if not (reporter.done and folder.plan.exists()):
@@ -113,7 +113,7 @@ def _stopped(
         f"{stopped} at {reporter.done} of at most {reporter.total} measurements, which "
         "are kept."
     )
-    if read_underway(folder).recipe is not None:
+    if read_search_plan(folder).recipe is not None:
         yield f"Look at what they say: mergekit-map report {place}"
         yield f"Choose of it: mergekit-map select {place} --prefer TASK=WEIGHT"
         yield f"Merge it: mergekit-map merge {place} OUT"

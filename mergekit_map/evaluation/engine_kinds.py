@@ -14,21 +14,23 @@ from mergekit_map.errors import MapError
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.models.files import find_description
 from mergekit_map.models.references import Reference, referenced_models
-from mergekit_map.results.engine_checks import known_verdict
-from mergekit_map.tasks.engines import Installed
+from mergekit_map.results.engine_checks import known_check
+from mergekit_map.tasks.engines import InstalledVllm
 
 # What vLLM is opened with that decides nothing of how weights are taken.
 _NO_MATTER = ("max_model_len", "gpu_memory_utilization")
 
 
-def kind_of_checkpoint(vllm: Installed, folder: Path, args: Mapping[str, Any]) -> str:
+def kind_of_checkpoint(
+    vllm: InstalledVllm, folder: Path, args: Mapping[str, Any]
+) -> str:
     """Return the kind of an engine for a checkpoint."""
     config = transformers.AutoConfig.from_pretrained(folder)
     return _kind(vllm, config, config.dtype, args)
 
 
 def known_against(
-    vllm: Installed, space: MergeSpace, options: MergeOptions
+    vllm: InstalledVllm, space: MergeSpace, options: MergeOptions
 ) -> str | None:
     """Return why earlier checks forbid writing these merges into an engine.
 
@@ -44,12 +46,12 @@ def known_against(
     except (OSError, ValueError, MapError):
         return None  # which is told elsewhere
     dtype = dtype_from_name(merge.get("out_dtype") or merge.get("dtype"))
-    verdict = known_verdict(_kind(vllm, config, dtype or config.dtype, {}))
+    verdict = known_check(_kind(vllm, config, dtype or config.dtype, {}))
     return None if verdict is None or verdict.equal else verdict.why
 
 
 def _kind(
-    vllm: Installed,
+    vllm: InstalledVllm,
     config: transformers.PretrainedConfig,
     dtype: Any,
     args: Mapping[str, Any],

@@ -21,7 +21,7 @@ from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.memory import check_room
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording_key import Unchanged
-from mergekit_map.results.document_scores import KeptAnswers, mean_of
+from mergekit_map.results.document_scores import AnswerStore, mean_of
 from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.tasks.lm_eval_generation import Generations
@@ -94,7 +94,7 @@ class PartEvaluator:
     def __init__(
         self,
         hands: Hands,
-        records: KeptAnswers | None,
+        records: AnswerStore | None,
         early: Waiting | None = None,
         *,
         held_out: bool = False,
@@ -185,7 +185,7 @@ class MergeEvaluator(PartEvaluator):
         definitions: Mapping[str, str] = MappingProxyType({}),
         early: Waiting | None = None,
     ):
-        records = None if samples is None else KeptAnswers(samples, definitions)
+        records = None if samples is None else AnswerStore(samples, definitions)
         super().__init__(hands, records, early)
 
     def __enter__(self) -> MergeEvaluator:
@@ -196,7 +196,7 @@ class MergeEvaluator(PartEvaluator):
 
     def held_out(self, samples: Path, definitions: Mapping[str, str]) -> PartEvaluator:
         """Return an evaluator of the same merges on the held-out documents."""
-        records = KeptAnswers(samples, definitions)
+        records = AnswerStore(samples, definitions)
         early = None if self._early is None else self._early.of(definitions)
         return PartEvaluator(self._hands, records, early, held_out=True)
 

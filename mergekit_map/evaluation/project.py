@@ -53,7 +53,7 @@ from mergekit_map.tasks.engines import (
     HF,
     NAMES,
     REMOVED,
-    Chosen,
+    EngineChoice,
     backend_problems,
     choose_engines,
     engine_problems,
@@ -278,7 +278,7 @@ class Project:
         return digest([self.tasks[name].fingerprint, backend.model_dump()])
 
     @cached_property
-    def engines(self) -> Mapping[str, Chosen]:
+    def engines(self) -> Mapping[str, EngineChoice]:
         """Return the engine of each task that generates, and why it was chosen."""
         return choose_engines(
             self.tasks,

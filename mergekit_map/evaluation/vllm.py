@@ -29,7 +29,7 @@ from mergekit_map.merging.memory import engine_share
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.recording import NoPlace, Recorded, open_recorded, record
 from mergekit_map.merging.vllm_worker import NAME
-from mergekit_map.results.engine_checks import EngineVerdict, known_verdict, remember
+from mergekit_map.results.engine_checks import EngineCheck, known_check, remember
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.preparing import prepare_generating
 from mergekit_map.tasks.vllm_model import (
@@ -163,7 +163,7 @@ def _in_place(project: Project, stack: ExitStack) -> VllmInPlace | None:
     recorded = open_recorded(folder)
     args = engine_args(project, recorded.checkpoint)
     kind = kind_of_checkpoint(require_vllm(), recorded.checkpoint, args)
-    verdict = known_verdict(kind)
+    verdict = known_check(kind)
     if verdict is not None and not verdict.equal:
         _say_why_not(verdict.why)
         return None
@@ -196,7 +196,7 @@ def _check_in_place(
     folder: Path,
     recorded: Recorded,
     args: dict[str, Any],
-) -> tuple[VllmInPlace | None, EngineVerdict]:
+) -> tuple[VllmInPlace | None, EngineCheck]:
     """Write the recorded merge into an engine, and compare it with its checkpoint.
 
     Returns the engine, or None where it cannot take the merge, and the verdict.
@@ -215,12 +215,12 @@ def _check_in_place(
             with stage("asking vLLM what a merge says that was written into it"):
                 return found, _compare(found, recorded.coefficients, expected)
         except MergeError as error:
-            return None, EngineVerdict(equal=False, why=str(error))
+            return None, EngineCheck(equal=False, why=str(error))
 
 
 def _compare(
     engine: VllmInPlace, merge: Mapping[str, float], expected: tuple[Replies, Replies]
-) -> EngineVerdict:
+) -> EngineCheck:
     """Write a merge into an engine, and compare its answers with those expected."""
     ask_probes(engine.lm)  # of another merge, so that it has something to forget
     engine.at(merge)
@@ -229,8 +229,8 @@ def _compare(
     allowed = once.difference(again)
     gap = once.difference(found)
     if gap <= allowed:
-        return EngineVerdict(equal=True, why="", gap=gap)
-    return EngineVerdict(
+        return EngineCheck(equal=True, why="", gap=gap)
+    return EngineCheck(
         equal=False,
         why=f"what it says of a merge that was written into it is up to {gap:.2g} "
         f"nats from what it says of the checkpoint, and {allowed:.2g} are its own",

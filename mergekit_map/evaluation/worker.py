@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from mergekit_map.merging.recording_key import Unchanged
 from mergekit_map.results.log import MergeKey
-from mergekit_map.tasks.holdout_split import Divided
+from mergekit_map.tasks.holdout_split import HoldoutSplit
 from mergekit_map.types import Measure, Measurement
 
 
@@ -119,7 +119,7 @@ class Worker:
     def _measures_of(self, work: Work, measures: Mapping[str, Measure]) -> Measure:
         measure = measures[work.task]
         if work.held_out:
-            assert isinstance(measure, Divided)
+            assert isinstance(measure, HoldoutSplit)
             return measure.held_out
         return measure
 

@@ -26,13 +26,16 @@ from mergekit_map._version import __version__
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.optimize.pareto import volume
 from mergekit_map.report.merges import ItemReader, MeasuredMerge, Surfaces
-from mergekit_map.results.diagnostics import foretellings
+from mergekit_map.results.diagnostics import prior_predictions
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import KINDS, Front, Merge, Reading, Task
 from mergekit_map.results.gain_sentences import confirmed_in_words, gains_in_words
 from mergekit_map.results.gains import Gains, anchor_values, gains, rival_of
 from mergekit_map.results.log import Role
-from mergekit_map.results.narrative import foretellings_in_words, verdicts_of_points
+from mergekit_map.results.narrative import (
+    prior_predictions_in_words,
+    verdicts_of_points,
+)
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.surrogates.arrays import FloatArray, finite
 from mergekit_map.types import NO_SINGLE_MODEL
@@ -329,10 +332,10 @@ def _start(front: Front) -> dict[str, object] | None:
 
 def _tested(front: Front) -> dict[str, object]:
     """Compare the predictions made before measuring with the measurements."""
-    found, place = list(foretellings(front)), list(front.tasks)
-    held = sum(test.held for test in found)
+    found, place = list(prior_predictions(front)), list(front.tasks)
+    held = sum(test.within_95 for test in found)
     return {
-        "words": foretellings_in_words(held, len(found)) if found else "",
+        "words": prior_predictions_in_words(held, len(found)) if found else "",
         "rows": [
             {
                 "merge": _called(front, test.merge),
@@ -340,7 +343,7 @@ def _tested(front: Front) -> dict[str, object]:
                 "foretold": (test.foretold.value, test.foretold.stderr),
                 "measured": (test.measured.value, test.measured.stderr),
                 "errors": test.errors,
-                "held": test.held,
+                "held": test.within_95,
             }
             for test in found
         ],

@@ -12,7 +12,7 @@ from html import escape
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.front import Front, Merge, Reading
 from mergekit_map.results.gain_sentences import gains_in_words
-from mergekit_map.results.gains import Gained, Gains, gains
+from mergekit_map.results.gains import Gains, Improvement, gains
 
 _N_POINTS = 8  # about, of those that were not measured
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
@@ -58,7 +58,7 @@ def _chosen_row(front: Front, found: Gains) -> list[str]:
     return [f"<b>chosen, point {front.selected}</b>", *(f"<b>{c}</b>" for c in cells)]
 
 
-def _gained(gained: Gained | None, label: str) -> str:
+def _gained(gained: Improvement | None, label: str) -> str:
     """Return the value of a rival, and the difference to the chosen merge."""
     if gained is None:
         return ""

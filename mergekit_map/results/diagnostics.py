@@ -21,7 +21,7 @@ from mergekit_map.optimize.degenerate_front import (
     detect_tradeoff,
 )
 from mergekit_map.optimize.selection import select_by_preference
-from mergekit_map.results.dominance import Ahead, Family
+from mergekit_map.results.dominance import Dominance, DominanceTest
 from mergekit_map.results.front import (
     Border,
     Ending,
@@ -39,7 +39,7 @@ SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 
 
 @dataclass(frozen=True, eq=False)
-class Foretelling:
+class PriorPrediction:
     """A prediction that was made before the merge was measured."""
 
     merge: Merge
@@ -49,7 +49,7 @@ class Foretelling:
     errors: float | None  # standard errors apart; None where none is known
 
     @property
-    def held(self) -> bool:
+    def within_95(self) -> bool:
         """Whether the measurement lies within the 95 % interval of the prediction."""
         value = self.measured.value or 0.0
         same = math.isclose(self.foretold.value or 0.0, value, rel_tol=SAME_DIGITS)
@@ -61,7 +61,7 @@ def foretold(merge: Merge) -> Readings:
     return merge.foretold or merge.readings("predicted")
 
 
-def foretellings(front: Front) -> Iterator[Foretelling]:
+def prior_predictions(front: Front) -> Iterator[PriorPrediction]:
     """List the predictions that were made before measuring, merge by merge."""
     noise = {task: own_noise(front, task) for task in front.tasks}
     for place, merge in enumerate(front.known):
@@ -71,7 +71,7 @@ def foretellings(front: Front) -> Iterator[Foretelling]:
                 continue
             apart = abs(before.value - after.value)
             stderr = stderr_of_miss(before, after, float(noise[task][place]))
-            yield Foretelling(
+            yield PriorPrediction(
                 merge, task, before, after, apart / stderr if stderr else None
             )
 
@@ -133,13 +133,13 @@ class AnchorCompared:
 
     anchor: Merge
     missing: Sequence[str]  # tasks that it was not measured on; nothing else then
-    dominated: Ahead | None = None
-    nearly: Ahead | None = None  # what would dominate it, if nothing does
-    dominates_chosen: Ahead | None = None
+    dominated: Dominance | None = None
+    nearly: Dominance | None = None  # what would dominate it, if nothing does
+    dominates_chosen: Dominance | None = None
 
 
 @dataclass(frozen=True)
-class Miss:
+class PredictionError:
     """The difference between a prediction and a measurement."""
 
     apart: float
@@ -148,23 +148,23 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Held:
+class PredictionCheck:
     """The prediction for the chosen point, compared with its measurement."""
 
-    misses: Mapping[str, Miss]
+    misses: Mapping[str, PredictionError]
     agreeing: Sequence[str]
     missing: Sequence[str]
 
 
 @dataclass(frozen=True)
-class AtBorder:
+class AtBound:
     """Points of the front at the bounds; better merges may lie beyond."""
 
     border: Border
 
 
 @dataclass(frozen=True)
-class Ended:
+class SearchEnd:
     """The reason why the search ended, and the accuracy of the front."""
 
     ending: Ending
@@ -179,7 +179,7 @@ class FewMerges:
 
 
 @dataclass(frozen=True)
-class Foretellings:
+class PriorPredictionChecks:
     """The share of predictions made before measuring that came true."""
 
     held: int
@@ -189,18 +189,18 @@ class Foretellings:
 Verdict: TypeAlias = (
     Unfinished
     | TradeOff
-    | Ended
+    | SearchEnd
     | FewMerges
     | PoorFit
-    | Foretellings
-    | AtBorder
+    | PriorPredictionChecks
+    | AtBound
     | AnchorCompared
-    | Held
-    | Ahead
+    | PredictionCheck
+    | Dominance
 )
 
 
-def judge(front: Front) -> list[Verdict]:
+def diagnose(front: Front) -> list[Verdict]:
     """List the diagnostics of a front.
 
     They concern trade-off, end, fits, bounds, reference points and the chosen point.
@@ -211,7 +211,7 @@ def judge(front: Front) -> list[Verdict]:
     pairs = [(one, other) for other in front.anchors for one in known]
     pairs += [(one, front.chosen) for one in (*merges, *front.anchors)]
     whole = {id(merge) for merge in known if not _not_measured(front, merge)}
-    family = Family.of(
+    family = DominanceTest.of(
         front,
         [(a, b) for a, b in pairs if a is not b and {id(a), id(b)} <= whole],
     )
@@ -226,18 +226,18 @@ def judge(front: Front) -> list[Verdict]:
             front.utilities(front.points, "predicted"),
             front.stderrs(front.points, "predicted"),
         ),
-        *([] if front.ending is None else [Ended(front.ending)]),
+        *([] if front.ending is None else [SearchEnd(front.ending)]),
         *_on_number(front),
         *(found for task in front.tasks for found in _on_fit(front, task)),
-        *_on_foretellings(front),
-        *map(AtBorder, front.border),
+        *_on_prior_predictions(front),
+        *map(AtBound, front.border),
         *compared,
         _on_prediction(front),
         *better,
     ]
 
 
-def judge_each_point(front: Front) -> Iterator[tuple[Front, list[Verdict]]]:
+def diagnose_each_point(front: Front) -> Iterator[tuple[Front, list[Verdict]]]:
     """Yield the diagnostics of a front with each of its points as the chosen one.
 
     Points that were not measured on every task are compared with no merge, so they
@@ -247,11 +247,11 @@ def judge_each_point(front: Front) -> Iterator[tuple[Front, list[Verdict]]]:
     for index, point in enumerate(front.points):
         chosen = front.model_copy(update={"selected": index})
         if not _not_measured(front, point):
-            yield chosen, judge(chosen)
+            yield chosen, diagnose(chosen)
             continue
-        shared = shared or judge(chosen)
-        held = _on_prediction(chosen)
-        yield chosen, [held if isinstance(found, Held) else found for found in shared]
+        shared = shared or diagnose(chosen)
+        own = _on_prediction(chosen)
+        yield chosen, [own if isinstance(f, PredictionCheck) else f for f in shared]
 
 
 def _on_fit(front: Front, task: str) -> Iterator[PoorFit]:
@@ -273,9 +273,9 @@ def _on_number(front: Front) -> Iterator[FewMerges]:
         yield FewMerges(fitted, d)
 
 
-def _on_foretellings(front: Front) -> Iterator[Foretellings]:
-    if held := [test.held for test in foretellings(front)]:
-        yield Foretellings(sum(held), len(held))
+def _on_prior_predictions(front: Front) -> Iterator[PriorPredictionChecks]:
+    if held := [test.within_95 for test in prior_predictions(front)]:
+        yield PriorPredictionChecks(sum(held), len(held))
 
 
 def _explained_by_noise(front: Front, task: str) -> bool | None:
@@ -294,7 +294,9 @@ def _explained_by_noise(front: Front, task: str) -> bool | None:
     return None if known and scatter <= float(np.median(known)) else False
 
 
-def _on_anchor(family: Family, anchor: Merge, known: Sequence[Merge]) -> AnchorCompared:
+def _on_anchor(
+    family: DominanceTest, anchor: Merge, known: Sequence[Merge]
+) -> AnchorCompared:
     front = family.front
     if missing := _not_measured(front, anchor):
         return AnchorCompared(anchor, missing)
@@ -304,7 +306,7 @@ def _on_anchor(family: Family, anchor: Merge, known: Sequence[Merge]) -> AnchorC
     return AnchorCompared(anchor, (), better, nearly, worse)
 
 
-def _on_prediction(front: Front) -> Held:
+def _on_prediction(front: Front) -> PredictionCheck:
     missing = _not_measured(front, front.chosen)
     misses, agreeing = {}, []
     for task in [task for task in front.tasks if task not in missing]:
@@ -313,10 +315,10 @@ def _on_prediction(front: Front) -> Held:
             agreeing.append(task)
         else:
             misses[task] = miss
-    return Held(misses, agreeing, missing)
+    return PredictionCheck(misses, agreeing, missing)
 
 
-def _miss(front: Front, task: str) -> Miss | None:
+def _miss(front: Front, task: str) -> PredictionError | None:
     """Return how far the chosen point lies from its prediction; None if it does not."""
     predicted, measured = foretold(front.chosen)[task], front.chosen.measured[task]
     values = predicted.value or 0.0, measured.value or 0.0
@@ -329,7 +331,7 @@ def _miss(front: Front, task: str) -> Miss | None:
         *values, rel_tol=SAME_DIGITS
     ):
         return None
-    return Miss(apart, noise, share)
+    return PredictionError(apart, noise, share)
 
 
 def _share_of_range(front: Front, task: str, apart: float) -> float | None:
@@ -338,7 +340,7 @@ def _share_of_range(front: Front, task: str, apart: float) -> float | None:
     return apart / width if len(values) > 2 and width > 0 else None
 
 
-def _on_better(family: Family, merges: Sequence[Merge]) -> Iterator[Ahead]:
+def _on_better(family: DominanceTest, merges: Sequence[Merge]) -> Iterator[Dominance]:
     front = family.front
     if better := [*family.dominating(merges, front.chosen)]:
         Y = front.utilities([found.merge for found in better], "measured")

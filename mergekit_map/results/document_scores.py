@@ -40,7 +40,7 @@ class _Answers:
 _ANSWERS: TypeAdapter[_Answers] = TypeAdapter(_Answers)
 
 
-class KeptAnswers:
+class AnswerStore:
     """The stored scores of the merges of one search, by task; cached in memory."""
 
     def __init__(self, folder: Path, definitions: Mapping[str, str]):

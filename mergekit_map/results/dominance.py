@@ -21,7 +21,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead:
+class Dominance:
     """A merge that is better than another on some tasks and worse on none.
 
     Both hold beyond noise. ``chance``: the largest probability that any of as many
@@ -39,7 +39,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class DominanceTest:
     """All comparisons between merges of a front, tested together."""
 
     front: Front
@@ -49,7 +49,7 @@ class Family:
     found: Comparisons
 
     @classmethod
-    def of(cls, front: Front, pairs: Sequence[tuple[Merge, Merge]]) -> Family:
+    def of(cls, front: Front, pairs: Sequence[tuple[Merge, Merge]]) -> DominanceTest:
         """Compare merges with others, each pair once."""
         place = {id(merge): i for i, merge in enumerate(front.known)}
         unique = dict.fromkeys((place[id(a)], place[id(b)]) for a, b in pairs)
@@ -58,25 +58,27 @@ class Family:
         errors = front.stderrs(front.known, "measured")
         alone = stderr_of_difference(errors[ones], errors[others])
         stderr, items = alone, np.full(alone.shape, np.inf)
-        told = [front.differences.get(task) for task in front.tasks]
-        for column, known in enumerate(told):
+        differences = [front.differences.get(task) for task in front.tasks]
+        for column, known in enumerate(differences):
             if known is not None:
                 paired = known.between(ones, others)
                 there = ~np.isnan(paired)
                 stderr[there, column] = paired[there]
                 items[there, column] = known.items
         rows = {pair: row for row, pair in enumerate(unique)}
-        answers = np.array([known is not None and known.answers for known in told])
+        answers = np.array(
+            [known is not None and known.answers for known in differences]
+        )
         found = compare(Y[ones], Y[others], stderr, items, answers)
         return cls(front, rows, Y[ones] - Y[others], stderr, found)
 
-    def dominating(self, merges: Sequence[Merge], other: Merge) -> Iterator[Ahead]:
+    def dominating(self, merges: Sequence[Merge], other: Merge) -> Iterator[Dominance]:
         """List the merges that dominate another one, in their order."""
         for merge, row in self._kept(merges, other):
             if self.found.better[row].any():
                 yield self._ahead(merge, other, row, sure=True)
 
-    def nearest(self, merges: Sequence[Merge], other: Merge) -> Ahead | None:
+    def nearest(self, merges: Sequence[Merge], other: Merge) -> Dominance | None:
         """Return the merge that would dominate another if fewer were compared."""
         known = [
             self._ahead(merge, other, row, sure=False)
@@ -95,7 +97,7 @@ class Family:
             if row is not None and self.found.kept[row]:
                 yield merge, row
 
-    def _ahead(self, merge: Merge, other: Merge, row: int, *, sure: bool) -> Ahead:
+    def _ahead(self, merge: Merge, other: Merge, row: int, *, sure: bool) -> Dominance:
         found = self.found.better if sure else self.found.promising
         tasks: dict[str, float | None] = {}
         within: list[str] = []
@@ -108,7 +110,7 @@ class Family:
                 tasks[task] = None if np.isnan(stderr) else exact
             else:
                 (level if np.isnan(stderr) else within).append(task)
-        return Ahead(
+        return Dominance(
             merge,
             other,
             tasks,

@@ -9,7 +9,7 @@ from mergekit_map.results.records import Record, read_record
 from mergekit_map.utils.files import cache_home, write_atomically
 
 
-class EngineVerdict(Record):
+class EngineCheck(Record):
     """The result of checking one kind of engine."""
 
     equal: bool
@@ -21,15 +21,15 @@ class EngineVerdict(Record):
 
 
 class _Verdicts(Record):
-    kinds: dict[str, EngineVerdict] = Field(default_factory=dict)
+    kinds: dict[str, EngineCheck] = Field(default_factory=dict)
 
 
-def known_verdict(kind: str) -> EngineVerdict | None:
+def known_check(kind: str) -> EngineCheck | None:
     """Return the stored result for a kind of engine; None where it was not checked."""
     return _read().kinds.get(kind)
 
 
-def remember(kind: str, verdict: EngineVerdict) -> None:
+def remember(kind: str, verdict: EngineCheck) -> None:
     """Store a result for later searches of this user."""
     found = _Verdicts(kinds={**_read().kinds, kind: verdict})
     path = cache_home() / "engines.json"

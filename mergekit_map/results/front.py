@@ -21,7 +21,7 @@ from typing_extensions import Self
 
 from mergekit_map.config.engines import CALLED
 from mergekit_map.config.schema import SelectSpec
-from mergekit_map.results.holdout import Confirmation
+from mergekit_map.results.holdout import HoldoutEvaluation
 from mergekit_map.results.nested_order import Order, members
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.records import (
@@ -285,7 +285,7 @@ class Front(Record):
     """Other measured merges."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
     """Standard errors of differences between merges on the same items, by task."""
-    holdout: Confirmation | None = None
+    holdout: HoldoutEvaluation | None = None
     """Results on held-out documents; left out where there are none."""
     border: tuple[Border, ...] = ()
     """Bounds at which points lie, and beyond which better ones may lie."""

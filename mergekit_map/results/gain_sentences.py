@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mergekit_map.results.dominance import Ahead
+from mergekit_map.results.dominance import Dominance
 from mergekit_map.results.front import Front, Merge, Reading
-from mergekit_map.results.gains import Gained, Gains, Verdict, ahead_of, gains, labelled
-from mergekit_map.results.holdout import Amount, Confirmation, Gain
+from mergekit_map.results.gains import (
+    Gains,
+    Improvement,
+    Verdict,
+    ahead_of,
+    gains,
+    labelled,
+)
+from mergekit_map.results.holdout import Amount, Gain, HoldoutEvaluation
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed, number_in_words
 
@@ -59,7 +66,7 @@ def _gained(front: Front, found: Gains) -> list[str]:
 
 def _perplexities(front: Front, found: Gains) -> list[str]:
     """Write losses as perplexities, with those of all rivals."""
-    told = []
+    values = []
     for task, reading in found.readings.items():
         if front.tasks[task].unit != NATS or reading.value is None:
             continue
@@ -69,11 +76,11 @@ def _perplexities(front: Front, found: Gains) -> list[str]:
             if (there := rival.tasks.get(task)) and there.reading.value is not None
         ]
         besides = f" ({', '.join(others)})" if others else ""
-        told.append(f"{task} {perplexity(reading.value)}{besides}")
-    if not told:
+        values.append(f"{task} {perplexity(reading.value)}{besides}")
+    if not values:
         return []
-    start = "As a perplexity" if len(told) == 1 else "As perplexities"
-    return [f"{start}: {', '.join(told)}."]
+    start = "As a perplexity" if len(values) == 1 else "As perplexities"
+    return [f"{start}: {', '.join(values)}."]
 
 
 def margins_in_words(front: Front, label: str) -> str:
@@ -97,22 +104,22 @@ def _margin(ahead: Reading) -> str:
 
 def _kept_in_words(found: Gains) -> list[str]:
     shares = {t: share for t, share in found.kept.items() if share is not None}
-    told = {task: share for task, share in shares.items() if round(100 * share) >= 0}
+    kept = {task: share for task, share in shares.items() if round(100 * share) >= 0}
     of = "of the best parent's gain over the base"
-    if not told:
+    if not kept:
         return []
-    if len(told) <= _LISTED:
-        words = [f"{share_in_words(share)} on {task}" for task, share in told.items()]
+    if len(kept) <= _LISTED:
+        words = [f"{share_in_words(share)} on {task}" for task, share in kept.items()]
         first = words[0].replace("%", f"% {of}", 1)
         return [f"The chosen merge keeps {listed([first, *words[1:]])}."]
-    low, high = min(told, key=told.__getitem__), max(told, key=told.__getitem__)
+    low, high = min(kept, key=kept.__getitem__), max(kept, key=kept.__getitem__)
     span = (
-        f"{share_in_words(told[low])} ({low}) to {share_in_words(told[high])} ({high})"
+        f"{share_in_words(kept[low])} ({low}) to {share_in_words(kept[high])} ({high})"
     )
     return [f"The chosen merge keeps {span} {of}."]
 
 
-def amount_in_words(gained: Gained) -> str:
+def amount_in_words(gained: Improvement) -> str:
     """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
     amount, stderr = gained.amount, gained.stderr
     if not stderr:
@@ -135,7 +142,7 @@ def confirmed_in_words(front: Front) -> tuple[str, ...]:
     return () if front.holdout is None else tuple(_sentences(front, front.holdout))
 
 
-def _sentences(front: Front, holdout: Confirmation) -> Iterator[str]:
+def _sentences(front: Front, holdout: HoldoutEvaluation) -> Iterator[str]:
     place = holdout.place(front.chosen.coefficients)
     known = {} if place is None else holdout.merges[place].measured
     if not known:
@@ -160,7 +167,7 @@ def _sentences(front: Front, holdout: Confirmation) -> Iterator[str]:
         )
 
 
-def _documents(front: Front, holdout: Confirmation) -> str:
+def _documents(front: Front, holdout: HoldoutEvaluation) -> str:
     counts = {task: holdout.documents.get(task, 0) for task in front.tasks}
     if len({*counts.values()}) > 1:
         each = listed(f"{count} of {task}" for task, count in counts.items())
@@ -169,7 +176,7 @@ def _documents(front: Front, holdout: Confirmation) -> str:
     return f"{min(counts.values())} documents{of} that the search never saw"
 
 
-def _by_other(holdout: Confirmation) -> Iterator[tuple[str, list[Gain]]]:
+def _by_other(holdout: HoldoutEvaluation) -> Iterator[tuple[str, list[Gain]]]:
     """Group gains by reference: the base, the best single models, and the soup."""
     single = [g for g in holdout.gains if g.other not in {BASE, SOUP}]
     of_base, of_soup = (
@@ -204,10 +211,10 @@ def _on(front: Front, other: str, gain: Gain) -> str:
     size = f"{_size(gain.held_out)}{unit}"
     if gain.verdict == "noise":
         size = f"{_direction(ahead)} by {size}"
-        told = "" if promise is None else f", {_promised(metric.sign, promise, 0)}"
-        return f"{name} ({size}{told})"
-    told = "" if promise is None else f" ({_promised(metric.sign, promise, ahead)})"
-    return f"{name} by {size}{told}"
+        promised = "" if promise is None else f", {_promised(metric.sign, promise, 0)}"
+        return f"{name} ({size}{promised})"
+    promised = "" if promise is None else f" ({_promised(metric.sign, promise, ahead)})"
+    return f"{name} by {size}{promised}"
 
 
 def _promised(sign: int, promise: Amount, ahead: float) -> str:
@@ -237,13 +244,13 @@ def _broken(gains: Sequence[Gain]) -> str:
     return f"The {was} off by more than chance for {which}: believe these documents."
 
 
-def dominates_in_words(front: Front, found: Ahead) -> str:
+def dominates_in_words(front: Front, found: Dominance) -> str:
     """State that one merge dominates another."""
     one, other = name_of(front, found.merge), name_of(front, found.other)
     return f"As measured, {one} dominates {other}: {_better(front, found)}."
 
 
-def nearly_in_words(front: Front, found: Ahead) -> str:
+def nearly_in_words(front: Front, found: Dominance) -> str:
     """Name the merge nearest to dominating another, and how near it comes."""
     one, other = name_of(front, found.merge), name_of(front, found.other)
     return (
@@ -253,7 +260,7 @@ def nearly_in_words(front: Front, found: Ahead) -> str:
     )
 
 
-def _better(front: Front, found: Ahead) -> str:
+def _better(front: Front, found: Dominance) -> str:
     texts = []
     for task, errors in found.tasks.items():
         metric = front.tasks[task].metric
@@ -277,7 +284,7 @@ def _errors(errors: float) -> str:
     return f"{errors:.{0 if errors >= 10 else 1}f} standard errors"
 
 
-def _others(front: Front, tasks: Sequence[str], found: Ahead) -> str:
+def _others(front: Front, tasks: Sequence[str], found: Dominance) -> str:
     """Name tasks; count them where they are many and all the others."""
     if len(tasks) < 3 or len(tasks) + len(found.tasks) < len(front.tasks):
         return listed(tasks)

@@ -28,7 +28,7 @@ _RIVALS = (BASE, SOUP, BEST_PARENT)
 
 
 @dataclass(frozen=True)
-class Gained:
+class Improvement:
     """The improvement of the chosen merge over another one on a task."""
 
     other: str  # which one: its label
@@ -48,7 +48,7 @@ class Rival:
     """A reference point, as a row of the comparison."""
 
     label: str  # base, soup or best parent
-    tasks: Mapping[str, Gained]  # those where both are known
+    tasks: Mapping[str, Improvement]  # those where both are known
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def gains(front: Front) -> Gains:
         if (difference := _difference(front, merge, place[1])) is not None
     }
     verdicts = _verdicts(front, found)
-    rows: dict[str, dict[str, Gained]] = {label: {} for label, _ in merges}
+    rows: dict[str, dict[str, Improvement]] = {label: {} for label, _ in merges}
     for (label, task), one in found.items():
         other, verdict = merges[label, task], verdicts[label, task]
-        rows[label][task] = Gained(
+        rows[label][task] = Improvement(
             other.label or "", other.measured[task], one.amount, one.stderr, verdict
         )
     known = {task: _known(front, task) for task in front.tasks}
@@ -222,8 +222,8 @@ def _verdicts(
         own[at], other[at] = one.sign * one.value, one.sign * one.other
         error[at] = math.nan if one.stderr is None else one.stderr
         items[at] = one.items
-    told = [front.differences.get(task) for task in front.tasks]
-    answers = np.array([known is not None and known.answers for known in told])
+    differences = [front.differences.get(task) for task in front.tasks]
+    answers = np.array([known is not None and known.answers for known in differences])
     ahead = compare(own, other, error, items, answers).better
     behind = compare(other, own, error, items, answers).better
     return {

@@ -19,7 +19,7 @@ class Amount(Frozen):
     """Null where it is unknown."""
 
 
-class Confirmed(Frozen):
+class HoldoutMerge(Frozen):
     """A merge measured on held-out documents."""
 
     label: Line | None = None
@@ -49,7 +49,7 @@ class Gain(Frozen):
     """Whether the promised gain was kept but for noise; null where unknown."""
 
 
-class Confirmation(Frozen):
+class HoldoutEvaluation(Frozen):
     """Merges measured on held-out documents."""
 
     share: float = Field(gt=0, lt=1)
@@ -58,7 +58,7 @@ class Confirmation(Frozen):
     """Number of held-out documents, by task."""
     choices: int = Field(ge=0)
     """Number of merges that were measured on them because they were chosen."""
-    merges: tuple[Confirmed, ...]
+    merges: tuple[HoldoutMerge, ...]
     """All merges measured on them."""
     differences: dict[Line, Differences] = Field(default_factory=dict)
     """Standard errors of differences between these merges, by task."""

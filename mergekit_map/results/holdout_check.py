@@ -15,7 +15,7 @@ import numpy as np
 from mergekit_map.results.diagnostics import foretold
 from mergekit_map.results.front import Front, Merge, Reading, Readings
 from mergekit_map.results.gains import BEST_PARENT, apart, rival_of
-from mergekit_map.results.holdout import Amount, Confirmation, Gain
+from mergekit_map.results.holdout import Amount, Gain, HoldoutEvaluation
 from mergekit_map.results.multiple_testing import compare
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, finite
 from mergekit_map.types import BASE, SOUP
@@ -83,7 +83,9 @@ class _Pair:
         return self.held_out[0] - self.held_out[1]
 
 
-def _pair(front: Front, holdout: Confirmation, rival: Merge, task: str) -> _Pair | None:
+def _pair(
+    front: Front, holdout: HoldoutEvaluation, rival: Merge, task: str
+) -> _Pair | None:
     chosen = front.chosen
     places = [holdout.place(merge.coefficients) for merge in (chosen, rival)]
     one, other = places
@@ -132,7 +134,7 @@ def _stderr(apart: float, one: float | None, other: float | None) -> float | Non
 
 
 def _judge(
-    front: Front, holdout: Confirmation, found: Mapping[tuple[int, str], _Pair]
+    front: Front, holdout: HoldoutEvaluation, found: Mapping[tuple[int, str], _Pair]
 ) -> tuple[BoolArray, BoolArray, BoolArray]:
     """Test which differences, and which broken promises, exceed noise; (r, m) each."""
     shape = 3, len(front.tasks)

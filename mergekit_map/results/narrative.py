@@ -17,19 +17,19 @@ from mergekit_map.results.diagnostics import (
     NOMINAL,
     STDERRS,
     AnchorCompared,
-    AtBorder,
-    Ended,
+    AtBound,
     FewMerges,
-    Foretellings,
-    Held,
-    Miss,
     PoorFit,
+    PredictionCheck,
+    PredictionError,
+    PriorPredictionChecks,
+    SearchEnd,
     Verdict,
+    diagnose,
+    diagnose_each_point,
     foretold,
-    judge,
-    judge_each_point,
 )
-from mergekit_map.results.dominance import Ahead
+from mergekit_map.results.dominance import Dominance
 from mergekit_map.results.front import Border, Ending, Front, Merge, Unfinished, n_safe
 from mergekit_map.results.gain_sentences import (
     dominates_in_words,
@@ -67,29 +67,30 @@ _WORTH_MORE = 0.005
 
 def verdicts_in_words(front: Front) -> tuple[str, ...]:
     """Write the diagnostics of a front, a sentence or two each."""
-    return tuple(line for found in judge(front) for line in _in_words(front, found))
+    return tuple(line for found in diagnose(front) for line in _in_words(front, found))
 
 
 def verdicts_of_points(front: Front) -> list[tuple[str, ...]]:
     """Write the diagnostics with each point in turn as the chosen one."""
-    said: dict[int, tuple[Verdict, list[str]]] = {}  # what points share is said once
+    # What points share is written once.
+    lines: dict[int, tuple[Verdict, list[str]]] = {}
     points = []
-    for chosen, verdicts in judge_each_point(front):
+    for chosen, verdicts in diagnose_each_point(front):
         for found in verdicts:
-            if id(found) not in said:
-                said[id(found)] = found, [*_in_words(chosen, found)]
-        points.append(tuple(line for found in verdicts for line in said[id(found)][1]))
+            if id(found) not in lines:
+                lines[id(found)] = found, [*_in_words(chosen, found)]
+        points.append(tuple(line for found in verdicts for line in lines[id(found)][1]))
     return points
 
 
 def choice_in_words(front: Front) -> tuple[str, ...]:
     """Write the diagnostics that depend on the chosen point or the search's end."""
     lines: list[str] = []
-    for found in judge(front):
+    for found in diagnose(front):
         match found:
-            case Unfinished() | Held() | Ahead():
+            case Unfinished() | PredictionCheck() | Dominance():
                 lines += _in_words(front, found)
-            case AnchorCompared(anchor, dominates_chosen=Ahead() as worse):
+            case AnchorCompared(anchor, dominates_chosen=Dominance() as worse):
                 lines.append(_better_choice(front, anchor, worse))
     return tuple(lines)
 
@@ -97,7 +98,7 @@ def choice_in_words(front: Front) -> tuple[str, ...]:
 def warnings_in_words(front: Front) -> tuple[str, ...]:
     """Describe where predictions are not reliable."""
     kinds = (FewMerges, PoorFit)
-    found = (verdict for verdict in judge(front) if isinstance(verdict, kinds))
+    found = (verdict for verdict in diagnose(front) if isinstance(verdict, kinds))
     return tuple(line for verdict in found for line in _in_words(front, verdict))
 
 
@@ -109,21 +110,21 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
             yield from _trading(front, verdict)
         case TradeOff():
             yield f"There is no trade-off: {_no_tradeoff(front, verdict)}."
-        case Ended(ending):
+        case SearchEnd(ending):
             yield _ended(ending)
         case FewMerges():
             yield _few_merges(verdict)
         case PoorFit():
             yield _poor_fit(front, verdict)
-        case Foretellings():
-            yield foretellings_in_words(verdict.held, verdict.count)
-        case AtBorder(border):
+        case PriorPredictionChecks():
+            yield prior_predictions_in_words(verdict.held, verdict.count)
+        case AtBound(border):
             yield border_in_words(front, border)
         case AnchorCompared():
             yield from _anchor(front, verdict)
-        case Held():
-            yield from _held(front, verdict)
-        case Ahead():
+        case PredictionCheck():
+            yield from _prediction_check(front, verdict)
+        case Dominance():
             more = ["", " So does 1 more.", f" So do {verdict.others} more."]
             yield dominates_in_words(front, verdict) + more[min(verdict.others, 2)]
 
@@ -207,7 +208,7 @@ def _few_merges(found: FewMerges) -> str:
     )
 
 
-def foretellings_in_words(held: int, count: int) -> str:
+def prior_predictions_in_words(held: int, count: int) -> str:
     """Write the share of predictions made before measuring that came true."""
     return (
         f"{held} of {_counted(count, 'prediction')} held: measured afterwards, they "
@@ -269,12 +270,12 @@ def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
         yield _better_choice(front, found.anchor, found.dominates_chosen)
 
 
-def _better_choice(front: Front, anchor: Merge, found: Ahead) -> str:
+def _better_choice(front: Front, anchor: Merge, found: Dominance) -> str:
     better = name_of(front, anchor)
     return f"{dominates_in_words(front, found)} So {better} is the better choice."
 
 
-def _held(front: Front, found: Held) -> Iterator[str]:
+def _prediction_check(front: Front, found: PredictionCheck) -> Iterator[str]:
     chosen, name = front.chosen, name_of(front, front.chosen)
     for task, miss in found.misses.items():
         yield (
@@ -293,7 +294,7 @@ def _held(front: Front, found: Held) -> Iterator[str]:
         yield f"Not measured at {name} yet: {missing}; merging it does so."
 
 
-def _apart(miss: Miss) -> str:
+def _apart(miss: PredictionError) -> str:
     if not miss.noise:
         return f"{miss.apart:.2g} apart"
     text = f"{miss.apart / miss.noise:.1f} standard errors"

@@ -25,7 +25,7 @@ from mergekit_map.types import Measurement
 from mergekit_map.utils.files import write_atomically
 
 
-class EarlyResults:
+class OutOfOrderResults:
     """Measurements that wait for their place in the log; on the disk once kept.
 
     Args:
@@ -77,7 +77,7 @@ class EarlyResults:
 class Waiting:
     """Waiting measurements of some fingerprints."""
 
-    results: EarlyResults
+    results: OutOfOrderResults
     merge: str
     definitions: Mapping[str, str]  # of each task
 

@@ -27,7 +27,7 @@ from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.types import Metric
 
 
-class Asked(Frozen):
+class TaskInfo(Frozen):
     """A task of an unfinished search."""
 
     higher_is_better: bool
@@ -49,7 +49,7 @@ class Asked(Frozen):
         )
 
 
-class Underway(Record):
+class SearchPlan(Record):
     """The plan of an unfinished search; the file is removed at the end."""
 
     manifest: Manifest
@@ -62,7 +62,7 @@ class Underway(Record):
     """Bounds of each coefficient."""
     anchors: dict[Line, Coefficients]
     """The base model, every model by itself, and their uniform soup."""
-    tasks: dict[Line, Asked]
+    tasks: dict[Line, TaskInfo]
     """The measured tasks."""
     search: SearchSpec
     """Settings of the search."""
@@ -99,13 +99,13 @@ class Underway(Record):
         return spec.model_dump(mode="json", exclude_unset=True)
 
 
-def read_underway(folder: RunFolder) -> Underway:
+def read_search_plan(folder: RunFolder) -> SearchPlan:
     """Read the plan of an unfinished search.
 
     Raises:
         ArtifactError: there is no such search, or the file is damaged.
     """
-    return read_record(folder.plan, Underway, "search under way")
+    return read_record(folder.plan, SearchPlan, "search under way")
 
 
 def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
@@ -116,5 +116,5 @@ def unfinished_in_words(folder: RunFolder, front: Front) -> list[str]:
     words = f"{front.unfinished.measured} of at most {front.unfinished.most} merges"
     if not search.plan.exists():  # the search has been finished since
         return [f"{words} were measured when this was found; the search has gone on."]
-    command = read_underway(search).going_on(search.path)
+    command = read_search_plan(search).going_on(search.path)
     return [f"{words} measured; the search goes on with: {command}"]

@@ -110,12 +110,12 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
     elif study.search.refines:
         searched = wanted_evaluations(study)
     whole = front + (len(first_candidates(study)) if study.in_part else searched)
-    held_out = n_confirming(study) * len(study.tasks)
+    held_out = n_holdout(study) * len(study.tasks)
     total = (searched + front) * len(study.tasks) + held_out
     return Forecast(searched, front, total, total, whole, held_out)
 
 
-def n_confirming(study: Study) -> int:
+def n_holdout(study: Study) -> int:
     """Count the held-out measurements of a task.
 
     They are of the chosen merge, base, soup and best single model.
@@ -212,7 +212,7 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
     most = (searched + front) * n_tasks
     expected, whole = min(most, always + math.ceil(part)), searched + front
-    held_out = n_confirming(study) * n_tasks
+    held_out = n_holdout(study) * n_tasks
     return Forecast(
         searched, front, most + held_out, expected + held_out, whole, held_out
     )

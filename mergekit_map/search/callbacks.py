@@ -60,7 +60,7 @@ class Callback:
         """Receive that the search stops early: by Ctrl-C, or by an error."""
 
 
-class Told:
+class CallbackList:
     """A reporter that forwards the events of a search and its pairs to callbacks.
 
     It counts the measurements itself, so that there is one count for the whole search.
@@ -83,7 +83,7 @@ class Told:
         self._done |= set(map(_counted, known))
         if self._total is None:
             self._total = started.total
-            self._tell(lambda one: one.on_start(replace(started, known=known)))
+            self._call(lambda one: one.on_start(replace(started, known=known)))
 
     def progress(self, progress: Progress) -> None:
         """Announce a measurement."""
@@ -92,35 +92,35 @@ class Told:
             total = max(self._total, done + 1)
             progress = replace(progress, done=done, total=total)
         self._reporter.progress(progress)
-        self._tell(lambda one: one.on_progress(progress))
+        self._call(lambda one: one.on_progress(progress))
 
     def measured(self, evaluation: Evaluation) -> None:
         """Forward a measurement."""
         self._done.add(_counted(evaluation))
-        self._tell(lambda one: one.on_measured(evaluation))
+        self._call(lambda one: one.on_measured(evaluation))
 
     def notice(self, text: str) -> None:
         """Forward a message for the user."""
         self._reporter.notice(text)
-        self._tell(lambda one: one.on_notice(text))
+        self._call(lambda one: one.on_notice(text))
 
     def staged(self, text: str, seconds: float | None) -> None:
         """Forward the start or end of a stage."""
-        self._tell(lambda one: one.on_stage(text, seconds))
+        self._call(lambda one: one.on_stage(text, seconds))
 
     def stepped(self, done: int, total: int) -> None:
         """Forward the progress of a measurement."""
-        self._tell(lambda one: one.on_step(done, total))
+        self._call(lambda one: one.on_step(done, total))
 
     def finish(self, front: Front) -> None:
         """Forward the result."""
-        self._tell(lambda one: one.on_finish(front))
+        self._call(lambda one: one.on_finish(front))
 
     def stop(self, error: BaseException) -> None:
         """Forward the early end of a search."""
-        self._tell(lambda one: one.on_stop(error))
+        self._call(lambda one: one.on_stop(error))
 
-    def _tell(self, what: Callable[[Callback], None]) -> None:
+    def _call(self, what: Callable[[Callback], None]) -> None:
         for one in list(self._callbacks):
             try:
                 what(one)
@@ -134,14 +134,16 @@ class Told:
 
 
 @contextmanager
-def telling(reporter: Reporter, callbacks: Iterable[Callback] = ()) -> Iterator[Told]:
+def with_callbacks(
+    reporter: Reporter, callbacks: Iterable[Callback] = ()
+) -> Iterator[CallbackList]:
     """Yield a reporter with callbacks, and report stages and an early end to it."""
-    told = Told(reporter, callbacks)
-    with heard_by(told):
+    listeners = CallbackList(reporter, callbacks)
+    with heard_by(listeners):
         try:
-            yield told
+            yield listeners
         except BaseException as error:
-            told.stop(error)
+            listeners.stop(error)
             raise
 
 

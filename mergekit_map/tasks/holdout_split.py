@@ -24,7 +24,7 @@ _KEY = ("map", "search", "holdout")
 
 
 @dataclass(frozen=True, eq=False)
-class Some:
+class DocumentSubset:
     """A task on some of its documents, as if there were no others."""
 
     measure: Measure
@@ -55,7 +55,7 @@ class Some:
 
 
 @dataclass(frozen=True, eq=False)
-class Divided:
+class HoldoutSplit:
     """A task on the documents of the search and, separately, on the held-out ones."""
 
     name: str
@@ -74,15 +74,15 @@ class Divided:
         return self._part(0)(documents)
 
     @property
-    def held_out(self) -> Some:
+    def held_out(self) -> DocumentSubset:
         """Return the task on the documents that the search never sees."""
         return self._part(1)
 
-    def _part(self, number: int) -> Some:
+    def _part(self, number: int) -> DocumentSubset:
         size = self.apart.size_of(self.name, self.measure)
         if size is None:
             size = self.apart.learn_size(self.name, self.measure())
-        return Some(self.measure, self._ids(size)[number])
+        return DocumentSubset(self.measure, self._ids(size)[number])
 
     def _ids(self, size: int) -> tuple[list[int], list[int]]:
         try:
@@ -103,7 +103,7 @@ class HeldOut:
     ) -> dict[str, Measure]:
         """Split the documents of prepared tasks."""
         return {
-            name: Divided(name, measure, self, tasks[name].fingerprint)
+            name: HoldoutSplit(name, measure, self, tasks[name].fingerprint)
             for name, measure in measures.items()
         }
 

@@ -18,7 +18,7 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from mergekit_map.errors import ConfigError, MergeError
-from mergekit_map.tasks.engines import INSTALL, Installed, installed_vllm
+from mergekit_map.tasks.engines import INSTALL, InstalledVllm, installed_vllm
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.lm_eval_tasks import HarnessTask
 from mergekit_map.tasks.loading import LoadedTask
@@ -40,7 +40,7 @@ _UNLESS_SAID = {
 _AT_ONCE = 1 << 30  # requests that are handed over together
 
 
-def require_vllm() -> Installed:
+def require_vllm() -> InstalledVllm:
     """Return the installed vLLM.
 
     Raises:

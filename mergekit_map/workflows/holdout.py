@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from mergekit_map.evaluation.project import Project
-from mergekit_map.results.document_scores import KeptAnswers, mean_of
+from mergekit_map.results.document_scores import AnswerStore, mean_of
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import best_single
-from mergekit_map.results.holdout import Amount, Confirmation, Confirmed
+from mergekit_map.results.holdout import Amount, HoldoutEvaluation, HoldoutMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
 from mergekit_map.results.paired import Differences
 from mergekit_map.results.run_folder import RunFolder
@@ -84,7 +84,7 @@ def with_confirmation(
     lines = [e for e in matching(study, log) if e.role == "holdout" and not e.failed]
     labels = {merge_key(a.coefficients): a.label for a in front.anchors}
     merges = [
-        Confirmed(
+        HoldoutMerge(
             label=labels.get(key),
             coefficients=dict(next(iter(of.values())).coefficients),
             measured={
@@ -95,7 +95,7 @@ def with_confirmation(
     ]
     chosen = merge_key(front.chosen.coefficients)
     choices = {merge_key(merge.coefficients) for merge in merges} - labels.keys()
-    confirmation = Confirmation(
+    confirmation = HoldoutEvaluation(
         share=project.held_out.share,
         documents={e.task: e.n for e in lines},
         choices=len(choices) + (chosen in labels),
@@ -106,10 +106,10 @@ def with_confirmation(
 
 
 def _differences(
-    study: Study, merges: Sequence[Confirmed], run: RunFolder
+    study: Study, merges: Sequence[HoldoutMerge], run: RunFolder
 ) -> dict[str, Differences]:
     """Compare merges item by item, from the recorded answers."""
-    records = KeptAnswers(run.held_out_samples(study.merge), study.definitions)
+    records = AnswerStore(run.held_out_samples(study.merge), study.definitions)
     compared = {
         task: compare_items([_read(records, task, merge) for merge in merges])
         for task in study.tasks
@@ -117,7 +117,7 @@ def _differences(
     return {task: found for task, found in compared.items() if found is not None}
 
 
-def _read(records: KeptAnswers, task: str, merge: Confirmed) -> Itemised | None:
+def _read(records: AnswerStore, task: str, merge: HoldoutMerge) -> Itemised | None:
     answers = records.read(merge.coefficients, task)
     if task not in merge.measured or answers is None:
         return None

@@ -35,7 +35,7 @@ from mergekit_map.models.model_paths import lost_models
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.results.front import n_safe
-from mergekit_map.search.budget import forecast, n_confirming, price
+from mergekit_map.search.budget import forecast, n_holdout, price
 from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import SOUP
@@ -115,7 +115,7 @@ def _priced(probe: Probe, study: Study) -> Probe:
     merging = probe.merge_seconds / len(study.tasks)
     seconds = {task: s + merging for task, s in probe.task_seconds.items()}
     found = price(study, probe.task_documents, seconds)
-    apart = n_confirming(study) * _confirmed_share(study)
+    apart = n_holdout(study) * _confirmed_share(study)
     hours = (probe.load_seconds + found.total + apart * sum(seconds.values())) / 3600
     by_part = study.in_part or study.search.hours is not None
     return replace(

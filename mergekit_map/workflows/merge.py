@@ -27,7 +27,7 @@ from mergekit_map.results.front_table import front_frame
 from mergekit_map.results.log import Evaluation, Role, merge_key, open_log, read_log
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
-from mergekit_map.search.callbacks import Told, telling
+from mergekit_map.search.callbacks import CallbackList, with_callbacks
 from mergekit_map.search.finish import measured_at
 from mergekit_map.search.measure import matching, measure
 from mergekit_map.search.nested import of_tasks
@@ -105,12 +105,12 @@ def merge_point(
     project = finished_project(
         run, quietly(options), trust_run=trust_run, model_paths=model_paths
     )
-    with reporting(reporter) as seen, telling(seen) as told:
+    with reporting(reporter) as seen, with_callbacks(seen) as told:
         return _merge(project, selection or select_point(run), run, out, told)
 
 
 def _merge(
-    project: Project, selection: Selection, run: Path, out: Path, told: Told
+    project: Project, selection: Selection, run: Path, out: Path, told: CallbackList
 ) -> Merged:
     recipes, place = Recipes(project.space, project.options), RunFolder(run)
     check_device(project.options)
@@ -171,7 +171,7 @@ def _chosen_by(front: Front, selection: Selection) -> Front:
 
 
 def _measure_checkpoint(
-    project: Project, folder: Path, run: RunFolder, point: Merge, told: Told
+    project: Project, folder: Path, run: RunFolder, point: Merge, told: CallbackList
 ) -> tuple[Merge, Merge]:
     """Measure every task on the checkpoint, and log values that the search lacks.
 

@@ -30,9 +30,9 @@ from mergekit_map.results.log import (
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import RunFolder, open_run
-from mergekit_map.results.search_plan import Underway, read_underway
+from mergekit_map.results.search_plan import SearchPlan, read_search_plan
 from mergekit_map.results.selection import judged
-from mergekit_map.search.partial_front import complete_merges, find_so_far
+from mergekit_map.search.partial_front import complete_merges, find_partial_front
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, digest, unwritable, write_atomically
 from mergekit_map.workflows.atomic_selection import mended
@@ -45,7 +45,7 @@ def write_so_far(folder: RunFolder) -> None:
         ArtifactError: there is nothing to look at yet, or a file is damaged.
         ConfigError: the configuration is.
     """
-    plan, so_far = read_underway(folder), folder.so_far
+    plan, so_far = read_search_plan(folder), folder.so_far
     if plan.recipe is None:
         raise ArtifactError(_of_pairs(folder))
     lines = whole_lines(folder.log)
@@ -72,7 +72,7 @@ def write_so_far(folder: RunFolder) -> None:
     _write_found(folder, plan, measured, _wishes(plan, earlier), of)
 
 
-def study_of(plan: Underway) -> Study:
+def study_of(plan: SearchPlan) -> Study:
     """Return the study of a project, without the models."""
     return Study(
         bounds=plan.bounds,
@@ -88,7 +88,7 @@ def study_of(plan: Underway) -> Study:
 
 def _write_found(
     folder: RunFolder,
-    plan: Underway,
+    plan: SearchPlan,
     measured: Sequence[Evaluation],
     wishes: Sequence[SelectSpec],
     of: str,
@@ -96,7 +96,7 @@ def _write_found(
     study, so_far = study_of(plan), folder.so_far
     log = list(read_log(so_far.log))
     try:
-        front, surrogates = find_so_far(study, log, wishes)
+        front, surrogates = find_partial_front(study, log, wishes)
     except ArtifactError as error:
         again = plan.going_on(folder.path)
         raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
@@ -115,7 +115,7 @@ def _write_found(
     write_record(so_far.manifest, plan.manifest)
 
 
-def _write_recipes(so_far: RunFolder, plan: Underway, front: Front) -> None:
+def _write_recipes(so_far: RunFolder, plan: SearchPlan, front: Front) -> None:
     for index in range(len(front.points)):
         text = recipe_like(
             plan.recipe or "", so_far.plan, plan.manifest.identity, front, index
@@ -133,7 +133,7 @@ def _earlier(so_far: RunFolder) -> Front | None:
     return None
 
 
-def _wishes(plan: Underway, earlier: Front | None) -> list[SelectSpec]:
+def _wishes(plan: SearchPlan, earlier: Front | None) -> list[SelectSpec]:
     """List the ways to choose: as before, but no number of a point."""
     before = [] if earlier is None or earlier.select.index is not None else [earlier]
     return [*(front.select for front in before), plan.select]

@@ -16,13 +16,13 @@ from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
-from mergekit_map.results.out_of_order_results import EarlyResults
+from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.results.search_plan import Asked, Underway
+from mergekit_map.results.search_plan import SearchPlan, TaskInfo
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import forecast
-from mergekit_map.search.callbacks import Callback, Told, telling
+from mergekit_map.search.callbacks import Callback, CallbackList, with_callbacks
 from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.measure import matching, measure
@@ -74,7 +74,7 @@ def search_front(
     run = Path(run)
     with (
         reporting(reporter) as seen,
-        telling(seen, callbacks) as told,
+        with_callbacks(seen, callbacks) as told,
         started_pool(workers) as pool,
     ):
         front = _search(project, run, told, imported, pool)
@@ -85,7 +85,7 @@ def search_front(
 def _search(
     project: Project,
     run: Path,
-    told: Told,
+    told: CallbackList,
     imported: Sequence[Evaluation] = (),
     pool: WorkerPool | None = None,
 ) -> Front:
@@ -105,7 +105,7 @@ def _search(
 def _search_nested(
     project: Project,
     run: Path,
-    told: Told,
+    told: CallbackList,
     imported: Sequence[Evaluation],
     pool: WorkerPool | None,
 ) -> Front:
@@ -137,7 +137,7 @@ def _claimed(run: Path) -> Iterator[EvaluationLog]:
 def _opened_run(
     project: Project,
     log: EvaluationLog,
-    told: Told,
+    told: CallbackList,
     imported: Sequence[Evaluation],
     pool: WorkerPool | None,
 ) -> Iterator[tuple[Study, MergeEvaluator]]:
@@ -157,7 +157,7 @@ def _opened_run(
         log.tell(told.measured)
         if few := warn_of_few(study, matching(study, log)):
             told.notice(few)
-        early = EarlyResults(folder.early, lambda: log)
+        early = OutOfOrderResults(folder.early, lambda: log)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
             hands_for(project, pool),
@@ -202,7 +202,7 @@ def _write_results(
     forget_so_far(folder)
 
 
-def _underway(project: Project, study: Study, run: RunFolder) -> Underway:
+def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
     """Write the plan of a search, for readers before its end."""
     ahead = forecast(study, checkpoints=project.nests_checkpoints)
     recipe = None
@@ -211,14 +211,14 @@ def _underway(project: Project, study: Study, run: RunFolder) -> Underway:
         command = recipes.command(run.so_far.recipe(0), "OUT")
         anchor = next(iter(study.anchors.values()))
         recipe = recipes.text(anchor, [f"Merge it with: {command}"])
-    return Underway(
+    return SearchPlan(
         manifest=_manifest(project, study),
         source=str(project.file.path),
         most=ahead.searched + ahead.front,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
         tasks={
-            name: Asked(
+            name: TaskInfo(
                 higher_is_better=metric.higher_is_better,
                 range=(metric.lower, metric.upper),
                 unit=metric.unit,

@@ -20,9 +20,9 @@ from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog
 from mergekit_map.results.run_folder import Manifest, RunFolder
-from mergekit_map.results.search_plan import read_underway
+from mergekit_map.results.search_plan import read_search_plan
 from mergekit_map.search.budget import forecast, warn_of_budget
-from mergekit_map.search.callbacks import Started, Told
+from mergekit_map.search.callbacks import CallbackList, Started
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching
@@ -37,7 +37,7 @@ from mergekit_map.workflows.item_comparison import Records, with_differences
 
 
 def project_for(
-    run: Path, project: Project, told: Told, imported: Sequence[Evaluation]
+    run: Path, project: Project, told: CallbackList, imported: Sequence[Evaluation]
 ) -> Project:
     """Return a project as the run folder records it.
 
@@ -91,7 +91,7 @@ def hands_for(project: Project, pool: WorkerPool | None) -> Hands:
 def measured_front(
     project: Project,
     run: Path,
-    told: Told,
+    told: CallbackList,
     study: Study,
     log: EvaluationLog,
     evaluate: SplitEvaluator,
@@ -110,12 +110,12 @@ def measured_front(
 def measured_before(run: RunFolder) -> Manifest | None:
     """Return the manifest of the folder's last search."""
     if run.plan.exists():
-        return read_underway(run).manifest
+        return read_search_plan(run).manifest
     return run.read_manifest() if run.manifest.exists() else None
 
 
 def _warning_of_budget(
-    study: Study, log: EvaluationLog, told: Told
+    study: Study, log: EvaluationLog, told: CallbackList
 ) -> Callable[[Progress], None]:
     """Report progress, and warn after the anchors if a budget is too small."""
     warned = False

@@ -16,8 +16,8 @@ from mergekit_map.evaluation.engines import side_by_side
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.memory import share_beside
 from mergekit_map.merging.recording import open_recorded, record
-from mergekit_map.results.engine_checks import EngineVerdict, remember
-from mergekit_map.tasks.engines import Chosen, installed_vllm
+from mergekit_map.results.engine_checks import EngineCheck, remember
+from mergekit_map.tasks.engines import EngineChoice, installed_vllm
 from mergekit_map.workflows.search import search_front
 
 Write = Callable[..., Path]
@@ -94,7 +94,7 @@ def test_a_search_goes_on_with_what_generated_answers_before(
     project = load_project(write_config("llama"))
 
     def going_on(engine: str) -> Project:
-        definition = Chosen(engine, "").definition(project.tasks["ask"])
+        definition = EngineChoice(engine, "").definition(project.tasks["ask"])
         return project.measured_as({"ask": definition})
 
     assert going_on("vllm").engines["ask"].name == "vllm"
@@ -118,9 +118,9 @@ def test_vllm_is_left_out_where_merges_were_seen_to_be_wrong_in_it(
         found = load_project(config).engines["ask"]
         return found.name, found.why
 
-    remember(kind, EngineVerdict(equal=True, why=""))
+    remember(kind, EngineCheck(equal=True, why=""))
     assert chosen(write_config("tied qwen2"))[0] == "vllm"
-    remember(kind, EngineVerdict(equal=False, why="its head is stale"))
+    remember(kind, EngineCheck(equal=False, why="its head is stale"))
     name, why = chosen(write_config("tied qwen2"))
     assert name == "hf"
     assert why.startswith(

@@ -28,7 +28,7 @@ from mergekit_map.evaluation.vllm import (
 )
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.recipe import stock_config
-from mergekit_map.results.engine_checks import EngineVerdict
+from mergekit_map.results.engine_checks import EngineCheck
 
 Write = Callable[..., Path]
 pytestmark = [
@@ -38,10 +38,10 @@ pytestmark = [
 ]
 
 
-def verdicts() -> list[EngineVerdict]:
+def verdicts() -> list[EngineCheck]:
     text = Path("cache/engines.json").read_text()
     kinds = json.loads(text)["kinds"]
-    return [EngineVerdict.model_validate(found) for found in kinds.values()]
+    return [EngineCheck.model_validate(found) for found in kinds.values()]
 
 
 def opened(config: Path) -> type[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mergekit_map.results.document_scores import KeptAnswers, mean_of
+from mergekit_map.results.document_scores import AnswerStore, mean_of
 from mergekit_map.types import Answers, Measurement
 
 MERGE = {"a": 0.1, "b": 0.7}
@@ -30,8 +30,8 @@ def asked(ids: Sequence[int], **more: Any) -> Measurement:
     return Measurement(0.0, None, len(ids), samples=samples, answers=answers)
 
 
-def kept(folder: Path, definition: str = "d") -> KeptAnswers:
-    return KeptAnswers(folder, {"task": definition})
+def kept(folder: Path, definition: str = "d") -> AnswerStore:
+    return AnswerStore(folder, {"task": definition})
 
 
 def put(folder: Path, measurement: Measurement) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mergekit_map.results.log import Evaluation, encode, open_log
-from mergekit_map.results.out_of_order_results import EarlyResults
+from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.types import Measurement
 
 MERGE = {"a": 0.25, "b": 1 / 3}
@@ -16,8 +16,8 @@ MEASURED = Measurement(
 )
 
 
-def opened(folder: Path, logged: list[Evaluation] | None = None) -> EarlyResults:
-    return EarlyResults(folder / "e.jsonl", lambda: logged or [])
+def opened(folder: Path, logged: list[Evaluation] | None = None) -> OutOfOrderResults:
+    return OutOfOrderResults(folder / "e.jsonl", lambda: logged or [])
 
 
 def kept(folder: Path) -> Evaluation:

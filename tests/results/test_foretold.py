@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
 
-from mergekit_map.results.diagnostics import foretellings, foretold
+from mergekit_map.results.diagnostics import foretold, prior_predictions
 from mergekit_map.results.front import Front
 
 POINT: Row = [(0.5, 0.03), (2.0, 0.04)]
@@ -25,11 +25,11 @@ def foretelling(*before: tuple[float | None, float | None], **others: Any) -> Fr
 
 
 def test_a_miss_is_counted_in_standard_errors_of_prediction_and_measurement() -> None:
-    one, other = foretellings(foretelling((0.6, 0.04), (2.0, 0.04)))
+    one, other = prior_predictions(foretelling((0.6, 0.04), (2.0, 0.04)))
 
     assert one.errors == pytest.approx(0.1 / math.hypot(0.03, 0.04))
-    assert not one.held
-    assert (other.errors, other.held) == (0, True)
+    assert not one.within_95
+    assert (other.errors, other.within_95) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_a_miss_is_counted_in_standard_errors_of_prediction_and_measurement() ->
 def test_a_prediction_holds_within_two_standard_errors_but_for_a_hair(
     value: float, stderr: float | None, held: bool
 ) -> None:
-    test, _ = foretellings(foretelling((value, stderr), (2.0, 0.1)))
+    test, _ = prior_predictions(foretelling((value, stderr), (2.0, 0.1)))
 
-    assert test.held == held
+    assert test.within_95 == held
 
 
 def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
@@ -53,7 +53,7 @@ def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
     content = as_json(front)
     content["points"][0]["foretold"] = {"math": {"value": 0.6, "stderr": 0.0}}
 
-    (test,) = foretellings(from_json(content))
+    (test,) = prior_predictions(from_json(content))
 
     assert test.errors == pytest.approx(0.1 / (0.02 / math.sqrt(2)))
 
@@ -61,10 +61,10 @@ def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
 def test_only_what_was_foretold_and_then_measured_is_a_test() -> None:
     front = foretelling((None, None), (2.0, 0.1))
 
-    assert [test.task for test in foretellings(front)] == ["code"]
+    assert [test.task for test in prior_predictions(front)] == ["code"]
     # Of what was not measured there is a prediction, and no test.
     assert foretold(front.points[1]) == front.points[1].predicted
-    assert list(foretellings(make_front([(POINT, POINT)]))) == []
+    assert list(prior_predictions(make_front([(POINT, POINT)]))) == []
 
 
 def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> None:
@@ -82,7 +82,7 @@ def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> No
             "code": {"value": b, "stderr": 0.02},
         }
 
-    held = [test.held for test in foretellings(from_json(content))]
+    held = [test.within_95 for test in prior_predictions(from_json(content))]
 
     assert len(held) == 2 * n
     # Three standard errors of so many cases.

@@ -25,7 +25,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 RANGE = 0.49 + 0.25
 
 
-class Foretelling:
+class PriorPrediction:
     """Predicts a bowl, with a standard error that depends on the place."""
 
     def __init__(self, task: str, stderr: Callable[[FloatArray], FloatArray]) -> None:
@@ -45,7 +45,7 @@ def known_within(stderr: float | Callable[[FloatArray], FloatArray]) -> Any:
         share = stderr(X) if callable(stderr) else np.full(len(X), stderr)
         return share * RANGE
 
-    return {task: Foretelling(task, everywhere) for task in IDEAL}
+    return {task: PriorPrediction(task, everywhere) for task in IDEAL}
 
 
 def merge(a: float, b: float, role: Role = "refinement") -> Candidate:
@@ -159,7 +159,7 @@ def test_every_other_round_goes_where_least_is_known_while_much_is_unknown(
 def test_a_task_that_is_level_leaves_the_rest_where_it_was() -> None:
     """However little is known of it: there is no variance to know a share of."""
 
-    class Level(Foretelling):
+    class Level(PriorPrediction):
         def predict(self, X: FloatArray) -> FloatArray:
             return np.ones(len(X))
 

@@ -12,7 +12,7 @@ from fakes import IDEAL, bowls, make_study, run
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.results.log import read_log
-from mergekit_map.search.partial_front import find_so_far
+from mergekit_map.search.partial_front import find_partial_front
 from mergekit_map.search.study import Study
 
 pytestmark = pytest.mark.usefixtures("_few_points")
@@ -35,7 +35,7 @@ def test_of_a_whole_log_it_has_the_points_and_the_choice_of_the_end(
     result = run(study, tmp_path, bowls)
     log = list(read_log(tmp_path / "evaluations.jsonl"))
 
-    front, surrogates = find_so_far(study, log, [study.select])
+    front, surrogates = find_partial_front(study, log, [study.select])
 
     assert surrogates is not None
     X = np.random.default_rng(0).uniform(size=(50, 2))
@@ -59,8 +59,8 @@ def test_what_opponents_and_checkpoints_measured_is_no_part_of_it(
         replace(e, coefficients=better, role="opponent", value=0.0) for e in log[:2]
     ]
 
-    front, _ = find_so_far(study, [*log, *others], [study.select])
+    front, _ = find_partial_front(study, [*log, *others], [study.select])
 
-    alone, _ = find_so_far(study, log, [study.select])
+    alone, _ = find_partial_front(study, log, [study.select])
     assert front.points == alone.points
     assert front.selected == alone.selected

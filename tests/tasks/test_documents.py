@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import EvaluationError
-from mergekit_map.tasks.holdout_split import Divided, HeldOut
+from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit
 from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
@@ -173,7 +173,7 @@ def test_what_is_held_out_and_the_rest_make_the_whole(
     full = measure()
     assert full.answers is not None
     found = HeldOut(0.4, seed=1).parts({"mine": measure}, {"mine": task})["mine"]
-    assert isinstance(found, Divided)
+    assert isinstance(found, HoldoutSplit)
 
     halves = [found(), found.held_out()]
 

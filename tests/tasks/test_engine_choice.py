@@ -11,7 +11,7 @@ from task_files import write_choices, write_generation
 from mergekit_map.config.schema import MapBlock
 from mergekit_map.config.tasks import LmEvalTask
 from mergekit_map.tasks.engines import (
-    Chosen,
+    EngineChoice,
     choose_engines,
     engine_problems,
     installed_vllm,
@@ -37,7 +37,9 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
     monkeypatch.syspath_prepend(str(folder))
 
 
-def choose(folder: Path, *, on_gpu: bool, draws: bool = False, **block: Any) -> Chosen:
+def choose(
+    folder: Path, *, on_gpu: bool, draws: bool = False, **block: Any
+) -> EngineChoice:
     spec, tasks = load(folder, draws=draws)
     spec = MapBlock.model_validate({"tasks": spec.tasks, **block})
     return choose_engines(tasks, spec, on_gpu=on_gpu, used={})["mine"]
@@ -86,17 +88,17 @@ def test_what_generates_is_part_of_what_a_task_is(folder: Path) -> None:
     task = tasks["mine"]
 
     found = {
-        Chosen("hf", "").definition(task),
-        Chosen("vllm", "").definition(task),
-        Chosen("vllm", "", {"tensor_parallel_size": 2}).definition(task),
+        EngineChoice("hf", "").definition(task),
+        EngineChoice("vllm", "").definition(task),
+        EngineChoice("vllm", "", {"tensor_parallel_size": 2}).definition(task),
     }
 
     assert len(found) == 3
     # Searches that knew of no engines go on.
-    assert Chosen("hf", "").definition(task) == task.fingerprint[:16]
+    assert EngineChoice("hf", "").definition(task) == task.fingerprint[:16]
     # How much memory it may take changes no answer.
-    less = Chosen("vllm", "", {"gpu_memory_utilization": 0.4})
-    assert less.definition(task) == Chosen("vllm", "other").definition(task)
+    less = EngineChoice("vllm", "", {"gpu_memory_utilization": 0.4})
+    assert less.definition(task) == EngineChoice("vllm", "other").definition(task)
 
 
 def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:

@@ -17,7 +17,7 @@ from nested_runs import invoke, lines, read, write
 from mergekit_map.cli.main import main
 from mergekit_map.evaluation.evaluator import merges_as_asked
 from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.tasks.holdout_split import Divided
+from mergekit_map.tasks.holdout_split import HoldoutSplit
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -150,7 +150,7 @@ def test_both_parts_make_the_whole(
     assert len(both) >= 3
     for searched, rest in both:
         divided = merges.at(searched["coefficients"])[task]
-        assert isinstance(divided, Divided)
+        assert isinstance(divided, HoldoutSplit)
         answers = divided.measure().answers
         assert answers is not None
         ids = numbers(
