@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,14 +55,7 @@ class Hub:
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and path
     # Method and pattern of a path to the status that is answered.
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
-    # The same to what answers in its place, and what is called at each request.
-    odd: dict[tuple[str, str], Callable[[BaseHTTPRequestHandler], None]] = field(
-        default_factory=dict
-    )
-    heard: Callable[[], object] = lambda: None
-    tokens: set[str] = field(default_factory=set)  # hosts that were shown the token
     waiting: dict[str, threading.Event] = field(default_factory=dict)  # by sha256
-    drop: Counter[str] = field(default_factory=Counter)  # PUTs cut off, by sha256
 
     def hang(self, file: Path) -> threading.Event:
         """Leave an upload without an answer until the event is set; then drop it."""
@@ -139,21 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         path = unquote(urlparse(self.path).path)
         self.state.requests.append((self.command, path))
-        if self.command == "PUT" and self.state.drop[path.rpartition("/")[2]] > 0:
-            self.state.drop[path.rpartition("/")[2]] -= 1
-            self.rfile.read(100)
-            self.close_connection = True
-            self.connection.close()
-            return
         body = self._body()
-        if self._logged_in():
-            self.state.tokens.add(self.headers.get("Host", "").rpartition(":")[0])
         try:
-            self.state.heard()
-            for (method, pattern), answer in self.state.odd.items():
-                if method == self.command and re.search(pattern, path):
-                    answer(self)
-                    return
             self._fail_if_told(path)
             for (method, pattern), answer in _ROUTES.items():
                 match = re.fullmatch(pattern, path)

@@ -451,28 +451,3 @@ def test_a_table_that_is_no_text_is_refused() -> None:
 
 
 # --- configurations -------------------------------------------------------------------
-
-
-def bomb() -> str:
-    lines = ["a0: &a0 [x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 4)}]" for n in range(1, 30)]
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        bomb(),
-        "merge_method: &a [*a]\n",
-        "!!python/object/apply:os.system ['touch ran']\n",
-        "[" * 5000,
-        "\x00",
-        "merge_method: !!binary x\n",
-    ],
-    ids=["bomb", "in itself", "object", "deep", "zero byte", "tag"],
-)
-@pytest.mark.usefixtures("model")
-def test_yaml_that_is_no_configuration_is_refused(text: str) -> None:
-    Path("config.yml").write_text(text)
-
-    refused(["search", "config.yml", "run"], "config.yml")

@@ -370,25 +370,6 @@ def test_a_model_that_changed_is_not_merged_by_an_old_search(
     assert not Path("out").exists()
 
 
-def test_a_limit_that_no_merge_keeps_ends_a_search_with_a_warning(
-    config: dict[str, Any],
-) -> None:
-    keep(config, "spread")
-    config["map"]["select"] = {"require": {"spread": 99.0}}
-    write(config)
-
-    result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "out.run"])
-
-    assert result.exit_code == 0, result.output
-    assert "warning: Point " in result.stderr
-    assert "the nearest to its limits that was found" in result.stderr
-    front = json.loads(Path("out.run/front.json").read_text())
-    assert "relax a limit" in front["reason"]
-    assert Path("out.run/recipe.yml").read_text().startswith(f"# {front['reason']}")
-    select = click.testing.CliRunner().invoke(main, ["select", "out.run"])
-    assert select.exit_code == 0, select.output
-
-
 @pytest.mark.slow
 def test_what_is_chosen_between_the_points_is_merged_as_any_other(
     config: dict[str, Any],

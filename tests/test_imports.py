@@ -1,6 +1,6 @@
-"""What a room brings along at run time, each in a fresh process.
+"""What a package brings along at run time, each in a fresh process.
 
-Which room may import which, and who may name mergekit, lm_eval and torch, is held by
+Which package may import which, and who may name mergekit, lm_eval and torch, is held by
 import-linter (pyproject.toml); here is what other packages import in turn.
 """
 
@@ -18,16 +18,17 @@ import mergekit_map
 HEAVY = {"torch", "transformers", "mergekit", "lm_eval", "peft", "datasets"}
 
 COMMANDS = ("push", "report", "select")
-ROOMS = ("config", "hub", "optimize", "report", "results", "search", "surrogates")
+PACKAGES = ("config", "hub", "optimize", "report", "results", "search", "surrogates")
 LIGHT = (
     "mergekit_map",
     "mergekit_map.cli.main",
     *(f"mergekit_map.cli.commands.{name}" for name in COMMANDS),
     *(
         module.name
-        for room in ROOMS
+        for package in PACKAGES
         for module in pkgutil.iter_modules(
-            [str(Path(mergekit_map.__file__).parent / room)], f"mergekit_map.{room}."
+            [str(Path(mergekit_map.__file__).parent / package)],
+            f"mergekit_map.{package}.",
         )
     ),
 )

@@ -212,27 +212,3 @@ def test_options_mean_what_they_mean_to_mergekit(arguments: str) -> None:
     # Where no device is asked for, ours is the one that is there, and not yet known.
     device = stock.device if arguments else None
     assert ours == stock.model_copy(update={"device": device})
-
-
-@pytest.mark.slow
-def test_options_of_another_mergekit_may_need_what_is_heavy(tmp_path: Path) -> None:
-    package = tmp_path / "mergekit"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (tmp_path / "torch.py").write_text("float16 = 'torch.float16'")
-    (package / "options.py").write_text(
-        "import click, torch\n"
-        "from pydantic import BaseModel\n"
-        "class MergeOptions(BaseModel): new: str = str(torch.float16)\n"
-        "add_merge_options = click.option('--new', default=MergeOptions().new,\n"
-        "    show_default=True)\n"
-        "class PrettyPrintHelp(click.Command): pass\n"
-    )
-    script = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from mergekit_map.cli.main import main; main(['search', '--help'])"
-    )
-
-    shown = run_script(script)
-
-    assert "[default: torch.float16]" in shown.stdout, shown.stderr

@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 
 from mergekit_map.compare.baselines import (
     NAMES,
-    TUNED,
     dare_arithmetic,
     elected,
     fine_tuned_models,
@@ -155,17 +154,6 @@ def test_tuned_merges_are_scaled(family: dict[str, Path], tmp_path: Path) -> Non
     np.testing.assert_array_equal(usual, same)
     np.testing.assert_allclose(scaled, 2.5 * usual, atol=1e-6)
     assert np.mean(scaled == 0) == pytest.approx(0.8**2, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("method", "density"),
-    [(method, d) for method, densities in TUNED.values() for d in densities],
-)
-def test_mergekit_takes_every_density_that_is_tried(
-    family: dict[str, Path], tmp_path: Path, method: str, density: float
-) -> None:
-    vector = merged(elected(searched(family), method, density, 1.0), tmp_path)
-    assert np.isfinite(vector).all()
 
 
 def test_every_baseline_has_the_tokenizer_of_the_merge(

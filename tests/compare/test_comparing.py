@@ -10,23 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click.testing
-import numpy as np
 import pytest
 import yaml
-from fronts import Row, make_front
 from quick_fronts import fronts_of_few_points
 
 from mergekit_map.cli.main import main
 from mergekit_map.compare import contest
 from mergekit_map.compare.baselines import NAMES, count_baselines
 from mergekit_map.compare.contest import ComparisonSpec
-from mergekit_map.compare.indicators import as_they_are
-from mergekit_map.compare.measured_log import Bench, Terms
-from mergekit_map.compare.runner import _as_predicted
+from mergekit_map.compare.measured_log import Bench
 from mergekit_map.evaluation.project import load_project
 from mergekit_map.results.log import ASSESSING
 
@@ -219,24 +214,6 @@ def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
     assert sums["Model soup"] == pytest.approx(expected, abs=1e-3)
 
 
-def test_every_preference_gets_the_best_predicted_point_as_measured() -> None:
-    # The first is best as predicted, the second as measured; the third failed.
-    readings: list[tuple[Row, Row]] = [
-        ([(0.9, None), (1.0, None)], [(0.3, None), (3.0, None)]),
-        ([(0.5, None), (2.0, None)], [(0.8, None), (1.0, None)]),
-        ([(1.0, None), (0.0, None)], [(None, None), (None, None)]),
-    ]
-    front = make_front(readings)
-    search: Any = SimpleNamespace(front=front, points=front.points)
-    contest: Any = SimpleNamespace(points=front.utilities(front.points, "measured"))
-    preferences = np.array([[0.5, 0.5], [1.0, 0.0]])
-    terms = Terms(ComparisonSpec(), preferences, as_they_are(2))
-
-    chosen = _as_predicted(search, contest, terms)
-
-    np.testing.assert_array_equal(chosen, [[0.3, -3.0], [0.3, -3.0]])
-
-
 def test_task_arithmetic_has_the_best_of_its_scalars(compared: Compared) -> None:
     content = json.loads((compared.run / "compare" / "comparison.json").read_text())
     (run,) = content["runs"]
@@ -310,21 +287,6 @@ def test_runs_stand_side_by_side(compared: Compared, tmp_path: Path) -> None:
     wins = rows(tmp_path / "both", "win_rate")
     assert [row["search"] for row in wins] == ["run", "copy"]
     assert f"The tables are in {tmp_path / 'both'}" in output
-
-
-def test_others_search_the_box_that_a_search_ended_with(
-    compared: Compared, tmp_path: Path
-) -> None:
-    run = copied(compared, tmp_path)
-    front = json.loads((run / "front.json").read_text())
-    front["coefficients"]["b"] = [0.0, 1.4]
-    (run / "front.json").write_text(json.dumps(front))
-
-    compare(run, more=("--opponents", "random"))
-
-    drawn = [line for line in lines(run) if line["role"] == "opponent"]
-    assert any(line["coefficients"]["b"] > 1 for line in drawn)
-    assert all(line["coefficients"]["a"] <= 1 for line in drawn)
 
 
 def test_refuses_before_it_loads_a_model(compared: Compared, tmp_path: Path) -> None:

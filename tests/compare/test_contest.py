@@ -154,23 +154,6 @@ def test_what_is_shown_of_our_front_is_charged(study: Study, tmp_path: Path) -> 
     assert rival.win_rate_paid.mean != rival.win_rate.mean
 
 
-def test_opponents_are_told_what_was_measured_larger_is_better(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, told = np.array([[0.2, 0.4], [0.9, 0.1]]), []
-
-    def listening(budget: Budget, _: object) -> None:
-        told.append(budget.spend(asked))
-
-    monkeypatch.setitem(OPPONENTS, "random", listening)
-
-    contest = contested(study, tmp_path, bowls, ComparisonSpec(opponents=("random",)))
-
-    expected = [[-bowls(study.named(x), t).value for t in study.tasks] for x in asked]
-    np.testing.assert_array_equal(told[0], expected)
-    np.testing.assert_array_equal(contest.rivals["random"].Y, expected)
-
-
 def test_surrogates_are_scored_on_merges_that_they_were_not_fitted_to(
     study: Study,
 ) -> None:
@@ -209,16 +192,6 @@ def test_a_contest_that_was_stopped_goes_on_and_then_measures_nothing(
     assert len(evaluate.calls) == count == len(set(evaluate.calls))
     for found in (resumed, again):
         assert front_scores(found, SPEC) == front_scores(whole, SPEC)
-
-
-def test_who_else_takes_part_changes_nothing(study: Study, tmp_path: Path) -> None:
-    contest = contested(study, tmp_path, bowls)
-    more = ComparisonSpec(budget=12, opponents=("sobol", "nsga2", "random"))
-    other = contested(study, tmp_path, bowls, more)
-
-    assert list(other.rivals) == ["random", "sobol", "nsga2"]
-    for name in ("random", "nsga2"):
-        np.testing.assert_array_equal(contest.rivals[name].X, other.rivals[name].X)
 
 
 @pytest.mark.parametrize("refine", [False, True])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from mergekit_map.compare import optional_opponents
 from mergekit_map.compare.budget import FAILURE_MARGIN, NOTHING_SEEN, Budget
 from mergekit_map.compare.indicators import hypervolume
 from mergekit_map.compare.opponents import OPPONENTS, WEIGHING, Opponent
@@ -170,23 +169,6 @@ def test_the_bayesian_opponent_finds_the_ends_of_a_front_that_spans_the_box() ->
     assert hypervolume(np.vstack(found), distances(segment)) > 0.935
 
 
-def test_the_bayesian_opponent_scalarises_many_tasks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("botorch")
-    monkeypatch.setattr(optional_opponents, "HYPERVOLUME_MAX_TASKS", 2)
-    asked: list[Array] = []
-
-    def evaluate(X: Array) -> Array:
-        asked.append(X)
-        return -((X - np.linspace(0.1, 0.9, 3)) ** 2)
-
-    box = np.array([[0.0, 1.0]])
-    OPPONENTS["qlognehvi"](Budget(evaluate, box, 3, 7), np.random.default_rng(0))
-
-    assert [len(X) for X in asked] == [4, 3]
-
-
 def test_a_grid_is_shuffled_and_filled_with_other_points() -> None:
     points = run("grid", budget=30).points  # 27 of them are a grid of 3 levels
 
@@ -202,21 +184,6 @@ def test_a_grid_is_shuffled_and_filled_with_other_points() -> None:
     assert not on_grid[27:].any()
     assert len(np.unique(points[:27], axis=0)) == 27
     assert not np.array_equal(points[:27], np.unique(points[:27], axis=0))
-
-
-def test_the_scale_of_a_task_does_not_steer_moead() -> None:
-    def asked(scale: float) -> Array:
-        X: list[Array] = []
-
-        def evaluate(points: Array) -> Array:
-            X.append(points)
-            return bowls(points) * [1.0, scale]
-
-        OPPONENTS["moead"](Budget(evaluate, BOX, 2, 60), np.random.default_rng(0))
-        return np.vstack(X)
-
-    # A power of two, so that not even rounding differs.
-    np.testing.assert_array_equal(asked(1.0), asked(1024.0))
 
 
 def test_a_failure_is_told_as_worse_than_all_that_was_seen() -> None:
@@ -244,9 +211,3 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
         message = rf"'{name}' \({package}\).*pip install 'mergekit-map\[bench\]'"
         with pytest.raises(ConfigError, match=message):
             check_installed(["random", name])
-
-
-@pytest.mark.parametrize(("m", "n"), [(0, 10), (2, 0)])
-def test_nothing_to_measure_is_refused(m: int, n: int) -> None:
-    with pytest.raises(ValueError, match="need a task and an evaluation"):
-        Budget(bowls, BOX, m, n)

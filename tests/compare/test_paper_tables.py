@@ -124,15 +124,6 @@ def test_metrics_of_different_units_are_scaled_and_the_table_says_so(
     assert "scores between 0 and 1" in methods_table(comparison).caption
 
 
-def test_searches_with_as_many_models_are_told_apart(comparison: Comparison) -> None:
-    two, four = comparison.runs
-
-    table = methods_table(replace(comparison, runs=[two, replace(four, models=2)]))
-
-    names = [column.name for column in table.columns]
-    assert names == ["method", "2 models (two)", "2 models (four)"]
-
-
 def test_fronts_have_a_row_per_search_and_method(comparison: Comparison) -> None:
     found = lines(fronts_table(comparison))
 

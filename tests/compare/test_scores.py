@@ -18,7 +18,6 @@ from mergekit_map.compare.indicators import (
     score_front,
     weighted_sums,
 )
-from mergekit_map.compare.tables import Spread
 from mergekit_map.errors import EvaluationError
 
 # Two ends, one in between, one dominated, one that failed on a task.
@@ -45,12 +44,6 @@ def test_tasks_are_scaled_by_the_ends_of_the_reference() -> None:
     np.testing.assert_allclose(scaled, [[0.75, 0.75], [1.5, -1.0]])
 
 
-def test_a_constant_task_keeps_its_unit() -> None:
-    scale = by_ideal_and_nadir(np.array([[1.0, 5.0], [3.0, 5.0]]))
-
-    np.testing.assert_allclose(scale.apply(np.array([[2.0, 5.5]])), [[0.5, 0.5]])
-
-
 def test_every_preference_gets_the_merge_with_the_best_sum() -> None:
     scale = by_ideal_and_nadir(np.array(FRONT))
     preferences = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
@@ -60,16 +53,6 @@ def test_every_preference_gets_the_merge_with_the_best_sum() -> None:
     assert best_merges(twice, preferences, scale).tolist() == [1, 2, 0]
     sums = weighted_sums(best_rows(MEASURED, preferences, scale), preferences, scale)
     np.testing.assert_allclose(sums.sums, [1.0, 0.75, 1.0])
-
-
-def test_shares_are_added_up_as_they_are() -> None:
-    Y = np.array([[0.6, 0.8], [0.9, 0.1]])
-    preferences = np.array([[0.25, 0.75], [0.9, 0.1]])
-
-    chosen = best_rows(Y, preferences, as_they_are(2))
-
-    sums = weighted_sums(chosen, preferences, as_they_are(2))
-    np.testing.assert_allclose(sums.sums, [0.75, 0.82])
 
 
 def test_distances_go_from_the_front_to_the_direct_search_and_back() -> None:
@@ -89,13 +72,6 @@ def test_distances_go_from_the_front_to_the_direct_search_and_back() -> None:
     assert scores.igd == pytest.approx(1 / 2)
 
 
-def test_the_deviation_is_that_of_all_there_are() -> None:
-    assert mean_and_std([1.0, 3.0]) == Spread(2.0, 1.0)
-    same = as_they_are(1)
-    sums = weighted_sums(np.array([[1.0], [3.0]]), np.ones((2, 1)), same)
-    assert (sums.mean, sums.std) == (2.0, 1.0)
-
-
 def test_what_failed_everywhere_has_no_sum() -> None:
     failed = np.full((3, 2), math.nan)
 
@@ -104,14 +80,6 @@ def test_what_failed_everywhere_has_no_sum() -> None:
     assert rows.shape == (4, 2)
     assert math.isnan(mean_and_std(rows.sum(axis=1)).mean)
     assert math.isnan(mean_and_std([]).std)
-
-
-def test_one_task_per_model_makes_the_preference_the_weights() -> None:
-    preferences = np.array([[0.2, 0.3, 0.5]])
-
-    shares = preferred_models(preferences, np.array([2, 0, 1]), 3)
-
-    np.testing.assert_allclose(shares, [[0.3, 0.5, 0.2]])
 
 
 def test_a_model_has_the_shares_of_all_the_tasks_it_is_best_at() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from mergekit_map.compare.tables import (
     Table,
     csv_text,
     markdown,
-    write_table,
 )
 
 
@@ -68,17 +66,3 @@ def test_csv_has_numbers_in_full_and_deviations_beside_them(table: Table) -> Non
         "GD": "0.25",
     }
     assert rows[3]["GD"] == ""
-
-
-def test_equal_cells_are_all_best() -> None:
-    columns = [Column("m"), Column("v", better="higher")]
-    rows = [["a", 0.5], ["b", 0.5], ["c", 0.25]]
-
-    assert Table("t", "", "", columns, rows).best() == {(0, 1), (1, 1)}
-
-
-def test_a_table_is_two_files(table: Table, tmp_path: Path) -> None:
-    write_table(table, tmp_path / "out")
-
-    assert (tmp_path / "out" / "methods.md").read_text() == markdown(table)
-    assert (tmp_path / "out" / "methods.csv").read_text() == csv_text(table)

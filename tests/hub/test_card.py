@@ -133,12 +133,6 @@ def test_what_it_gains_stands_first_beside_what_there_was_before(
     assert "This merge keeps 131 % of the best parent's gain" in card.text
 
 
-def test_what_was_written_and_is_not_what_was_searched_is_said(tmp_path: Path) -> None:
-    made = replace(record(), difference="The checkpoint is another one.")
-
-    assert "The checkpoint is another one." in written(tmp_path, made).text
-
-
 def test_where_it_is_worse_than_the_base_is_said_first(tmp_path: Path) -> None:
     anchors = {**ANCHORS, "base": [(0.9, 0.01), (3.1, 0.02)]}
     made = record(anchors=as_json(make_front(POINTS, anchors))["anchors"])
@@ -294,18 +288,6 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     recipe = re.search(r"(?ms)^(`{3,})yaml\n(.*?)^\1$", card.text)
     assert recipe is not None
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
-
-
-def test_licences_of_the_parents_stand_beside_them(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
-    models = [{"model": str(folder)}, {"model": "x/one"}]
-
-    text = part(written(tmp_path, record({"models": models})), "Models")
-
-    assert "- mine (a local model); licence: mit\n" in text
-    assert text.count("licence") == 1
 
 
 @pytest.mark.parametrize(

@@ -67,21 +67,6 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         check_device(MergeOptions(cuda=True))
 
 
-def test_says_which_device_is_used_and_how_to_have_the_other() -> None:
-    assert choice_in_words("cpu", "cpu", was_open=True) is None
-    assert choice_in_words("meta", "meta", was_open=True) == (
-        "merges are made and measured on meta, since it is there; --device cpu forces "
-        "the CPU"
-    )
-    assert choice_in_words("cpu", "meta", was_open=True) == (
-        "merges are made and measured on the CPU, as they were before; --device meta "
-        "measures anew on meta"
-    )
-    assert choice_in_words("cpu", "meta", was_open=False) == (
-        "merges are made and measured on the CPU"
-    )
-
-
 def test_a_model_that_fits_on_all_gpus_and_not_on_one_is_shared_out() -> None:
     assert shares(90, [100, 100]) is None  # fits on the first
     assert shares(91, [100, 100]) == {0: 90, 1: 90}

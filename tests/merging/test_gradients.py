@@ -20,7 +20,6 @@ from merge_slopes import (
     norms_in_the_dtype_of_the_model,
     opened,
 )
-from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import PreTrainedModel
 
 from mergekit_map.errors import MergeError
@@ -92,19 +91,6 @@ def test_shared_parameters_layer_gradients_filters_and_fixed_weights(
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_nothing_is_computed_for_tensors_that_no_coefficient_changes(
-    distant: dict[str, Path],
-) -> None:
-    merge_config = config("task_arithmetic", distant, "x")
-    merge_config["models"][0]["parameters"] = {"weight": FILTERED}
-    with opened(merge_config) as (merge, space):
-        with differentiation(merge, space, checkpoint_activations=False)():
-            taken = {n for n, p in merge.model.named_parameters() if p.requires_grad}
-
-        assert taken == {n for n in merge.replays if "mlp" in n}
-        assert len(taken) == 6
-
-
 def test_tied_embeddings_count_at_both_ends(make_model: Callable[..., Path]) -> None:
     base = make_model("tied-distant", 80, tied=True, noise=0.1)
     tuned = make_model("t", 81, base, tied=True, noise=0.05)
@@ -171,26 +157,6 @@ def interrupted(differentiate: Differentiate, model: PreTrainedModel) -> None:
         loss(model, TOKENS).backward()
         loss(model, TOKENS)
         raise InterruptedError("here")
-
-
-def test_no_more_than_one_gradient_is_held(
-    added: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    merge, space = added
-    held: list[StorageWeakRef] = []
-    inner = gradients._slopes_of_sums
-
-    def watched(*arguments: Any) -> dict[str, float]:
-        gradient = arguments[-1]
-        assert all(storage.expired() for storage in held)
-        assert all(p.grad is None for p in merge.model.parameters())
-        held.append(StorageWeakRef(gradient.untyped_storage()))
-        return inner(*arguments)
-
-    monkeypatch.setattr(gradients, "_slopes_of_sums", watched)
-    derivatives(merge, space, {"x": 0.3, "y": 0.8})
-
-    assert len(held) == len(BATCHES) * len(list(merge.model.parameters()))
 
 
 def test_checkpointed_layers_are_computed_twice_and_give_the_same(

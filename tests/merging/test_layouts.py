@@ -9,7 +9,7 @@ import accelerate
 import pytest
 import torch
 import transformers
-from test_resident import (
+from test_in_memory import (
     OPTIONS,
     assert_equal_states,
     config,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ import torch
 import transformers
 from merge_slopes import derivatives
 from mergekit.options import MergeOptions
-from safetensors.torch import load_file, save_file
-from test_resident import (
+from test_in_memory import (
     OPTIONS,
     assert_equal_states,
     config,
@@ -24,7 +21,6 @@ from test_resident import (
 )
 from torch import Tensor
 
-from mergekit_map.errors import MergeError
 from mergekit_map.merging.adapted_model import adapters_of
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.in_memory import resident_merge
@@ -37,8 +33,6 @@ from mergekit_map.merging.low_rank import (
 )
 from mergekit_map.merging.recipe import stock_config
 from mergekit_map.merging.replay import TaskVectorReplay
-from mergekit_map.models.adapters import read_adapter
-from mergekit_map.models.files import find_model
 
 Train = Callable[..., Path]
 
@@ -153,39 +147,6 @@ def test_settings_of_adapters_mean_what_they_mean_to_peft(
     assert isinstance(norm.rows[0], Tensor)
     assert norm.rows[1] is None
     assert not norm.unchanged
-
-
-def test_an_adapter_whose_settings_name_more_than_its_matrices_is_merged_as_a_copy(
-    family: dict[str, Path], train: Train, tmp_path: Path
-) -> None:
-    adapter = shutil.copytree(train(family["base"], 8), tmp_path / "adapter")
-    path = adapter / "adapter_config.json"
-    path.write_text(
-        json.dumps({**json.loads(path.read_text()), "target_modules": None})
-    )
-    file = adapter / "adapter_model.safetensors"
-    kept = {n: t for n, t in load_file(file).items() if "q_proj" in n}
-    save_file(kept, file, metadata={"format": "pt"})
-    merge = merge_of("task_arithmetic", family["base"], [adapter], family["a"])
-
-    found = adapters_of(merge, options_in(tmp_path / "cache"))
-
-    assert list(found.merged) == ["adapter"]
-    assert "no matrix does" in found.merged["adapter"]
-
-
-def test_an_adapter_of_too_many_names_is_refused(
-    family: dict[str, Path], train: Train, tmp_path: Path
-) -> None:
-    adapter = shutil.copytree(train(family["base"], 9), tmp_path / "adapter")
-    path = adapter / "adapter_config.json"
-    names = [f"x{number}" for number in range(100_000)]
-    path.write_text(
-        json.dumps({**json.loads(path.read_text()), "target_modules": names})
-    )
-
-    with pytest.raises(MergeError, match=r"adapter_config\.json is damaged at 'targ"):
-        read_adapter(find_model(str(adapter)))
 
 
 @pytest.mark.parametrize(
@@ -363,19 +324,3 @@ def test_a_task_vector_that_is_no_product_is_kept_whole() -> None:
 
     assert isinstance(found, TaskVectorReplay)
     assert kept.whole == 2
-
-
-def test_zeros_of_either_sign_in_the_base_are_merged_and_not_copied() -> None:
-    base = torch.tensor([[-0.0, 0.0, 1.0]])
-    replay = replay_of(base, torch.zeros(1, 1, 3))
-
-    with keeping_factors({"m0": {}}):
-        found = in_low_rank(replay, "t")
-
-    assert isinstance(found, LowRankReplay)
-    assert not found.unchanged
-    for weight in (0.5, -0.5):
-        ours, theirs = torch.empty(1, 3), torch.empty(1, 3)
-        found.write([weight], ours)
-        replay.write([weight], theirs)
-        assert torch.equal(ours.view(torch.int32), theirs.view(torch.int32))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -97,16 +96,6 @@ def assert_same_bits(one: Tensor, other: Tensor) -> None:
     assert torch.equal(one, other)  # a zero of the other sign is a difference
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def rules() -> Iterator[dict[str, Any]]:
     """Cycle through what the entries share."""
     return itertools.cycle(
@@ -168,15 +157,6 @@ def test_models_are_added_in_mergekits_order(dtype: torch.dtype) -> None:
     assert sensitive > 0
 
 
-@pytest.mark.parametrize("method", ["task_arithmetic", "ties"])
-def test_bits_do_not_depend_on_the_number_of_threads(method: str) -> None:
-    tensors = [wide((64 * UNIT + 32,), torch.float32, seed) for seed in range(9)]
-    with threads(2):
-        assert_written_as_by_mergekit(
-            method, tensors, weights_of(8, negative=True), normalize=True
-        )
-
-
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 6e4])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("n", [2, 3])
@@ -189,25 +169,3 @@ def test_what_overflows_overflows_as_mergekits_does(
 
     for weights in ([0.5, 0.5, 0.25], [1000.0, -6e4, 2.0], [float("inf"), 1.0, 1.0]):
         assert_written_as_by_mergekit(method, tensors, weights[:n], normalize=normalize)
-
-
-def test_a_zero_weight_gives_the_base() -> None:
-    base = torch.randn(9 * UNIT, generator=torch.Generator().manual_seed(0))
-    for elects_signs in (False, True):
-        deltas = torch.stack([wide((9 * UNIT,), torch.float32, s) for s in (1, 2)])
-        replay = TaskVectorReplay((0, 1), base, deltas, elects_signs, False, 1)
-        target = torch.empty_like(base)
-        replay.write([0.0, 0.0], target)
-        assert torch.equal(target, base)
-
-
-def test_a_tensor_is_written_into_another_dtype() -> None:
-    base = wide((UNIT,), torch.float32, 0)
-    deltas = torch.stack([wide((UNIT,), torch.float32, s) for s in (1, 2)])
-    replay = TaskVectorReplay((0, 1), base, deltas, False, False, 1)
-    exact, half = torch.empty_like(base), base.bfloat16()
-    replay.write([0.3, 0.4], exact)
-
-    replay.write([0.3, 0.4], half)
-
-    assert torch.equal(half, exact.bfloat16())

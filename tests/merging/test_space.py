@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -83,16 +82,6 @@ def test_a_coefficient_is_called_by_a_line_of_text(model: str) -> None:
     assert "is no line of text" in problem_of(named)
 
 
-def test_filling_in_leaves_the_template_alone() -> None:
-    config = merge("ties", "x/one", "x/two")
-    space = space_of(config)
-
-    space.config({"one": 0.1, "two": 0.2})
-
-    assert config == merge("ties", "x/one", "x/two")
-    assert "weight" not in str(space.template)
-
-
 @pytest.mark.parametrize(
     ("method", "normalize"),
     [("ties", False), ("della", False), ("dare_ties", None), ("breadcrumbs", None)],
@@ -126,18 +115,6 @@ def test_where_only_the_ratio_counts_the_last_model_gets_the_rest(method: str) -
     }
 
 
-def test_a_fixed_weight_settles_the_ratio() -> None:
-    config = merge(
-        "ties",
-        "x/one",
-        "x/two",
-        weighted("x/three", 1.0),
-        parameters={"normalize": True},
-    )
-
-    assert space_of(config).names == ("one", "two")
-
-
 def test_three_models_of_which_only_the_ratio_counts_are_refused() -> None:
     config = merge("ties", "x/1", "x/2", "x/3", parameters={"normalize": True})
 
@@ -163,12 +140,6 @@ def test_anchors_of_a_task_vector_merge() -> None:
         "two": (0, 0, 1),
         "soup": (0.5, 0.5, 0.5),
     }
-
-
-def test_bounds_by_coefficient() -> None:
-    space = space_of(merge("ties", "x/one", "x/two"), bounds={"two": (-1.0, 2.0)})
-
-    np.testing.assert_array_equal(space.bounds, [[0, 1], [-1, 2]])
 
 
 def test_recipes_hold_exact_numbers_and_the_stock_method() -> None:

@@ -32,13 +32,6 @@ REPLACED = """
 def change():
     Path("a/model.safetensors").write_bytes(Path("b/model.safetensors").read_bytes())
 """
-WRITTEN_AGAIN = """
-def change():
-    path = Path("a/model.safetensors")
-    content = path.read_bytes()
-    path.unlink()
-    path.write_bytes(content)
-"""
 NUMBERS = itertools.count()
 LEFT_ALONE = """
 def change():
@@ -103,14 +96,6 @@ def test_a_search_goes_on_when_what_was_replaced_is_back(
     }
 
     assert len(searched) == 1
-
-
-def test_a_file_that_is_written_again_as_it_was_is_the_same_model(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(tmp_path, family, WRITTEN_AGAIN, monkeypatch)
-
-    assert search_front("merge.yml", "run").front.points
 
 
 def test_a_checkpoint_of_models_replaced_while_it_is_written_does_not_appear(

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from mergekit_map.errors import MergeError
 from mergekit_map.models.config_checks import compare_settings
-from mergekit_map.models.diagnostic import Finding, some
+from mergekit_map.models.diagnostic import Finding
 from mergekit_map.models.files import find_model
-from mergekit_map.models.preflight import Family, check_models, inspect_models
+from mergekit_map.models.preflight import Family, inspect_models
 from mergekit_map.models.safetensors_headers import read_headers
 from mergekit_map.models.tokenizers import compare_tokenizers, read_tokenizer
 
@@ -70,26 +70,6 @@ def test_each_setting_has_its_meaning(
     found = compare_settings(mine, base, "base", layered=False)
 
     assert [(f.code, f.severity) for f in found] == ([expected] if expected else [])
-
-
-def test_settings_of_one_model_alone_and_counts_of_layers_to_combine_may_differ() -> (
-    None
-):
-    alone = settings(sliding_window=4096), settings(unheard_of=3)
-    layers = settings(num_hidden_layers=3), settings(num_hidden_layers=2)
-
-    assert compare_settings(*alone, "base", layered=False) == []
-    assert compare_settings(*layers, "base", layered=True) == []
-
-
-def test_differences_of_one_cause_are_one_finding() -> None:
-    mine = settings(hidden_size=64, num_hidden_layers=3, layer_types=["full"] * 3)
-    base = settings(num_hidden_layers=2, layer_types=["full"] * 2)
-
-    (finding,) = compare_settings(mine, base, "base", layered=False)
-
-    assert finding.code == "size"
-    assert "hidden_size is 64 here and 32, num_hidden_layers is 3" in finding.cause
 
 
 def test_a_finding_says_the_values_and_what_to_do() -> None:
@@ -357,41 +337,6 @@ def test_two_names_of_one_model_are_an_error_of_the_second(
     assert "the same content as one" in found.models[2].findings[0].cause
 
 
-def test_models_that_are_equal_as_far_as_they_were_compared_are_a_warning(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    """Rows of the embeddings that are other tokens are not compared."""
-    model = shutil.copytree(family["base"], tmp_path / "other tokens")
-    content = json.loads((model / "tokenizer.json").read_text())
-    ids = content["model"]["vocab"]
-    ids["A"], ids["B"] = ids["B"], ids["A"]
-    (model / "tokenizer.json").write_text(json.dumps(content))
-    with tensors_of(model) as tensors:
-        tensors["lm_head.weight"] += 0.001
-
-    found = inspected(family["base"], model, tokenizer={"source": "union"})
-
-    assert codes(found) == [[], [("same-weights", "warning")]]
-    assert (
-        "18592 parameters that were compared, of 35680"
-        in found.models[1].findings[0].cause
-    )
-
-
-def test_search_hears_of_errors_alone(family: dict[str, Path], tmp_path: Path) -> None:
-    model = edited(family, tmp_path / "model", rms_norm_eps=1e-3, hidden_act="gelu")
-    merge = {
-        "merge_method": "task_arithmetic",
-        "base_model": str(family["base"]),
-        "models": [{"model": str(model)}],
-    }
-
-    problems = check_models(merge, MergeOptions())
-
-    assert [problem.key for problem in problems] == [("models", 0, "model")]
-    assert "hidden_act is gelu here and silu in base" in problems[0].message
-
-
 # Files.
 
 
@@ -439,12 +384,6 @@ def test_an_index_that_names_tensors_that_are_not_there(
     assert len(find_model(str(sharded)).headers()) == len(index["weight_map"]) - 1
 
 
-def test_names_are_listed_as_far_as_they_are_read() -> None:
-    assert some(["a"]) == "'a'"
-    assert some(["a", "b"]) == "'a' and 'b'"
-    assert some(list("abcde")) == "'a', 'b', 'c' and 2 more"
-
-
 # Models of the Hub, from which nothing but headers and configurations is taken.
 
 
@@ -489,13 +428,3 @@ def test_models_of_the_hub_are_told_by_their_headers(
     assert facts.headers["lm_head.weight"].shape == (267, 32)
     assert facts.headers["lm_head.weight"].file is None
     assert not list(facts.files.folder.glob("*.safetensors"))
-
-
-def test_a_model_of_the_hub_without_safetensors_is_refused(
-    hub_family: Hub,
-) -> None:
-    files = hub_family.repositories["me/a"].files
-    files["pytorch_model.bin"] = files.pop("model.safetensors")
-
-    with pytest.raises(MergeError, match="me/a holds no weights as safetensors"):
-        find_model("me/a", weights=False)

@@ -40,16 +40,6 @@ def test_anchors_come_first_then_distinct_points_of_the_box(kind: str, d: int) -
     assert len(design) == n or kind == "grid"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in sorted(DESIGNS) if kind != "grid"])
-def test_every_design_reaches_into_all_quarters_of_the_box(kind: str) -> None:
-    bounds = np.array([[10.0, 20.0], [-3.0, -1.0]])
-
-    design = make_design(kind, 40, bounds, np.empty((0, 2)), np.random.default_rng(0))
-
-    halves = (design > bounds.mean(axis=1)).astype(int)
-    assert {tuple(row) for row in halves.tolist()} == {(0, 0), (0, 1), (1, 0), (1, 1)}
-
-
 @pytest.mark.parametrize("kind", NESTED)
 @pytest.mark.parametrize("d", [1, 2, 4, 7])
 def test_a_larger_design_starts_with_the_smaller_one(kind: str, d: int) -> None:
@@ -63,16 +53,6 @@ def test_a_larger_design_starts_with_the_smaller_one(kind: str, d: int) -> None:
     np.testing.assert_array_equal(next_one[: len(small)], small)
     np.testing.assert_array_equal(middle[: len(next_one)], next_one)
     np.testing.assert_array_equal(large[: len(middle)], middle)
-
-
-def test_nesting_outlasts_the_first_block_of_candidates() -> None:
-    designs = [
-        make_design("d_optimal", n, unit(1), np.empty((0, 1)), np.random.default_rng(2))
-        for n in (700, 701)
-    ]
-
-    np.testing.assert_array_equal(designs[1][:700], designs[0])
-    assert len(np.unique(designs[1])) == 701
 
 
 @pytest.mark.parametrize("kind", sorted(DESIGNS))
@@ -135,11 +115,6 @@ def test_the_grid_counts_anchors_between_its_points() -> None:
         make_design("grid", 9, unit(2), anchors, np.random.default_rng(0))
 
 
-def test_a_grid_too_small_says_how_many_evaluations_it_needs() -> None:
-    with pytest.raises(DesignError, match=r"3 levels .*needs 27 evaluations"):
-        make_design("grid", 20, unit(3), np.empty((0, 3)), np.random.default_rng(0))
-
-
 @pytest.mark.parametrize("d", [1, 2, 4, 7])
 def test_just_identified_d_optimal_designs_beat_random_ones(d: int) -> None:
     n = n_quadratic_terms(d)
@@ -160,38 +135,6 @@ def test_d_optimal_in_one_coefficient_is_the_textbook_design() -> None:
     )
 
     np.testing.assert_array_equal(np.sort(design[:, 0]), [0.0, 0.5, 1.0])
-
-
-def test_d_optimal_designs_build_on_their_anchors() -> None:
-    corners = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-
-    design = make_design("d_optimal", 6, unit(2), corners, np.random.default_rng(0))
-
-    assert np.linalg.matrix_rank(quadratic_features(design)) == 6
-    assert [1.0, 1.0] in design[3:].tolist()  # the corner that was missing
-
-
-@pytest.mark.parametrize(("d", "terms"), [(1, 3), (2, 6), (3, 10), (8, 45)])
-def test_the_number_of_terms(d: int, terms: int) -> None:
-    assert n_quadratic_terms(d) == terms == quadratic_features(np.ones((1, d))).size
-
-
-def test_exactly_the_anchors_may_be_the_design() -> None:
-    anchors = np.random.default_rng(0).uniform(size=(6, 2))
-
-    for kind in set(DESIGNS) - {"grid"}:
-        design = make_design(kind, 6, unit(2), anchors, np.random.default_rng(0))
-        np.testing.assert_array_equal(design, anchors)
-
-
-def test_arguments_are_not_modified() -> None:
-    bounds, anchors = unit(2), soup_anchors(2)
-
-    for kind in DESIGNS:
-        make_design(kind, 30, bounds, anchors, np.random.default_rng(0))
-
-    np.testing.assert_array_equal(bounds, unit(2))
-    np.testing.assert_array_equal(anchors, soup_anchors(2))
 
 
 @pytest.mark.parametrize(
@@ -218,18 +161,3 @@ def test_a_box_without_inside_is_refused(ends: list[float]) -> None:
 
     with pytest.raises(DesignError, match="coefficient 2 must be searched between"):
         make_design("sobol", 9, bounds, np.empty((0, 2)), np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    ("bounds", "anchors", "message"),
-    [
-        (np.zeros((0, 2)), np.zeros((0, 0)), "bounds must be"),
-        (unit(2), np.zeros((1, 3)), r"anchors must be \(a, 2\)"),
-        (unit(2), np.full((1, 2), np.nan), "anchors must be finite"),
-    ],
-)
-def test_wrong_arrays_are_programming_mistakes(
-    bounds: np.ndarray, anchors: np.ndarray, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_design("sobol", 9, bounds, anchors, np.random.default_rng(0))

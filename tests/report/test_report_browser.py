@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -364,52 +361,3 @@ def test_names_with_markup_do_no_harm(browser: Browser, evil_page: Path) -> None
         assert watched.fetched == []
         slow = ("GPU stall", "willReadFrequently")
         assert [p for p in watched.problems if not any(s in p for s in slow)] == []
-
-
-@pytest.fixture
-def server(
-    reported: Callable[[str], Path],
-) -> Iterator[tuple[str, list[str]]]:
-    """Serve the folder of a run; gives its address and what was asked for."""
-    asked: list[str] = []
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *arguments: Any) -> None:
-            asked.append(arguments[1])
-
-    handler = functools.partial(Handler, directory=str(reported("two")))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}", asked
-        http.shutdown()
-        thread.join()
-
-
-def test_the_policy_lets_nothing_else_run_or_be_fetched(
-    browser: Browser, server: tuple[str, list[str]]
-) -> None:
-    address, asked = server
-    page = browser.new_page()
-    page.goto(f"{address}/report.html")
-    page.wait_for_selector("#fit-charts .main-svg")
-
-    stopped = page.evaluate(
-        """async () => {
-          const stopped = [];
-          addEventListener("securitypolicyviolation",
-            (e) => stopped.push(e.effectiveDirective));
-          const script = document.createElement("script");
-          script.textContent = "window.harmed = 1";
-          document.body.append(script);
-          document.body.append(Object.assign(new Image(), {src: "/front.png"}));
-          await fetch("/front.json").catch(() => null);
-          await new Promise((done) => setTimeout(done, 300));
-          return [...stopped, window.harmed ?? null];
-        }"""
-    )
-
-    page.close()
-    assert sorted(stopped[:-1]) == ["connect-src", "img-src", "script-src-elem"]
-    assert stopped[-1] is None
-    assert asked == ["GET /report.html HTTP/1.1"]

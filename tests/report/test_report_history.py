@@ -27,10 +27,3 @@ def test_volumes_are_those_of_inclusion_and_exclusion() -> None:
     np.testing.assert_allclose(
         grown_volumes(Y), np.array(expected) / expected[-1], rtol=1e-12
     )
-
-
-def test_volumes_never_shrink_and_end_at_one() -> None:
-    grown = grown_volumes(np.random.default_rng(1).normal(size=(30, 4)))
-
-    assert (np.diff(grown) >= 0).all()
-    assert grown[-1] == 1

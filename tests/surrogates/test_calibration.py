@@ -1,17 +1,13 @@
 """Standard errors hold the truth, whatever its shape; the best mean is taken."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import norm, qmc
 from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, unit
 
-from mergekit_map.surrogates import calibration
 from mergekit_map.surrogates.fit import Kind, fit_surrogate
-from mergekit_map.surrogates.gaussian_process import Process
-from mergekit_map.surrogates.kernel import Rows
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.surrogate import Surrogate
 
@@ -143,29 +139,6 @@ def test_misfit_is_what_the_process_expects_the_quadratic_to_miss(kind: Kind) ->
     low, high = (found.predict(Z) + sign * 1.96 * found.stderr(Z) for sign in (-1, 1))
     held = norm.cdf(high, mean, deviation) - norm.cdf(low, mean, deviation)
     assert process.weights @ held.mean(axis=1) == pytest.approx(0.95, abs=0.01)
-
-
-def test_a_point_far_off_where_the_link_is_flat_is_moved_by_three_deviations(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Straightened by the slope of the link alone, it would outweigh all others."""
-    fit, fitted = calibration.fit_process, list[tuple[Process, np.ndarray]]()
-
-    def recorded(rows: Rows, z: np.ndarray, **known: Any) -> Process:
-        fitted.append((fit(rows, z, **known), z))
-        return fitted[-1][0]
-
-    monkeypatch.setattr(calibration, "fit_process", recorded)
-    X = np.linspace(0, 1, 16)[:, None]
-    y, stderr = BOUNDED.apply(9 * X[:, 0] - 3), np.full(16, 0.02)
-    y[-1], stderr[-1] = 0.2, 0.5  # where the truth is above 0.99
-
-    fit_surrogate(X, y, stderr=stderr, link=BOUNDED, bounds=unit(1), kind="residual_gp")
-
-    (first, _), (_, z) = fitted
-    moved = (z - first.best_at_points()) / first.scale
-    assert moved[-1] == pytest.approx(-3)
-    assert np.abs(moved[:-1]).max() < 1
 
 
 @pytest.mark.parametrize("link", [IDENTITY, BOUNDED, HALF])

@@ -81,12 +81,6 @@ def test_values_on_a_bound_are_moved_inside_by_the_margin(
     np.testing.assert_array_equal(y, values)
 
 
-def test_nan_stays_nan() -> None:
-    for link in LINKS:
-        assert np.isnan(link.apply(np.array([np.nan]))).all()
-        assert np.isnan(link.invert(np.array([np.nan]))).all()
-
-
 @pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0)])
 def test_an_empty_range_is_refused(ends: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="range is empty"):

@@ -7,7 +7,6 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from mergekit_map.results.surrogate_file import IsotropicRecord
-from mergekit_map.surrogates.calibration import Residual
 
 
 def test_a_process_of_version_1_predicts_what_it_did() -> None:
@@ -24,16 +23,6 @@ def test_a_process_of_version_1_predicts_what_it_did() -> None:
 
     expected = scale * process.fit(points, left / scale).predict(U)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_a_single_bump_is_highest_at_its_point_and_fades() -> None:
-    bump = Residual(np.zeros((1, 2)), np.array([2.0]), np.array([1.0, 0.1]))
-
-    heights = bump.predict(np.array([[0, 0], [0.1, 0], [0, 0.1], [0, 9]]))
-
-    assert heights[0] == 2
-    assert 2 > heights[1] > heights[2] > heights[3] > 0
-    assert heights[3] < 1e-50
 
 
 def test_a_process_of_version_1_that_nobody_fitted_still_predicts_numbers() -> None:

@@ -59,19 +59,6 @@ def test_the_constant_is_never_shrunk() -> None:
     assert (shrinkage[1:] > 0).all()
 
 
-def test_the_unit_of_the_metric_does_not_matter() -> None:
-    rng = np.random.default_rng(0)
-    X, y = rng.uniform(size=(15, 3)), rng.normal(size=15)
-
-    small, s_variance = shrink(make_observations(X, y, None, UNIT, None), Link(), 3)
-    large, l_variance = shrink(
-        make_observations(X, 50 * y, None, UNIT, None), Link(), 3
-    )
-
-    np.testing.assert_allclose(large.shrinkage, small.shrinkage, rtol=1e-3)
-    assert l_variance == pytest.approx(2500 * s_variance, rel=1e-3)
-
-
 def test_slopes_that_contradict_the_values_count_less() -> None:
     data, _ = observed(slopes=True)  # slopes drawn at random
 

@@ -10,7 +10,6 @@ from surrogate_data import (
     IDENTITY,
     LINKS,
     noisy_data,
-    noisy_fit,
     random_quadratic,
     unit,
 )
@@ -110,16 +109,6 @@ def test_the_unit_of_a_coefficient_does_not_matter(link: Link) -> None:
     assert moved.quality.condition == pytest.approx(plain.quality.condition)
 
 
-def test_bounds_are_only_a_unit_for_what_an_identity_fit_predicts() -> None:
-    X, y = noisy_data(IDENTITY)
-    Z = np.random.default_rng(9).uniform(size=(20, 2))
-
-    unit_box = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(2))
-    larger = fit_surrogate(X, y, stderr=None, link=IDENTITY, bounds=unit(2) * 3 - 1)
-
-    np.testing.assert_allclose(larger.predict(Z), unit_box.predict(Z), atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("link", "value"), [(IDENTITY, 0.7), (IDENTITY, 0.0), (BOUNDED, 0.3), (HALF, 2.5)]
 )
@@ -132,18 +121,6 @@ def test_a_constant_metric_is_fitted(link: Link, value: float) -> None:
 
     np.testing.assert_allclose(fitted.predict(X), value, atol=1e-9)
     assert fitted.quality.r2 == fitted.quality.loo_r2 == 1.0
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_metric_stuck_on_its_bound_is_fitted(value: float) -> None:
-    X = np.random.default_rng(0).uniform(size=(12, 2))
-
-    fitted = fit_surrogate(
-        X, np.full(12, value), stderr=None, link=BOUNDED, bounds=unit(2)
-    )
-
-    np.testing.assert_allclose(fitted.predict(X), value, atol=1e-5)
-    assert fitted.quality.r2 == 1.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -173,13 +150,6 @@ def test_values_outside_the_range_of_the_metric_are_used_as_they_are() -> None:
     )
     assert fitted.predict(X)[0] > clipped.predict(X)[0] + 1e-3
     assert fitted.predict(X).max() <= 1
-
-
-def test_no_points_predict_nothing() -> None:
-    fitted = noisy_fit(BOUNDED)
-
-    assert fitted.predict(np.empty((0, 2))).shape == (0,)
-    assert fitted.stderr(np.empty((0, 2))).shape == (0,)
 
 
 def test_the_same_data_give_the_same_bytes_and_are_not_modified() -> None:

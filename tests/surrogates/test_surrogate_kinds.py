@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from surrogate_data import BOUNDED, HALF, IDENTITY, LINKS, random_quadratic, unit
+from surrogate_data import BOUNDED, IDENTITY, LINKS, random_quadratic, unit
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.surrogate_file import SurrogateRecord
-from mergekit_map.surrogates import calibration
 from mergekit_map.surrogates.fit import fit_surrogate
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.quadratic import Quadratic
@@ -61,15 +60,6 @@ def test_noise_is_shrunk_away_where_least_squares_follows_it() -> None:
     assert miss(shrunk) < miss(plain) / 3
 
 
-@pytest.mark.parametrize("link", [IDENTITY, HALF])
-def test_a_regularized_constant_is_constant(link: Link) -> None:
-    X = np.random.default_rng(0).uniform(size=(8, 4))
-
-    fitted = regularized(X, np.full(8, 3.0), link)
-
-    np.testing.assert_allclose(fitted.predict(X + 0.1), 3.0, atol=1e-6)
-
-
 def test_a_regularized_fit_of_two_merges_is_refused() -> None:
     with pytest.raises(DesignError, match="at least 3 distinct merges, but only 2"):
         regularized(np.eye(2), np.ones(2))
@@ -101,20 +91,3 @@ def test_a_residual_process_takes_what_the_quadratic_leaves(link: Link) -> None:
     again = SurrogateRecord.of(fitted).value()
     np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
     np.testing.assert_array_equal(again.stderr(Z), fitted.stderr(Z))
-
-
-def test_errors_of_many_places_are_those_of_some_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(3)
-    X, Z = rng.uniform(size=(14, 2)), rng.uniform(size=(50, 2))
-    y = np.sin(4 * X[:, 0]) + X[:, 1]
-    fitted = fit_surrogate(
-        X, y, stderr=None, link=HALF, bounds=unit(2), kind="residual_gp"
-    )
-    whole = fitted.stderr(Z)
-
-    monkeypatch.setattr(calibration, "_AT_ONCE", 7)
-
-    np.testing.assert_allclose(fitted.stderr(Z), whole, rtol=1e-12)
-    assert len(fitted.stderr(Z[:0])) == 0

@@ -150,21 +150,6 @@ def test_without_measured_noise_all_points_count_alike(
     np.testing.assert_allclose(fitted.predict(Z), equal.predict(Z), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["quadratic", "regularized", "residual_gp"])
-def test_no_choice_of_documents_is_one_without_error(kind: str) -> None:
-    X, y = noisy_data(IDENTITY)
-    noise = np.linspace(0.1, 0.3, len(y))
-    settings = {"stderr": noise, "link": IDENTITY, "bounds": unit(2), "kind": kind}
-
-    none, zero = (
-        fit_surrogate(X, y, **settings, sampling=sampling)
-        for sampling in (None, np.zeros(len(y)))
-    )
-
-    np.testing.assert_array_equal(none.predict(X), zero.predict(X))
-    np.testing.assert_array_equal(none.stderr(X), zero.stderr(X))
-
-
 @pytest.mark.parametrize("kind", ["quadratic", "residual_gp"])
 def test_a_fit_that_knows_of_the_choice_of_documents_is_nearer_the_truth(
     kind: str,

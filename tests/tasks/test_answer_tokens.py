@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from lm_eval.models.huggingface import HFLM
-from task_files import build_model, write_choices, write_generation, write_yaml
+from task_files import build_model, write_choices, write_generation
 from transformers import LlamaForCausalLM
 
 from mergekit_map.config.tasks import LmEvalTask
-from mergekit_map.tasks.influence import itemise
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
@@ -165,45 +163,6 @@ def test_a_model_of_other_weights_generates_anew(
         target.copy_(source)
 
     assert measure() == expected != before
-
-
-def test_of_a_group_all_documents_count_alike(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    for name in ("one", "two"):
-        path = write_generation(folder, name)
-        content = yaml.safe_load(path.read_text())
-        write_yaml(path, content | {"tag": []})
-    rows = (folder / "two.jsonl").read_text().splitlines(keepends=True)
-    (folder / "two.jsonl").write_text("".join(rows[:3]))
-    metrics = [{"metric": "exact_match", "aggregation": "mean", "filter_list": "whole"}]
-    group = {"group": "both", "task": ["one", "two"], "aggregate_metric_list": metrics}
-    write_yaml(folder / "both.yaml", group)
-    task = {"lm_eval": "both.yaml", "metric": "answer_tokens"}
-
-    measure = prepare(folder, model, tokenizer, {"length": task})["length"]
-    found, some = measure(), measure([0, 1, 7])
-
-    counts = [s["answer_tokens"] for s in found.samples]
-    assert len(counts) == 9
-    assert found.value == pytest.approx(np.mean(counts))
-    assert some.value == pytest.approx(
-        np.mean([s["answer_tokens"] for s in some.samples])
-    )
-
-
-def test_items_can_be_compared(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_generation(folder)
-    spec = LmEvalTask.model_validate({"lm_eval": "generation.yaml", **TASKS["length"]})
-    loaded, _ = load_tasks({"length": spec}, folder)
-    found = prepare_tasks(loaded, model, tokenizer, batch_size=4)["length"]()
-
-    read = itemise(loaded["length"], found.samples)
-
-    assert read is not None
-    assert read.value == pytest.approx(found.value)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import yaml
 from task_files import write_choices, write_generation, write_rolling, write_yaml
 from transformers import LlamaForCausalLM
 
-from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TaskSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.tasks.holdout_split import HeldOut, HoldoutSplit
@@ -25,14 +24,10 @@ from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
 from mergekit_map.types import Answers, Measure, Measurement
 
-CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
 LENGTHS = """
 def lengths(model, tokenizer, documents):
     all_of_them = [0.5 * i * i for i in range(9)]
     return all_of_them if documents is None else [all_of_them[i] for i in documents]
-
-def every(model, tokenizer):
-    return [True, False, True]
 """
 KINDS: dict[str, TaskSpec] = {
     "text": PerplexityTask.model_validate(
@@ -50,7 +45,6 @@ KINDS: dict[str, TaskSpec] = {
     "by_part": LmEvalTask(lm_eval="by_part.yaml", metric="acc_norm"),
     "own": PythonTask(python="own_lengths:lengths", direction="maximize"),
 }
-DIVISIBLE = KINDS.keys() - {"generation", "length", "own"}
 
 
 @pytest.fixture(autouse=True)
@@ -147,24 +141,6 @@ def test_answers_make_the_value_and_parts_of_them_the_same_answers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_documents_named_are_all_documents(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
-) -> None:
-    measure = prepare(load(KINDS[kind], folder), model, tokenizer)
-    full = measure()
-
-    named = measure(range(full.n))
-
-    assert named.answers == full.answers
-    assert named.samples == full.samples
-    assert named.details == full.details
-    assert named.value == pytest.approx(full.value, rel=1e-12)
-    # lm-eval's pooled error of groups by size is this one to about 1 / n.
-    if not kind.startswith("by_"):
-        assert named.stderr == pytest.approx(full.stderr, rel=1e-9)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_held_out_and_the_rest_make_the_whole(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any, kind: str
 ) -> None:
@@ -213,61 +189,6 @@ def test_tasks_are_divided_apart_and_too_few_documents_are_refused() -> None:
         HeldOut(0.7, 0).divide("one", 4)
 
 
-@pytest.mark.parametrize("kind", ["by_size", "by_part"])
-@pytest.mark.parametrize("asked", [[3, 7], [41, 50], [0, 39, 40]])
-def test_tasks_of_a_group_need_not_all_be_asked(
-    folder: Path,
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    kind: str,
-    asked: list[int],
-) -> None:
-    measure = prepare(load(KINDS[kind], folder), model, tokenizer)
-    full = measure()
-    assert full.answers is not None
-
-    part = measure(asked)
-
-    assert part.answers is not None
-    assert [(s["task"], s["doc_id"]) for s in part.samples] == [
-        ("choices", i) if i < 40 else ("second", i - 40) for i in asked
-    ]
-    whole = by_id(full.answers)
-    assert by_id(part.answers) == {i: whole[i] for i in asked}
-    weights = [1.0, 1.0] if kind == "by_size" else [26 / 40, 26 / 12]
-    assert [whole[i][1] for i in (0, 51)] == pytest.approx(weights)
-
-
-def test_one_document_is_measured_without_an_error(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    measure = prepare(load(KINDS["acc"], folder), model, tokenizer)
-
-    part = measure([17])
-
-    assert (part.n, part.stderr) == (1, None)
-    assert part.samples[0]["doc_id"] == 17
-
-
-def test_blocks_of_a_part_keep_their_numbers(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    part = prepare(load(KINDS["text"], folder), model, tokenizer)([2, 5])
-
-    assert [sample["block"] for sample in part.samples] == [2, 5]
-
-
-def test_the_error_of_a_part_is_that_of_its_mean(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    part = prepare(load(KINDS["acc"], folder), model, tokenizer)(range(0, 40, 3))
-
-    scores = [sample["acc"] for sample in part.samples]
-    assert len(scores) == part.n == 14
-    assert part.value == pytest.approx(np.mean(scores))
-    assert part.stderr == pytest.approx(np.std(scores, ddof=1) / math.sqrt(14))
-
-
 def test_only_what_is_asked_is_run(
     folder: Path,
     model: LlamaForCausalLM,
@@ -289,42 +210,6 @@ def test_only_what_is_asked_is_run(
         assert 2 <= sum(rows) <= 2 * of_each
 
 
-def test_chats_are_asked_in_part(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    tokenizer = type(tokenizer).from_pretrained(tokenizer.name_or_path)
-    tokenizer.chat_template = CHAT
-    spec = LmEvalTask(
-        lm_eval="choices.yaml", metric="acc", num_fewshot=1, apply_chat_template=True
-    )
-    measure = prepare(load(spec, folder), model, tokenizer)
-    full = measure()
-
-    part = measure([2, 3, 30])
-
-    for i, sample in zip([2, 3, 30], part.samples, strict=True):
-        expected = full.samples[i]["loglikelihoods"]
-        assert sample["loglikelihoods"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_backend_is_asked_in_part(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    model.save_pretrained(folder / "checkpoint")
-    tokenizer.save_pretrained(folder / "checkpoint")
-    saved = LlamaForCausalLM.from_pretrained(folder / "checkpoint")
-    backend = BackendSpec(name="hf", args={"device": "cpu"})
-    task = load(KINDS["by_part"], folder)
-    full = prepare(task, model, tokenizer)()
-    assert full.answers is not None
-
-    part = prepare(task, saved, tokenizer, backend=backend)([5, 6, 44])
-
-    assert part.answers is not None
-    whole = by_id(full.answers)
-    assert by_id(part.answers) == {i: whole[i] for i in (5, 6, 44)}
-
-
 def test_a_metric_of_all_documents_at_once_has_no_answers(
     folder: Path, model: LlamaForCausalLM, tokenizer: Any
 ) -> None:
@@ -337,19 +222,6 @@ def test_a_metric_of_all_documents_at_once_has_no_answers(
     assert measure().answers is None
     with pytest.raises(EvaluationError, match=r"'mine' .* only all of them can be"):
         measure([1, 2])
-
-
-def test_a_ratio_in_a_group_has_no_answers(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, documents: list[str]
-) -> None:
-    write_rolling(folder, documents[:3], "short")
-    tasks = {"group": "texts", "task": ["rolling", "short"]}
-    metric = {"metric": "bits_per_byte", "weight_by_size": False}
-    write_yaml(folder / "texts.yaml", {**tasks, "aggregate_metric_list": [metric]})
-    task = load(LmEvalTask(lm_eval="texts.yaml", metric="bits_per_byte"), folder)
-
-    assert not task.partial
-    assert prepare(task, model, tokenizer)().answers is None
 
 
 def test_says_that_a_document_lacks_the_metric(
@@ -434,17 +306,6 @@ def test_a_function_may_give_a_number_for_each_document(
     assert not task.partial
     with pytest.raises(EvaluationError, match="only all of them can be"):
         measure([1])
-
-
-def test_right_and_wrong_are_numbers_of_documents(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    spec = PythonTask(python="own_lengths:every", direction="maximize")
-
-    found = prepare(load(spec, folder), model, tokenizer)()
-
-    assert found.value == pytest.approx(2 / 3)
-    assert found.answers == Answers((0, 1, 2), (1.0, 0.0, 1.0), (1.0, 1.0, 1.0))
 
 
 @pytest.mark.parametrize(

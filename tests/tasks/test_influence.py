@@ -122,18 +122,6 @@ def test_an_item_moves_the_value_as_leaving_it_out_does(
     assert moved == pytest.approx(itemised.influences[0], rel=0.35)
 
 
-def test_a_function_of_ones_own_has_no_items(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    (folder / "its_own.py").write_text("def f(model, tokenizer):\n    return 0.5\n")
-    spec = PythonTask(python="its_own:f", direction="maximize")
-    tasks, problems = load_tasks({"mine": spec}, folder)
-
-    assert not problems
-    assert itemise(tasks["mine"], [{"block": 0, "loss": 1.0, "tokens": 3}] * 3) is None
-
-
 @pytest.mark.parametrize(
     "samples",
     [

@@ -8,7 +8,7 @@ import lm_eval.utils
 import pytest
 from jinja2.exceptions import SecurityError
 
-from mergekit_map.tasks.lm_eval_patches import cached_templates, sandbox, without_bars
+from mergekit_map.tasks.lm_eval_patches import cached_templates, without_bars
 
 # All that is replaced of lm-eval, and what is needed to do it.
 PARTS = [
@@ -46,31 +46,6 @@ def test_what_is_replaced_is_put_back() -> None:
         assert "from_string" in vars(lm_eval.utils.env)
 
     assert (vars(lm_eval.api.task), vars(lm_eval.utils.env)) == before
-
-
-def test_a_part_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(lm_eval.api.task, "tqdm")
-
-    gone = pytest.raises(AttributeError, match=r"lm_eval\.api\.task.*'tqdm'")
-    with gone, without_bars():
-        pass
-
-
-def test_lm_eval_compiles_a_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    compile_source = sandbox().compile
-
-    def count(source: str, *rest: object) -> object:
-        compiled.append(source)
-        return compile_source(source, *rest)
-
-    monkeypatch.setattr(sandbox(), "compile", count)
-    template = "{{ word }} of no other test"
-    with cached_templates():
-        texts = [lm_eval.utils.apply_template(template, {"word": w}) for w in "ab"]
-
-    assert texts == ["a of no other test", "b of no other test"]
-    assert compiled == [template]
 
 
 @pytest.mark.parametrize(

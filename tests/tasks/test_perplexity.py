@@ -19,7 +19,7 @@ from mergekit_map.tasks import loglikelihood
 from mergekit_map.tasks.isolation import quiet
 from mergekit_map.tasks.loading import load_tasks
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import Differentiate, Measurement, Metric
+from mergekit_map.types import Differentiate, Measurement
 
 
 def measure(
@@ -133,38 +133,6 @@ def test_a_stream_shorter_than_a_block_is_one_short_block(
     n_tokens = len(tokenizer("the cat")["input_ids"])
     assert (result.n, result.samples[0]["tokens"]) == (1, n_tokens)
     assert result.stderr is None
-
-
-def test_the_micro_batch_does_not_change_the_value(
-    model: LlamaForCausalLM,
-    tokenizer: Any,
-    documents: list[str],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    together = measure(documents, model, tokenizer, folder, block=8)
-    monkeypatch.setattr(loglikelihood, "_TOKENS_CPU", 1)
-
-    one_by_one = measure(documents, model, tokenizer, folder, block=8)
-
-    assert one_by_one.value == pytest.approx(together.value, rel=1e-6)
-    assert one_by_one.n == together.n > 20
-
-
-def test_equal_documents_in_blocks_of_their_length_can_be_counted_once(
-    model: LlamaForCausalLM, tokenizer: Any, documents: list[str], folder: Path
-) -> None:
-    text = documents[1]
-    block = len(tokenizer(text)["input_ids"]) + 1  # one document with its separator
-
-    once = measure([text], model, tokenizer, folder, block=block)
-    # The end of the stream cut off: its last block would start in the text before.
-    often = measure(
-        [text] * 5, model, tokenizer, folder, block=block, max_tokens=4 * block
-    )
-
-    assert often.value == pytest.approx(once.value, rel=1e-6)
-    assert often.stderr == pytest.approx(0, abs=1e-6)
 
 
 def test_the_standard_error_is_that_of_a_ratio_over_blocks(
@@ -297,18 +265,6 @@ def test_the_gradient_is_that_of_the_value(
     )
 
 
-def test_all_but_the_gradient_is_the_same_to_the_last_bit(
-    model: LlamaForCausalLM, tokenizer: Any, documents: list[str], folder: Path
-) -> None:
-    text = (documents, model, tokenizer, folder)
-    plain = measure(*text)
-
-    result = measure(*text, differentiate=Scaled(model))
-
-    assert plain.gradient is None
-    assert replace(result, gradient=None) == plain
-
-
 def test_the_value_is_the_plain_one_where_a_model_computes_otherwise_for_gradients(
     model: LlamaForCausalLM,
     tokenizer: Any,
@@ -332,23 +288,6 @@ def test_the_value_is_the_plain_one_where_a_model_computes_otherwise_for_gradien
 
     assert replace(result, gradient=None) == plain
     assert result.gradient
-
-
-def test_less_is_better_and_zero_is_the_least(
-    documents: list[str], folder: Path
-) -> None:
-    (folder / "text.txt").write_text(documents[0])
-    spec = PerplexityTask.model_validate({"perplexity": {"file": "text.txt"}})
-
-    tasks, _ = load_tasks({"text": spec}, folder)
-
-    assert tasks["text"].metric == Metric(
-        higher_is_better=False,
-        lower=0.0,
-        upper=None,
-        unit="nats/token",
-        differentiable=True,
-    )
 
 
 def test_says_that_a_block_is_longer_than_the_model_reads(

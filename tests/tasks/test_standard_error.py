@@ -14,21 +14,6 @@ def test_equal_weights_give_the_standard_error_of_a_mean() -> None:
     assert error == pytest.approx(values.std(ddof=1) / math.sqrt(30))
 
 
-def test_a_common_factor_of_the_weights_divides_the_error() -> None:
-    rng = np.random.default_rng(1)
-    totals, weights = rng.normal(size=20), rng.uniform(1, 2, size=20)
-
-    error = ratio_standard_error(list(totals), list(weights))
-
-    assert error is not None
-    halved = ratio_standard_error(list(totals), list(2 * weights))
-    assert halved == pytest.approx(error / 2)
-
-
-def test_totals_in_proportion_to_their_weights_have_no_error() -> None:
-    assert ratio_standard_error([2, 4, 6], [1, 2, 3]) == pytest.approx(0)
-
-
 def test_the_error_is_that_of_simulated_ratios() -> None:
     rng = np.random.default_rng(2)
     weights = rng.integers(50, 100, size=(2000, 40))

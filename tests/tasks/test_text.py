@@ -14,12 +14,6 @@ def source(**keys: Any) -> TextSource:
     return TextSource.model_validate(keys)
 
 
-def test_a_txt_file_is_one_document(folder: Path) -> None:
-    (folder / "a.txt").write_text("one\n\ntwo\n")
-
-    assert read_documents(source(file="a.txt"), folder) == ("one\n\ntwo\n",)
-
-
 def test_a_jsonl_file_has_one_document_per_line(folder: Path) -> None:
     # U+2028 ends a line for str.splitlines, and may stand inside a JSON string.
     texts = ["one\ntwo", "three\u2028four", ""]
@@ -40,19 +34,6 @@ def test_the_only_field_that_is_text_need_not_be_named(folder: Path) -> None:
 
     assert read_documents(source(file="a.jsonl"), folder) == ("one", "two")
     assert read_documents(source(dataset="data"), folder) == ("one", "two")
-
-
-def test_a_field_named_text_is_the_one_among_several(folder: Path) -> None:
-    (folder / "a.jsonl").write_text('{"title": "no", "text": "yes"}')
-
-    assert read_documents(source(file="a.jsonl"), folder) == ("yes",)
-
-
-def test_a_dataset_folder_has_one_document_per_row(folder: Path) -> None:
-    (folder / "data").mkdir()
-    (folder / "data" / "test.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
-
-    assert read_documents(source(dataset="data"), folder) == ("a", "b")
 
 
 @pytest.mark.parametrize(

@@ -74,22 +74,6 @@ def test_code_of_a_model_is_run_where_the_user_confirms_it(folder: Path) -> None
     assert task.may_run_code
 
 
-def test_the_filter_need_not_be_named_where_there_is_one(folder: Path) -> None:
-    write_choices(folder)
-
-    assert load(folder, "choices.yaml", "acc").reading == "acc,none"
-
-
-def test_requests_are_those_of_the_limit(folder: Path) -> None:
-    write_choices(folder)
-
-    def size(limit: float | None) -> int:
-        task = load(folder, "choices.yaml", "acc", limit=limit)
-        return len(task.loaded["tasks"]["choices"].instances)
-
-    assert [size(limit) // 4 for limit in (None, 3, 0.11)] == [40, 3, 5]
-
-
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no file": ({"lm_eval": "nothing.yaml"}, "lm_eval", "there is no file .*nothing"),
     "not YAML": ({"lm_eval": "broken.yaml"}, "lm_eval", "not valid YAML: .*line 2"),
@@ -230,13 +214,3 @@ def test_the_fingerprint_changes_with_the_code_of_the_task(folder: Path) -> None
     code.write_text("SAME = 1\n\n\ndef process(rows):\n    return rows\n")
 
     assert load(folder, "choices.yaml", "acc").fingerprint != first
-
-
-def test_says_nothing_on_the_terminal(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    write_choices(folder)
-
-    load(folder, "choices.yaml", "acc", num_fewshot=1)
-
-    assert capfd.readouterr() == ("", "")

@@ -111,26 +111,9 @@ def test_the_header_of_weights_is_read_and_their_numbers_are_not(
         refuse_leaks([PublicFile(named.name, named)], PRIVATE)
 
 
-def test_a_damaged_header_does_no_harm(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(b"\xff" * 8 + HOME.encode())
-
-    with pytest.raises(ArtifactError, match="the local path"):
-        refuse_leaks([PublicFile(path.name, path)], PRIVATE)
-
-
 def test_files_on_disk_are_read_whatever_they_are(tmp_path: Path) -> None:
     path = tmp_path / "front.png"
     path.write_bytes(b"\x89PNG\0\n" + MODEL.encode())
 
     with pytest.raises(ArtifactError, match=r"front\.png:2: the local path"):
         refuse_leaks([PublicFile(path.name, path)], PRIVATE)
-
-
-def test_many_findings_are_counted() -> None:
-    with pytest.raises(ArtifactError, match=r"and 5 more$"):
-        check(f"{HOME}\n" * 15)
-
-
-def test_a_short_token_is_no_secret_to_look_for() -> None:
-    refuse_leaks([PublicFile("a", b"xyz")], Private("x", [], []))

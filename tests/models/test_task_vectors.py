@@ -18,7 +18,6 @@ from mergekit_map.models.adapters import AdaptedWeights, read_adapter
 from mergekit_map.models.files import find_model
 from mergekit_map.models.safetensors_headers import read_headers
 from mergekit_map.models.task_vectors import (
-    Figures,
     StoredWeights,
     Weights,
     measure_vectors,
@@ -141,25 +140,6 @@ def test_spread_rows_estimate_what_all_rows_give(store: Store) -> None:
     assert measure_vectors(base, models, budget=60_000) == sampled
 
 
-def test_the_rows_that_are_read_are_spread_and_distinct(store: Store) -> None:
-    tensors = {"w": torch.ones(1000, 3000)}
-    read: list[int] = []
-
-    class Recorder:
-        headers = store("base", tensors).headers
-
-        def read(self, name: str, start: int, stop: int) -> Tensor:
-            read.extend(range(start, stop))
-            return self.headers[name].read(start, stop)
-
-    measure_vectors(Recorder(), {}, budget=300_000)
-
-    assert len(read) == len(set(read))
-    assert 100 <= len(read) <= 120
-    for quarter in range(0, 1000, 250):
-        assert any(quarter <= row < quarter + 250 for row in read)
-
-
 def test_other_shapes_and_missing_tensors_are_left_out(store: Store) -> None:
     base = random_tensors(0)
     other = tuned(base, 1)
@@ -172,19 +152,6 @@ def test_other_shapes_and_missing_tensors_are_left_out(store: Store) -> None:
     ratio = (vector / base["experts"].abs().sum()).item()
     assert figures.models["x"].norm_ratio == pytest.approx(ratio, rel=1e-5)
     assert figures.models["x"].n_parameters == base["experts"].numel()
-
-
-def test_rows_that_are_other_tokens_are_not_compared(store: Store) -> None:
-    base = random_tensors(0)
-
-    figures = measure_vectors(
-        store("base", base),
-        {"x": store("x", tuned(base, 1))},
-        vocabulary={"a.weight"},
-        incomparable={"x": {"a.weight"}},
-    )
-
-    assert figures.models["x"].n_parameters == 24 + 240
 
 
 def test_nan_is_named_and_kept_out_of_the_sums(store: Store) -> None:
@@ -242,16 +209,6 @@ def test_matrices_that_have_nothing_in_common_are_named(store: Store) -> None:
     assert figures.models["p"].estranged_share == pytest.approx(240 / 1200)
     assert figures.models["o"].estranged_share == 1
     assert figures.models["o"].norm_ratio == pytest.approx(2**0.5, rel=0.1)
-
-
-def test_an_empty_model_has_no_figures(store: Store) -> None:
-    nothing = store("base", {"ids": torch.arange(3)})
-
-    figures = measure_vectors(nothing, {"x": nothing})
-
-    assert figures.models["x"].norm_ratio is None
-    assert figures.models["x"].changed is None
-    assert figures == Figures(figures.models, {}, (), 0, 0)
 
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -327,17 +284,3 @@ def test_an_adapter_of_transposed_layers_is_merged_as_peft_merges_it(
     parts = [ours.read(tensor, 0, 5), ours.read(tensor, 5, 16)]
     torch.testing.assert_close(torch.cat(parts), theirs[tensor])
     assert not torch.equal(theirs[tensor], ours.front[tensor].read(0, 16))
-
-
-def test_adapters_that_are_more_than_two_matrices_are_not_read(
-    family: dict[str, Path], tmp_path: Path
-) -> None:
-    model = transformers.LlamaForCausalLM.from_pretrained(family["base"])
-    config = peft.LoraConfig(r=2, target_modules=["embed_tokens"])
-    wrapped = peft.get_peft_model(model, config)
-    wrapped.save_pretrained(tmp_path, save_embedding_layers=False)
-
-    adapter = read_adapter(find_model(str(tmp_path)))
-
-    assert adapter.obscure is not None
-    assert "lora_embedding_A" in adapter.obscure

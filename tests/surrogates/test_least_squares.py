@@ -91,17 +91,6 @@ def test_where_no_point_can_be_spared_the_mean_noise_is_added() -> None:
     np.testing.assert_allclose(weights, expected / expected.mean())
 
 
-@pytest.mark.parametrize("unit_of_metric", [1e-150, 1.0, 1e150])
-def test_the_unit_of_the_metric_does_not_matter(unit_of_metric: float) -> None:
-    rng = np.random.default_rng(0)
-    X, noise = rng.uniform(size=(12, 2)), two_noises(12, 3.0, rng)
-    y = rng.normal(0.1 * np.sin(9 * X[:, 0]), noise)
-
-    scaled = weights_of(X, unit_of_metric * y, unit_of_metric * noise)
-
-    np.testing.assert_allclose(scaled, weights_of(X, y, noise), rtol=1e-5)
-
-
 def test_equal_noise_is_no_noise() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.uniform(size=(12, 2)), rng.normal(size=12)

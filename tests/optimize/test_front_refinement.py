@@ -46,22 +46,6 @@ def test_pushed_points_lie_on_the_segment_between_the_centres() -> None:
     assert np.ptp(share) > 0.5  # they are not all driven to one place
 
 
-def test_a_point_that_cannot_gain_stays_where_it_is() -> None:
-    points = CENTRES.mean(axis=0, keepdims=True)
-
-    np.testing.assert_allclose(push_to_front(bowls, points, 5), points, atol=1e-5)
-
-
-def test_a_pushed_point_gains_though_one_task_is_flat_around_it() -> None:
-    # The first task is at its best at 0.5 and ignores the second coefficient.
-    def tasks(X: np.ndarray) -> np.ndarray:
-        return -np.column_stack([(X[:, 0] - 0.5) ** 2, ((X - 0.8) ** 2).sum(axis=1)])
-
-    pushed = push_to_front(tasks, np.array([[0.5, 0.1]]), 20)
-
-    np.testing.assert_allclose(pushed[:, 1], 0.8, atol=1e-6)
-
-
 def test_the_side_of_the_box_that_holds_a_point_is_let_go_again() -> None:
     # The slope at the corner leaves the box by the first coefficient alone.
     centre = np.array([[-0.4, 0.7, 0.5]])

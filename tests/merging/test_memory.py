@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_resident import OPTIONS, assert_equal_states, config, space_of
+from test_in_memory import OPTIONS, assert_equal_states, config, space_of
 
 from mergekit_map.merging import memory
 from mergekit_map.merging.in_memory import resident_merge
-from mergekit_map.merging.memory import Storage, choose_storage, on_device
-from mergekit_map.merging.recording import open_recorded, record
-from mergekit_map.merging.tensor_files import tensor_bytes, with_tensors
+from mergekit_map.merging.memory import Storage, choose_storage
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 NEEDS_GPU = pytest.mark.skipif(
@@ -69,15 +67,3 @@ def test_every_place_gives_the_same_bits(
     assert mapped == {"mapped": True, "memory": False, "device": False}
     assert_equal_states(states["memory"], states["mapped"])
     assert_equal_states(states["device"], states["mapped"])
-
-
-def test_replays_are_moved_with_all_their_tensors(family: dict[str, Path]) -> None:
-    space = space_of(config("ties", family))
-    for replay in open_recorded(record(space, OPTIONS)).replays.values():
-        away = with_tensors(replay, lambda tensor: tensor.to("meta"))
-        assert away.base.is_meta
-        assert away.deltas.is_meta
-        assert away.models == replay.models
-        assert tensor_bytes(away) == tensor_bytes(replay) == 4 * 3 * away.base.numel()
-        assert on_device(replay, torch.empty(1)) is replay
-        assert on_device(replay, torch.empty(1, device="meta")).deltas.is_meta

@@ -23,7 +23,7 @@ from mergekit_map.report.overlay import (
     fronts_content,
 )
 from mergekit_map.results.finished import read_finished
-from mergekit_map.results.samples import NO_ITEMS, Items
+from mergekit_map.results.samples import Items
 
 Make = Callable[[str], Path]
 
@@ -62,17 +62,6 @@ def test_the_volume_of_a_corner_is_its_share_of_the_box() -> None:
     assert scale.volume(np.array([[-0.5, 0.7]])) == 0
 
 
-def test_units_and_merges_that_are_beaten_change_nothing() -> None:
-    rng = np.random.default_rng(0)
-    fronts = [rng.normal(size=(6, 3)), rng.normal(size=(4, 3))]
-    worse = [np.vstack([Y, Y[:1] - [5.0, 3.0, 9.0]]) for Y in fronts]
-
-    one, two = Scale.of(fronts), Scale.of([1000 * Y + 7 for Y in worse])
-
-    for Y, beaten in zip(fronts, worse, strict=True):
-        assert two.volume(1000 * beaten + 7) == pytest.approx(one.volume(Y))
-
-
 def test_values_drawn_from_items_err_as_their_mean_does() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(size=(2, 60))
@@ -87,13 +76,6 @@ def test_values_drawn_from_items_err_as_their_mean_does() -> None:
     # The same items for both, so that the difference errs as that of pairs does.
     paired = (values[0] - values[1]).std() / 60**0.5
     assert (drawn[:, 0] - drawn[:, 1]).std() == pytest.approx(paired, rel=0.25)
-
-
-def test_other_items_are_not_paired() -> None:
-    rng = np.random.default_rng(3)
-    assert draw_items([[items([1, 2])], [items([1, 2, 3])]], 1.0, rng) is None
-    assert draw_items([[items([1, 2])], [NO_ITEMS]], 1.0, rng) is None
-    assert draw_items([[NO_ITEMS]], 1.0, rng) is None
 
 
 def test_predictions_err_together_and_measurements_apart() -> None:
@@ -123,26 +105,6 @@ def test_a_search_is_as_large_as_itself(finished_run: Make, tmp_path: Path) -> N
     assert measured[1]["ahead"] == 0
     assert predicted[0]["value"] == predicted[1]["value"]
     assert content["left_out"] == []
-
-
-def test_values_are_those_of_the_runs(finished_run: Make, tmp_path: Path) -> None:
-    run = finished_run("two")
-    content = content_of(run, copied(run, tmp_path / "twin"))
-    front = json.loads((run / "front.json").read_text())
-    lines = (run / "evaluations.jsonl").read_text().splitlines()
-
-    shown = content["runs"][0]
-    assert [p["predicted"] for p in shown["points"]] == [
-        [list(r.values()) for r in p["predicted"].values()] for p in front["points"]
-    ]
-    found = {
-        tuple(m["coefficients"]): [pair[0] for pair in m["measured"]]
-        for m in shown["merges"]
-    }
-    for line in map(json.loads, lines):
-        place = tuple(line["coefficients"].values())
-        assert line["value"] in found[place]
-    assert [m["label"] for m in shown["merges"][:4]] == ["base", "a", "b", "soup"]
 
 
 def test_tasks_that_measure_something_else_are_left_out(

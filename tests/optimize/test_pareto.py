@@ -41,23 +41,6 @@ def test_a_gain_is_the_volume_with_a_merge_less_that_without(m: int, n: int) -> 
     assert expected[-1] > 0
 
 
-def test_the_end_of_a_front_adds_something() -> None:
-    middle = np.array([[0.5, 0.5]])
-
-    assert gains(np.array([[1.0, 0.0], [0.0, 1.0]]), middle) == pytest.approx(
-        [0.5 * 0.1] * 2
-    )
-
-
-@pytest.mark.parametrize("m", [2, 3])
-def test_the_more_is_known_the_less_is_gained(m: int) -> None:
-    Y = some(6, m)
-    for seed in range(10):
-        known = some(6, m, seed)
-        growing = [gains(Y, known[:k]) for k in range(7)]
-        assert (np.diff(growing, axis=0) <= 1e-12).all()
-
-
 def test_a_gain_is_told_as_a_share() -> None:
     known = np.array([[0.4, 0.4]])
     better = np.array([[0.9, 0.4]])

@@ -129,15 +129,6 @@ def test_tokens_that_look_like_paths_stay(tmp_path: Path, names: PublicNames) ->
     assert not checkpoint_files(tmp_path, names)[0].rewritten
 
 
-def test_hidden_files_are_no_part_of_a_checkpoint(
-    tmp_path: Path, names: PublicNames
-) -> None:
-    for name in (".cache/huggingface/x", ".DS_Store", "sub/.git/config", "sub/a.txt"):
-        put(tmp_path, name, "")
-
-    assert [f.path for f in checkpoint_files(tmp_path, names)] == ["sub/a.txt"]
-
-
 def test_a_damaged_file_is_named(tmp_path: Path, names: PublicNames) -> None:
     put(tmp_path, "config.json", "{")
 

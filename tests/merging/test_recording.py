@@ -13,7 +13,7 @@ import pytest
 import torch
 from mergekit.options import MergeOptions
 from safetensors.torch import load_file, save_file
-from test_resident import (
+from test_in_memory import (
     OPTIONS,
     assert_equal_states,
     config,
@@ -22,7 +22,7 @@ from test_resident import (
 )
 
 from mergekit_map.errors import MergeError
-from mergekit_map.merging import recording, tensor_files
+from mergekit_map.merging import recording
 from mergekit_map.merging.in_memory import resident_merge
 from mergekit_map.merging.recording import (
     NoPlace,
@@ -83,16 +83,6 @@ def test_what_is_read_merges_as_what_was_held_in_memory(
         assert found.weights.slopes == held.weights.slopes
         assert list(found.weights.slopes) == list(held.weights.slopes)
         assert_equal_states(merged(found), merged(held))
-
-
-def test_a_second_search_makes_no_pass_of_mergekit(
-    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = record(space, OPTIONS)
-    monkeypatch.setattr(recording, "write_checkpoint", None)
-
-    assert record(space, OPTIONS) == first
-    assert [path for path in home.iterdir() if path.suffix != ".lock"] == [first]
 
 
 @pytest.mark.usefixtures("home")
@@ -167,16 +157,6 @@ def test_what_is_damaged_is_not_trusted_but_recorded_anew(
     assert_equal_states(merged(open_recorded(folder)), wanted)
 
 
-def test_what_a_killed_process_left_is_removed(space: MergeSpace, home: Path) -> None:
-    key = recording_key(space, OPTIONS)
-    left = home / f".{key}.abc.partial"
-    (left / "model").mkdir(parents=True)
-
-    record(space, OPTIONS)
-
-    assert not left.exists()
-
-
 def test_nothing_is_kept_of_models_that_change_meanwhile(
     space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,33 +200,6 @@ def test_two_at_once_record_one_merge_once(
     assert [path for path in home.iterdir() if path.is_dir()] == [one]
 
 
-def anonymous_bytes() -> int:
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    (size,) = (line.split()[1] for line in lines if line.startswith("Anonymous:"))
-    return int(size) * 1024
-
-
-@pytest.mark.usefixtures("home")
-@pytest.mark.skipif(
-    not Path("/proc/self/smaps_rollup").exists(), reason="says what memory is shared"
-)
-def test_tensors_are_mapped_and_not_copied(make_model: Callable[..., Path]) -> None:
-    wide = {"hidden_size": 512, "intermediate_size": 2048}
-    base = make_model("wide", 60, **wide)
-    models = {"base": base, "a": make_model("wide-a", 61, base, **wide)}
-    folder = record(space_of(config("ties", models, "a")), OPTIONS)
-    before, total = anonymous_bytes(), 0
-
-    found = open_recorded(folder)
-    for replay in found.replays.values():
-        for tensor in (replay.base, replay.deltas):
-            total += tensor.numel() * tensor.element_size()
-            tensor.view(-1)[::1024].sum()
-
-    assert total > 60e6
-    assert anonymous_bytes() - before < total / 10
-
-
 def test_without_a_place_a_merge_is_held_in_memory(
     space: MergeSpace, home: Path
 ) -> None:
@@ -282,19 +235,6 @@ class Heard:
 
     def stepped(self, done: int, total: int) -> None:
         """Nothing is measured here."""
-
-
-def test_what_no_file_holds_is_held_in_memory(
-    space: MergeSpace, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tensor_files, "_PARTS", {})
-    heard = Heard()
-
-    with heard_by(heard), resident_merge(space, OPTIONS) as held:
-        held.write(some_coefficients(space))
-
-    assert [path for path in home.iterdir() if path.is_dir()] == []
-    assert "is merged with a TaskVectorReplay, which no file holds" in heard.texts[1]
 
 
 def test_a_recording_that_is_there_is_read_by_whoever_may_not_write(

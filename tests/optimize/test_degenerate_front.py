@@ -97,19 +97,3 @@ def test_units_and_order_do_not_matter() -> None:
         assert found.best is None or found.best == order[moved.best]
         np.testing.assert_array_equal(turned.trades, found.trades[::-1])
     assert kinds == {"trade-off", "one best", "within noise"}
-
-
-def test_more_noise_never_makes_a_trade_off() -> None:
-    rng = np.random.default_rng(1)
-    ranks = {"trade-off": 0, "one best": 1, "within noise": 2}
-    for _ in range(50):
-        Y, stderr = rng.normal(size=(8, 2)), rng.uniform(size=(8, 2))
-        found = [ranks[detect_tradeoff(Y, stderr * f).kind] for f in (0.1, 0.5, 1, 3)]
-        assert found == sorted(found)
-
-
-def test_wrong_arrays_are_programming_mistakes() -> None:
-    with pytest.raises(ValueError, match="standard errors are"):
-        detect_tradeoff(FRONT, np.zeros((3, 1)))
-    with pytest.raises(ValueError, match="at least one point"):
-        detect_tradeoff(np.empty((0, 2)), np.empty((0, 2)))

@@ -115,16 +115,6 @@ def test_a_task_that_generates_nothing_has_no_engine(folder: Path) -> None:
     assert choose_engines(tasks, block, on_gpu=True, used={}) == {}
 
 
-def test_a_task_that_draws_is_refused_another_engine_than_generate(
-    folder: Path,
-) -> None:
-    spec, tasks = load(folder, draws=True, engine="vllm")
-
-    (problem,) = engine_problems(tasks, spec.tasks, None)
-
-    assert "draws its answers" in problem.message
-
-
 def test_vllm_is_opened_once(folder: Path) -> None:
     spec, tasks = load(folder, engine={"name": "vllm", "args": {"max_model_len": 64}})
     both = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +16,12 @@ from mergekit_map.tasks import loglikelihood as next_tokens_module
 from mergekit_map.tasks.loglikelihood import (
     Budget,
     Likelihoods,
-    NextTokens,
-    budget_of,
     checked,
     found_by_trying,
     likelihoods,
     next_tokens,
 )
-from mergekit_map.tasks.prefix_tree import Request, grow_trees, in_batches, padded
+from mergekit_map.tasks.prefix_tree import Request, grow_trees
 
 VOCABULARY = 97
 SIZES = {
@@ -140,25 +137,6 @@ def test_what_is_shared_is_there_once() -> None:
     assert sum(len(one.tokens) for one in apart) > 2 * len(beginnings)
 
 
-def test_batches_hold_what_the_budget_allows() -> None:
-    trees = grow_trees(questions(40), width=64, longest=200)
-
-    for batch in in_batches(trees, tokens=200):
-        lengths = [len(tree.tokens) for tree in batch]
-        assert lengths == sorted(lengths, reverse=True)
-        assert len(batch) == 1 or len(batch) * lengths[0] <= 200
-        assert len({tree.branches for tree in batch}) == 1
-    assert {len(b) for b in in_batches(trees, tokens=1)} == {1}
-    assert max(len(b) for b in in_batches(trees, tokens=1, rows=3)) == 3
-
-
-def test_rows_are_padded_with_a_number_or_with_what_follows() -> None:
-    rows = [np.array([3, 3, 3]), np.array([1])]
-
-    assert padded(rows, 0).tolist() == [[3, 3, 3], [1, 0, 0]]
-    assert padded(rows).tolist() == [[3, 3, 3], [1, 2, 3]]
-
-
 @pytest.mark.parametrize("kind", MODELS)
 def test_models_score_as_they_do_request_by_request(
     kind: str, caplog: pytest.LogCaptureFixture
@@ -269,15 +247,6 @@ def test_a_budget_is_halved_until_it_fits() -> None:
         found_by_trying(Budget(512), never)
 
 
-def test_rows_are_those_of_the_user_or_as_many_as_the_tokens_allow() -> None:
-    device = torch.device("cpu")
-
-    assert budget_of(3, device).rows_of(512) == 3
-    automatic = budget_of("auto", device)
-    assert automatic.rows_of(automatic.tokens // 4) == 4
-    assert automatic.rows_of(10 * automatic.tokens) == 1
-
-
 def test_losses_of_chunks_go_back_as_those_of_all_at_once() -> None:
     model = build("Llama", **SOME_HEADS)
     tokens = torch.arange(40).view(2, 20) + 3
@@ -304,13 +273,3 @@ def test_losses_of_chunks_go_back_as_those_of_all_at_once() -> None:
         chunked.losses({"input_ids": tokens}, targets)
     handle.remove()
     assert max(held) == 7
-
-
-def test_nan_is_a_log_likelihood() -> None:
-    model, requests = build("Llama", **SOME_HEADS), questions(2)
-    with torch.no_grad():
-        model.lm_head.weight.fill_(math.nan)
-    scores = checked(likelihoods(model, Budget(256)), requests, "mine")
-
-    assert all(math.isnan(value) for value, _ in scored(scores, requests))
-    assert isinstance(scores.predicted, NextTokens)

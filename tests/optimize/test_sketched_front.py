@@ -62,22 +62,6 @@ def test_one_task_has_one_best() -> None:
     assert len(sketch_front(bowls(1, 2), unit(2))) == 1
 
 
-def test_another_box_and_another_unit_change_nothing() -> None:
-    def scaled(X: FloatArray) -> FloatArray:
-        return 4 * bowls(2, 2)((X + 2) / 4)  # which is exact
-
-    front = sketch_front(bowls(2, 2), unit(2))
-    wide = sketch_front(scaled, np.array([[-2.0, 2.0]] * 2))
-
-    np.testing.assert_allclose((wide + 2) / 4, front, atol=1e-12)
-
-
-def test_the_same_predictions_give_the_same_points() -> None:
-    one, same = (sketch_front(bowls(3, 3), unit(3)) for _ in range(2))
-
-    assert one.tobytes() == same.tobytes()
-
-
 def test_what_all_merges_share_leaves_no_more_points_than_are_asked() -> None:
     front = sketch_front(lambda X: np.zeros((len(X), 2)), unit(2))
 

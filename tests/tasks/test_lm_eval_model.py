@@ -1,5 +1,4 @@
 import copy
-import json
 import logging
 import math
 import random
@@ -106,20 +105,6 @@ def test_choices_are_scored_as_by_the_command(
     assert 0 < result.value < 1
     assert result.n == theirs["sample_len"]
     assert_equal_samples(result, expected["samples"]["choices"])
-
-
-def test_tasks_that_run_code_are_scored_as_others(
-    folder: Path, model: Any, tokenizer: Any
-) -> None:
-    write_choices(folder)
-    write_choices(folder, "code", unsafe_code=True)
-    allowed = {"confirm_run_unsafe_code": True}
-
-    found = prepare(folder, model, tokenizer, "code.yaml", "acc", **allowed)()
-
-    assert (
-        found.value == prepare(folder, model, tokenizer, "choices.yaml", "acc")().value
-    )
 
 
 def test_bfloat16_models_are_scored_as_by_the_command(
@@ -340,30 +325,6 @@ def test_the_model_the_tokenizer_and_the_generators_are_left_alone(
     assert all(torch.equal(values[k], v) for k, v in model.state_dict().items())
     assert tokenizer.pad_token is None
     assert capfd.readouterr() == ("", "")
-
-
-def test_samples_are_json(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any
-) -> None:
-    write_choices(folder)
-
-    result = prepare(folder, model, tokenizer, "choices.yaml", "acc", limit=1)()
-
-    (sample,) = json.loads(json.dumps(result.samples))
-    assert set(sample) == {"task", "doc_id", "doc_hash", "acc", "loglikelihoods"}
-    assert len(sample["loglikelihoods"]) == 4
-    assert result.stderr is None
-
-
-def test_nan_scores_are_values(
-    folder: Path, model: LlamaForCausalLM, tokenizer: Any, documents: list[str]
-) -> None:
-    write_rolling(folder, documents)
-    model.lm_head.weight.fill_(math.nan)
-
-    result = prepare(folder, model, tokenizer, "rolling.yaml", "bits_per_byte")()
-
-    assert math.isnan(result.value)
 
 
 def test_warns_of_prompts_that_lm_eval_cuts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -47,17 +46,6 @@ def test_of_a_long_text_only_the_beginning_is_cut_into_tokens() -> None:
     make_blocks(["one two " * 10**6], Counting(), length=64, max_tokens=1000)
 
     assert sum(seen) < 10**5
-
-
-@pytest.mark.parametrize("name", ["own.txt", "own.jsonl"])
-def test_a_text_that_does_not_end_is_refused(tmp_path: Path, name: str) -> None:
-    for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
-        make(tmp_path / name)
-
-        with pytest.raises(InvalidTask, match="a pipe or a device, and no file"):
-            read_documents(TextSource(file=Path(name)), tmp_path)
-
-        (tmp_path / name).unlink()
 
 
 def test_half_a_character_is_found_before_a_tokenizer_meets_it(tmp_path: Path) -> None:

@@ -128,14 +128,6 @@ def test_other_methods_with_a_weight_per_model(
     assert_ships_what_it_measures(space_of(merge), tmp_path)
 
 
-def test_shared_parameters(family: dict[str, Path], tmp_path: Path) -> None:
-    shared = {"normalize": True, "lambda": 0.7, "int8_mask": True, "rescale": True}
-
-    assert_ships_what_it_measures(
-        space_of(config("ties", family, parameters=shared)), tmp_path
-    )
-
-
 def test_merges_in_float32_and_ships_bfloat16(
     family: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -274,13 +266,3 @@ def test_adapters(family: dict[str, Path], tmp_path: Path) -> None:
     after = assert_ships_what_it_measures(space, tmp_path / "second", options)
     name = "model.layers.0.mlp.up_proj.weight"
     assert not torch.equal(before[name], after[name])
-
-
-def test_the_whole_weight_on_one_model_is_that_model(family: dict[str, Path]) -> None:
-    space = space_of(config("task_arithmetic", family))
-    tuned = transformers.AutoModelForCausalLM.from_pretrained(family["a"])
-    with resident_merge(space, OPTIONS) as merge:
-        merge.write({"a": 1.0, "b": 0.0})
-        for name, tensor in merge.model.state_dict().items():
-            # base + (tuned - base) rounds in another order than tuned.
-            torch.testing.assert_close(tensor, tuned.state_dict()[name])

@@ -9,7 +9,6 @@ import pytest
 
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.merging.multi_stage_merge import (
-    by_stage_name,
     is_linear,
     pair_merge,
     staging_problems,
@@ -66,16 +65,6 @@ def test_shares_of_a_whole_are_linear_and_other_normalised_weights_are_not() -> 
     assert not is_linear(space_of("task_arithmetic", **sliced))
 
 
-def test_a_plain_list_of_searched_models_can_be_merged_in_stages() -> None:
-    based = [{"model": f"x/{n}"} for n in ("base", "a", "b", "c")]
-
-    assert staging_problems(space_of("ties")) == []
-    assert staging_problems(space_of("ties", models=based)) == []
-    named = [{"model": "x/a", "parameters": {"weight": "alpha"}}, {"model": "x/b"}]
-    assert staging_problems(space_of("ties", models=named)) == []
-    assert staging_problems(space_of("ties", tokenizer={"source": "union"})) == []
-
-
 SOURCES = [
     {"model": "x/a", "layer_range": [0, 2]},
     {"model": "x/b", "layer_range": [0, 2]},
@@ -125,14 +114,6 @@ def test_says_what_keeps_checkpoints_from_being_merged_in_pairs(
     assert "use strategy map, or a method that elects no signs" in problem.message
 
 
-def test_weights_that_are_shares_cannot_be_merged_in_pairs() -> None:
-    models = [{"model": f"x/{n}"} for n in "abc"]
-
-    (problem,) = staging_problems(space_of("multislerp", models=models))
-
-    assert "not shares of a whole" in problem.message
-
-
 def test_a_pair_keeps_all_but_the_other_models() -> None:
     based = [{"model": "x/base"}, *space_of("ties").template["models"]]
     space = space_of("ties", models=based, dtype="bfloat16")
@@ -146,13 +127,3 @@ def test_a_pair_keeps_all_but_the_other_models() -> None:
     ]
     assert merge["dtype"] == "bfloat16"
     assert merge["parameters"] == {"normalize": False}
-
-
-def test_checkpoints_of_stages_are_named_by_their_stage() -> None:
-    models = [{"model": "/run/merged/pair-1"}, {"model": "/other/pair-2"}]
-    config = {"base_model": "x/base", "models": models}
-
-    named = by_stage_name(config, Path("/run/merged"))
-
-    assert [m["model"] for m in named["models"]] == ["pair-1", "/other/pair-2"]
-    assert models[0]["model"] == "/run/merged/pair-1"

@@ -1,6 +1,5 @@
 """Fronts that are known: one point, a segment, a triangle, a sphere."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -103,16 +102,6 @@ def test_the_non_convex_front_of_dtlz2_is_an_eighth_of_the_unit_sphere() -> None
     assert gaps.max() < 0.12
 
 
-def test_tasks_that_agree_have_one_best_point() -> None:
-    centre = np.array([[0.3, 0.6]])
-
-    front = compute_front(
-        bowls(np.repeat(centre, 3, axis=0)), unit(2), 3, seed=0, n_points=30
-    )
-
-    np.testing.assert_allclose(front, centre, atol=1e-5)
-
-
 @pytest.mark.parametrize("d", [1, 3, 10])
 def test_one_task_has_one_best_point(d: int) -> None:
     centre = np.random.default_rng(d).uniform(size=(1, d))
@@ -189,25 +178,6 @@ def test_a_constant_task_does_not_widen_the_front(rounding: float) -> None:
     np.testing.assert_allclose(front, centre, atol=1e-5)
 
 
-def test_only_constant_tasks_leave_one_point() -> None:
-    front = compute_front(
-        lambda X: np.ones((len(X), 2)), unit(2), 2, seed=0, n_points=9
-    )
-
-    assert len(front) == 1
-
-
-def test_where_a_task_is_flat_the_other_decides() -> None:
-    # The first task ignores the second coefficient, which the other wants at 0.8.
-    def predict(X: np.ndarray) -> np.ndarray:
-        first = -((X[:, 0] - 0.7) ** 2)
-        return np.column_stack([first, -((X[:, 0] - 0.2) ** 2) - (X[:, 1] - 0.8) ** 2])
-
-    front = compute_front(predict, unit(2), 2, seed=0, n_points=30)
-
-    np.testing.assert_allclose(front[:, 1], 0.8, atol=1e-3)
-
-
 def test_units_and_the_box_do_not_matter() -> None:
     tasks = bowls(np.array([[0.2, 0.3], [0.7, 0.9]]))
     scale, lower, width = (
@@ -248,49 +218,6 @@ def test_the_seed_alone_decides() -> None:
     assert first.tobytes() != other.tobytes()
 
 
-@pytest.mark.parametrize(("n_points", "least", "most"), [(10, 8, 12), (40, 35, 42)])
-def test_the_number_of_points_follows_the_wish(
-    n_points: int, least: int, most: int
-) -> None:
-    tasks = bowls(np.array([[0.1, 0.2], [0.9, 0.8]]))
-
-    front = compute_front(tasks, unit(2), 2, seed=0, n_points=n_points)
-
-    assert least <= len(front) <= most
-
-
-def test_the_filters_of_the_process_are_left_alone() -> None:
-    before = list(warnings.filters)
-
-    compute_front(random_tasks(2, 2, seed=0), unit(2), 2, seed=0, n_points=9)
-
-    assert list(warnings.filters) == before
-
-
-def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    compute_front(random_tasks(2, 12, seed=0), unit(2), 12, seed=0, n_points=5)
-
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.whole_front
-@pytest.mark.parametrize(
-    ("bounds", "n_tasks", "value", "message"),
-    [
-        (np.zeros(2), 2, 0.0, r"bounds must be \(d, 2\)"),
-        (np.zeros((2, 2)), 2, 0.0, "finite and increasing"),
-        (unit(2), 0, 0.0, "need a task"),
-        (unit(2), 3, 0.0, r"predict must return \(4096, 3\), got \(4096, 2\)"),
-        (unit(2), 2, np.nan, "finite values everywhere"),
-    ],
-)
-def test_wrong_arguments_are_programming_mistakes(
-    bounds: np.ndarray, n_tasks: int, value: float, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        compute_front(lambda X: np.full((len(X), 2), value), bounds, n_tasks, seed=0)
-
-
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (60, 1), (200, 2), (200, 3), (100, 6)])
 def test_non_dominated_is_what_pairwise_comparison_says(n: int, m: int) -> None:
     rng = np.random.default_rng(n + m)
@@ -300,24 +227,8 @@ def test_non_dominated_is_what_pairwise_comparison_says(n: int, m: int) -> None:
     np.testing.assert_array_equal(non_dominated(Y), brute_force(Y))
 
 
-def test_equal_points_are_all_kept() -> None:
-    Y = np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 2.0]])
-
-    assert non_dominated(Y).tolist() == [True, True, False]
-
-
 def test_nan_is_dominated_and_dominates_nothing() -> None:
     Y = np.array([[np.nan, 9.0], [1.0, 2.0], [np.nan, np.nan], [2.0, 1.0]])
 
     assert non_dominated(Y).tolist() == [False, True, False, True]
     assert non_dominated(Y[:1]).tolist() == [False]
-
-
-def test_infinity_is_a_value_like_others() -> None:
-    Y = np.array([[np.inf, 0.0], [1.0, 0.0], [-np.inf, 1.0]])
-
-    assert non_dominated(Y).tolist() == [True, False, True]
-
-
-def test_no_points_have_an_empty_front() -> None:
-    assert non_dominated(np.empty((0, 3))).tolist() == []
