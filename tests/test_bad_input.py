@@ -314,7 +314,15 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "value of a parameter": (
         put("models", 0, "parameters", {"density": "high"}),
-        r"parameters\.density: a number above 0 and up to 1 was expected, got 'high'",
+        r"parameters\.density: a number was expected, got 'high'",
+    ),
+    "density of no share": (
+        put("models", 0, "parameters", {"density": [0.5, -1]}),
+        r"parameters\.density\[1\]: a number from 0 to 1 was expected, got -1",
+    ),
+    "weight of no number": (
+        put("models", 0, "parameters", {"weight": float("nan")}),
+        r"parameters\.weight: a finite number was expected, got NaN",
     ),
     "adapter that is not there": (
         lambda config, _: config["models"][0].update(

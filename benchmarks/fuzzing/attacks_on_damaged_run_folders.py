@@ -34,21 +34,18 @@ FINISHED: dict[str, Sequence[Words]] = {
     "manifest.json": (SELECT, REPORT, MERGE),
     "surrogates.json": (BETWEEN, REPORT),
     "evaluations.jsonl": (REPORT, SEARCH, MERGE),
-    "identities.json": (SEARCH,),
     "config.yml": (MERGE, INSPECT, AGAIN),
     "recipes/000.yml": (("select", "run", "--index", "0"), BETWEEN),
 }
 STOPPED: dict[str, Sequence[Words]] = {
     "search.json": (SELECT, REPORT),
     "evaluations.jsonl": (SELECT, SEARCH),
-    "identities.json": (SEARCH,),
 }
 # Files that a command can do without, or makes anew.
 SPARE = {
     "front.csv": (SELECT, REPORT, SEARCH),
     "recipe.yml": (SELECT, REPORT, MERGE),
     "front.png": (REPORT, SEARCH),
-    "places.json": (MERGE, SEARCH),
     "report.html": (REPORT,),
 }
 # Locks, signs of life, and what is kept besides.
@@ -299,9 +296,7 @@ FREE = {
     ("manifest.json", "identity"),
     ("search.json", "manifest", "identity"),
     ("search.json", "manifest", "packages"),
-    ("identities.json", "merges"),
     ("evaluations.jsonl", "details"),
-    ("evaluations.jsonl", "seconds"),
 }
 
 

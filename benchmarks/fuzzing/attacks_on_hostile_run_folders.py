@@ -72,14 +72,12 @@ TEXT_KEYS = {
     "manifest.json": [
         ("directory",),
         ("merge",),
-        ("seal",),
         ("mergekit_map",),
         ("definitions", "greeting"),
         ("identity", "device"),
         ("identity", "method"),
         ("identity", "configuration", "base_model"),
     ],
-    "places.json": [("models", "models/base"), ("directory",), ("seal",)],
 }
 CODE = {
     "a python task": ("code", {"python": f"evil:{RAN}", "direction": "maximize"}),
@@ -107,8 +105,6 @@ LINKED = (
     "evaluations.1-of-2.jsonl",
     "surrogates.json",
     "manifest.json",
-    "identities.json",
-    "places.json",
     "config.yml",
     "samples/link",
     "report.html",
@@ -266,7 +262,6 @@ def _dismantle(here: Path, outside: Path) -> None:
         (path / "canary.txt").write_text(f"merge_method: linear # {CANARY}\n")
         (path / "evil.py").write_text(evil)
     (here / "evil.yml").write_text(f"task: evil\nx: !function evil.{RAN}\n")
-    (here / "home" / "seal.key").write_bytes(b"of another machine, 32 bytes long")
 
 
 def _put(name: str, key: tuple[Any, ...], text: str, run: Path, outside: Path) -> None:

@@ -158,27 +158,27 @@ OUTER: dict[str, list[Any]] = {
     "tokenizer_source": [3, True, [], {"a": 1}, "", "nowhere", *ODD_TEXTS[:4]],
     "tokenizer": [
         *(3, True, "x", [], {"source": 3}, {"source": ""}, {"source": "nowhere"}),
-        *({"pad_to_multiple_of": w} for w in (0, -1, "x", 1.5, NAN, 10**9, 10**30)),
+        *({"pad_to_multiple_of": w} for w in ("x", 1.5, NAN)),
         *({"tokens": w} for w in (3, [], {"x": 3}, {"x": {"source": "nowhere"}})),
         {"tokens": {"x": {"force": "maybe"}}},
         {"tokens": {"x": {"source": {"kind": "nothing"}}}},
     ],
-    "chat_template": [3, True, [], {"a": 1}, "", "\0", "\ud800", "nothing"],
+    "chat_template": [3, True, [], {"a": 1}, "", "\0", "\ud800"],
     "slices": [3, "x", [{}], [{"sources": []}], [{"sources": 3}]],
     "modules": [3, "x", [], {"a": 3}, {"a": {}}, {"default": {"models": []}}],
     "nothing": [1],
 }
 PARAMETERS: dict[str, list[Any]] = {
     "density": [*NO_GRADIENTS, -0.5, 2, 1e300, [0.5, NAN], [0.5, -1], [[0.5]]],
-    "lambda": [*NO_GRADIENTS, 1e300, [1, NAN]],
+    "lambda": [*NO_GRADIENTS, [1, NAN]],
     "normalize": NO_SWITCHES,
     "int8_mask": NO_SWITCHES,
-    "weight": [NAN, INF, True, [], {}, [NAN, 1], 1e300, {"value": NAN}, *ODD_TEXTS],
+    "weight": [NAN, INF, [], {}, [NAN, 1], {"value": NAN}, *ODD_TEXTS],
 }
 ENTRY: dict[str, list[Any]] = {
     "model": [3, True, [], {}, "", None, "nowhere", "a+b+c", "a@b@c", *ODD_TEXTS],
     "weight": [
-        *(NAN, INF, -INF, 1e300, "", True, [], [[]], {}, {"value": ""}, 10**400),
+        *(NAN, INF, -INF, "", [], [[]], {}, {"value": ""}, 10**400),
         *(["w", NAN], [{"value": INF}], [{"filter": "mlp"}], [{"value": 1, "x": 2}]),
         *([{"filter": "mlp", "value": "w"}, 3], [{"filter": 3, "value": 1}]),
         *("\0", "w\nx", "\ud800", LONG),

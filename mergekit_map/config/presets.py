@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from mergekit_map.config import maxima
 from mergekit_map.config.engines import Engine
 from mergekit_map.config.tasks import (
     Documents,
@@ -79,10 +78,10 @@ class PresetTask(Strict):
     preset: Annotated[str, Field(json_schema_extra={"enum": list(PRESETS)})]
     """Name of a task of lm-evaluation-harness whose metric, filter, examples and limit
     are known here."""
-    limit: Annotated[Int, maxima.DOCUMENTS] | Float | None = None
+    limit: Annotated[Int, Field(le=10**12)] | Float | None = None
     """As with `lm_eval`; `null` for all documents. Of a group, for each of its
     tasks."""
-    num_fewshot: Annotated[Int, Field(ge=0), maxima.EXAMPLES] | None = None
+    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
     """As with `lm_eval`."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """As with `lm_eval`."""

@@ -20,7 +20,6 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from typing_extensions import Self
 
-from mergekit_map.config import maxima
 from mergekit_map.config.engines import Engine, EngineSpec
 from mergekit_map.config.numbers import Bounds, Limit, searchable
 from mergekit_map.config.numbers import share_of as share_of
@@ -40,17 +39,17 @@ class SearchSpec(Strict):
         "sobol"
     )
     """Distribution of the merges; `d_optimal` adds to those of the run folder."""
-    evaluations: Annotated[Int, Field(ge=1), maxima.MERGES] | None = None
+    evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
     """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
     coefficients."""
-    hours: Annotated[Float, Field(gt=0), maxima.A_LIFETIME] | None = None
+    hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
     """Hours of measurements at most, by the times in the log."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
     """Bounds of all coefficients, or a mapping from coefficient to bounds."""
-    seed: Annotated[Int, Field(ge=0), maxima.SEEDS] = 0
+    seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
     """Seed of the design, and of mergekit's random methods unless `--random-seed` sets
     theirs."""
-    remeasure: Annotated[Int, Field(ge=0), maxima.POINTS] = 5
+    remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
     """Predicted points of the front to measure at the end."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
     """`quadratic`: least squares. `regularized`: ridge, for fewer evaluations.
@@ -127,7 +126,7 @@ class SelectSpec(Strict):
     """No task may be worse than with `base`, `soup`, a model by its name, or a list."""
     margin: Float = 0.0
     """Standard errors to be better by at least; less than 0 allows being worse."""
-    index: Annotated[Int, Field(ge=0), maxima.POINTS] | None = None
+    index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point."""
 
     @model_validator(mode="after")
@@ -208,7 +207,7 @@ class MapBlock(Strict):
     """The search for coefficients."""
     select: SelectSpec = SelectSpec()
     """The choice of the point of the front that becomes the recipe."""
-    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1), maxima.ROWS] = "auto"
+    batch_size: Literal["auto"] | Annotated[Int, Field(ge=1, le=10**6)] = "auto"
     """Rows in a batch. `auto`: as many tokens as are fastest on a CPU, and as many as
     fit into the memory of a GPU, rows sorted by length; 8 rows for generation."""
     merge: Literal["memory", "disk"] = "memory"

@@ -21,7 +21,6 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from mergekit_map.config import maxima
 from mergekit_map.config.engines import Engine
 
 # A task's name is a file name in the run folder and a word on the command line.
@@ -38,7 +37,7 @@ Named = Annotated[str, Field(min_length=1)]
 
 
 Documents = Annotated[
-    Literal["all"] | Annotated[Int, Field(ge=8), maxima.DOCUMENTS],
+    Literal["all"] | Annotated[Int, Field(ge=8, le=10**12)],
     Field(
         description="How many documents a merge of the search is measured on: `all`, "
         "or so many, the same for every merge, by which the value on all is estimated. "
@@ -99,9 +98,9 @@ class PerplexityTask(Strict):
     ]
     """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
     `revision`; `field`."""
-    max_tokens: Annotated[Int, Field(ge=2), maxima.TOKENS] = 65536
+    max_tokens: Annotated[Int, Field(ge=2, le=10**9)] = 65536
     """Tokens of the text to use, from its start."""
-    block: Annotated[Int, Field(ge=2), maxima.ROW] | None = None
+    block: Annotated[Int, Field(ge=2, le=10**8)] | None = None
     """Tokens per row of a forward pass; by default 512, or the model's maximum."""
     documents: Documents = "all"
 
@@ -148,11 +147,11 @@ class LmEvalTask(Strict):
     number of tokens of generated answers, where fewer is better."""
     filter: Named | None = None
     """Filter of the task, where it has several."""
-    limit: Annotated[Int, maxima.DOCUMENTS] | Float | None = None
+    limit: Annotated[Int, Field(le=10**12)] | Float | None = None
     """Documents to use: a whole number, or a share between 0 and 1; all by default."""
     direction: Literal["maximize", "minimize"] | None = None
     """Whether higher or lower is better; by default as in lm-eval."""
-    num_fewshot: Annotated[Int, Field(ge=0), maxima.EXAMPLES] | None = None
+    num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
     """Examples in the prompt; by default as in the task."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """Whether to apply the chat template of the tokenizer to prompts."""

@@ -154,7 +154,7 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
     for name, places in searched.items():
         rest -= coefficients[name]
         for place in places:
-            put(config, place, coefficients[name])
+            put(config, place, float(coefficients[name]))
     for place in remainder:
         put(config, place, rest)
     filled: Identity = {**identity, "configuration": config}
@@ -163,7 +163,7 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
         recipe = recipe if recipe.keys() & _SHARED else _without_zeros(recipe)
     apart = {"models", "coefficients", "remainder"}
     kept = {key: filled[key] for key in filled.keys() - apart}
-    return digest(_as_floats({**kept, "configuration": recipe}))
+    return digest({**kept, "configuration": recipe})
 
 
 def _by_content(identity: Identity) -> dict[str, Any]:
@@ -201,16 +201,6 @@ def _leaves(weight: Any) -> Iterator[Any]:
         yield from _leaves(weight.get("value"))
     else:
         yield weight
-
-
-def _as_floats(content: Any) -> Any:
-    """Convert whole numbers to floats, so that 1 equals 1.0."""
-    if isinstance(content, Mapping):
-        return {key: _as_floats(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_as_floats(item) for item in content]
-    is_int = isinstance(content, int) and not isinstance(content, bool)
-    return float(content) if is_int else content
 
 
 def changes_in_words(before: Identity, now: Identity) -> str:

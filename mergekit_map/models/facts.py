@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mergekit.architecture import WeightInfo, arch_info_for_config
@@ -12,13 +14,18 @@ from mergekit.options import MergeOptions
 from transformers import AutoConfig, PretrainedConfig
 
 from mergekit_map.errors import MergeError
-from mergekit_map.models.config_checks import Settings, check_numbers, impossible
-from mergekit_map.models.diagnostic import Finding
+from mergekit_map.models.config_checks import Settings
+from mergekit_map.models.diagnostic import Finding, some
 from mergekit_map.models.files import ModelFiles
 from mergekit_map.models.safetensors_headers import TensorHeader
 from mergekit_map.models.tokenizers import Tokenizer, read_tokenizer
 
 T = TypeVar("T")
+
+_LAYERS = re.compile(r"num_\w*(layers|blocks|experts)|n_layers?|n_\w*experts")
+_MOST_LAYERS = 10_000  # where the tensors cannot be read
+# Tensors of numbers that are counted, not learned.
+_COUNTS = re.compile(r"(position_ids|num_batches_tracked|relative_position_index)$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +106,7 @@ def read_facts(
     unread = {"tokenizer": "tokenizer", "weights": "headers"}
     missing = frozenset(unread[finding.code] for finding in findings)
     facts = ModelFacts(name, files, config, tokenizer, headers or {}, missing)
-    findings += check_numbers(facts.headers, facts.weights)
+    findings += _check_numbers(facts.headers, facts.weights)
     return facts, findings
 
 
@@ -107,11 +114,7 @@ def _read_config(
     files: ModelFiles, options: MergeOptions, headers: Mapping[str, TensorHeader] | None
 ) -> PretrainedConfig:
     path = files.folder / "config.json"
-    if wrong := impossible(files.config, None if headers is None else len(headers)):
-        raise MergeError(
-            f"{path} cannot be that of a model: {wrong}; put it right, or download the "
-            "model again"
-        )
+    _refuse_layers(files.config, len(headers or ()) or _MOST_LAYERS, path)
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(
             files.folder, trust_remote_code=options.trust_remote_code
@@ -129,6 +132,44 @@ def _read_config(
             raise MergeError(
                 f"{path} must name one architecture, got {named!r:.100}; add for "
                 "example 'architectures: [LlamaForCausalLM]'"
+            )
+
+
+def _check_numbers(
+    headers: Mapping[str, TensorHeader], weights: Collection[str] | None
+) -> Iterator[Finding]:
+    """List weights that are no floating-point numbers.
+
+    ``weights`` are the tensors that a merge is made of, where that is known.
+    """
+    codes = [
+        name
+        for name, header in headers.items()
+        if not header.is_float and _is_weight(name, weights)
+    ]
+    if codes:
+        kinds = ", ".join(sorted({headers[name].dtype for name in codes}))
+        what = "complex numbers" if kinds == "C64" else "integers"
+        cause = f"{len(codes)} of its weights are {what} ({kinds}: {some(codes)}): "
+        cause += "codes, not numbers that can be added up"
+        advice = "take the model that it was quantized from"
+        yield Finding("integers", "error", cause, advice)
+
+
+def _is_weight(name: str, weights: Collection[str] | None) -> bool:
+    if weights is not None:
+        return name in weights
+    return name.endswith(".weight") or not _COUNTS.search(name)
+
+
+def _refuse_layers(config: Settings, most: int, path: Path) -> None:
+    """Refuse more layers or experts than tensors, before anything is made of each."""
+    for key, count in _flat(config):
+        known = _LAYERS.fullmatch(key.rpartition(".")[2])
+        if known and isinstance(count, int | float) and not count <= most:
+            raise MergeError(
+                f"{path} cannot be that of a model: {key} is {count!r:.20}, and there "
+                f"are {most} tensors at most; download the model again"
             )
 
 

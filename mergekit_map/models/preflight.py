@@ -25,9 +25,9 @@ from mergekit_map.models.compatibility import (
     check_layers,
     check_layout,
     check_left_out,
+    check_shapes,
     compare_models,
 )
-from mergekit_map.models.config_checks import check_shapes
 from mergekit_map.models.diagnostic import Finding
 from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.files import find_model, weights_fingerprint
@@ -163,8 +163,7 @@ def _check_base(base: InspectedModel, options: MergeOptions) -> InspectedModel:
     facts = base.facts
     found = [*check_layout(facts), *check_left_out(facts)]
     if "headers" not in facts.unread:
-        path = str(facts.files.folder / "config.json")
-        found += check_shapes(facts.config, facts.headers, path)
+        found += check_shapes(facts)
     has_words = facts.vocabulary_size is not None  # unlike models of images
     if has_words and facts.tokenizer is None and "tokenizer" not in facts.unread:
         cause = "it holds no tokenizer, and the merge gets that of this model"

@@ -8,21 +8,11 @@ in the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from mergekit_map.errors import ArtifactError
-from mergekit_map.results.front import Front
-from mergekit_map.results.log import (
-    ASSESSING,
-    Evaluation,
-    EvaluationLog,
-    Key,
-    Role,
-    merge_key,
-)
-from mergekit_map.results.records import read_record
+from mergekit_map.results.log import Evaluation, EvaluationLog, Key, Role, merge_key
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import copy_samples
 from mergekit_map.search.measure import matching
@@ -43,9 +33,8 @@ def reuse_measurements(
 
     ``changed`` names the settings that differ from the search before.
     """
-    tasks = {definition: task for task, definition in study.definitions.items()}
     others = [e for e in log if e.merge != study.merge and e.role not in _APART]
-    pairs = [(e, _translated(study, e, tasks)) for e in others if e.error is None]
+    pairs = [(e, _translated(study, e)) for e in others if e.error is None]
     found = [(e, new) for e, new in pairs if new is not None]
     here = [e for e in log if e.merge == study.merge and e.error is None]
     own = {(e.key, e.definition) for e in here if e.taken is None}
@@ -55,7 +44,7 @@ def reuse_measurements(
             continue
         taken.add(_mark(new.key, e))
         source, target = run.samples(e.merge) / e.task, run.samples(study.merge)
-        copy_samples(source, e.coefficients, target / new.task, new.coefficients)
+        copy_samples(source, e.coefficients, target / e.task, new.coefficients)
         log.append(new)
     if found:
         merges = len({new.key[0] for _, new in found})
@@ -66,19 +55,15 @@ def reuse_measurements(
         )
     used = {id(e) for e in (*matching(study, log), *(e for e, _ in found))}
     _report_unused(study, log, used, notice, changed)
-    _report_box(study, log, run, notice)
 
 
-def _translated(
-    study: Study, e: Evaluation, tasks: Mapping[str, str]
-) -> Evaluation | None:
+def _translated(study: Study, e: Evaluation) -> Evaluation | None:
     """Return a measurement as one of this search; None where it has no such merge.
 
     A model that only one of the searches has weighs 0. Coefficients whose models were
     renamed are matched by their order.
     """
-    task = tasks.get(e.definition)
-    if task is None or e.recipe is None or study.recipe is None:
+    if e.definition != study.definitions.get(e.task) or study.recipe is None:
         return None
     by_name = {name: e.coefficients.get(name, 0.0) for name in study.bounds}
     by_order = dict(zip(study.bounds, e.coefficients.values(), strict=False))
@@ -89,7 +74,6 @@ def _translated(
             return replace(
                 e,
                 coefficients=merge,
-                task=study_task(study, e, task),
                 role="design" if former else e.role,
                 merge=study.merge,
                 gradient=e.gradient if e.coefficients.keys() == merge.keys() else None,
@@ -97,11 +81,6 @@ def _translated(
                 taken=e.merge,
             )
     return None
-
-
-def study_task(study: Study, e: Evaluation, task: str) -> str:
-    """Return the present name of a task; of two names of one task the former one."""
-    return e.task if study.definitions.get(e.task) == e.definition else task
 
 
 def _mark(key: Key, e: Evaluation) -> tuple[Any, ...]:
@@ -125,28 +104,3 @@ def _report_unused(
                 f"{count} measurements in {log.path} are kept but not used: {reason} "
                 "changed; front and recipes will be those of the new search"
             )
-
-
-def _report_box(
-    study: Study, log: EvaluationLog, run: RunFolder, notice: Callable[[str], None]
-) -> None:
-    """Report which merges are used, where the earlier search had other bounds."""
-    try:
-        before = read_record(run.front, Front, "front").coefficients
-    except ArtifactError:
-        return
-    merges = {
-        e.key[0]: e.coefficients
-        for e in matching(study, log)
-        if e.role == "front" or e.role not in ASSESSING
-    }
-    if not merges or before.keys() != study.bounds.keys() or before == study.bounds:
-        return
-    inside = int(study.contains(study.vectors(merges.values())).sum())
-    text = f"all {inside} merges that were measured in the earlier box are used"
-    if inside < len(merges):
-        text = (
-            f"of the {len(merges)} merges that were measured in the earlier box the "
-            f"{inside} inside the present one are used; the others are kept, not fitted"
-        )
-    notice(text)

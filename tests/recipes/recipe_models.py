@@ -14,7 +14,6 @@ from typing import Any
 
 import click.testing
 import torch
-import transformers
 import yaml
 from mergekit.io.tasks import LoaderCache
 from mergekit.scripts import run_yaml
@@ -26,11 +25,10 @@ from mergekit_map.cli.main import main
 Config = dict[str, Any]
 
 
-def copy_recipe(name: str, *, in_memory: bool = False, **search: Any) -> Config:
+def copy_recipe(name: str, **search: Any) -> Config:
     """Bring a recipe and its script to the working directory, to measure local text.
 
-    What differs beyond that makes a test take less long: ``search`` are keys of the
-    search, and ``in_memory`` is for recipes that write each merge to disk.
+    ``search`` are keys of the search that make a test take less long.
     """
     config: Config = yaml.safe_load((RECIPES / f"{name}.yml").read_text())
     script = RECIPES / f"{name}.py"
@@ -42,8 +40,6 @@ def copy_recipe(name: str, *, in_memory: bool = False, **search: Any) -> Config:
         elif "lm_eval" in keys:
             keys["lm_eval"] = _write_task(keys)
     config["map"]["search"].update(search)
-    if in_memory:
-        assert config["map"].pop("merge") == "disk"
     write_config(name, config)
     return config
 
@@ -115,21 +111,6 @@ def place(model: Path, reference: str) -> Path:
     return folder
 
 
-def fine_tune(base: Path, text: Path, folder: Path, steps: int = 15) -> None:
-    """Make a model that knows a text better than its base does."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(base)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
-    rows = [json.loads(line)["text"] for line in text.read_text().splitlines()]
-    tokens = torch.tensor([tokenizer("\n".join(rows))["input_ids"][:100]])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(input_ids=tokens, labels=tokens).loss.backward()
-        optimizer.step()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 def pickle_weights(model: Path, folder: Path) -> Path:
     """Save a model as older ones lie on the Hub."""
     shutil.copytree(model, folder)
@@ -137,13 +118,6 @@ def pickle_weights(model: Path, folder: Path) -> Path:
     torch.save(load_file(weights), folder / "pytorch_model.bin")
     weights.unlink()
     return folder
-
-
-def pad_embeddings(model: Path, rows: int) -> None:
-    """Add rows to the embeddings that no token of the tokenizer has."""
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
-    loaded.resize_token_embeddings(loaded.config.vocab_size + rows)
-    loaded.save_pretrained(model)
 
 
 def invoke(command: click.Command, *arguments: str) -> click.testing.Result:

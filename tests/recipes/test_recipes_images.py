@@ -109,6 +109,7 @@ def clip_vit(
     return script
 
 
+@pytest.mark.slow
 def test_clip_encoders_are_measured_as_they_are_shipped(clip_vit: ModuleType) -> None:
     invoke(clip_vit.main, "prepare", "--items", "30")
     copy_recipe("clip_vit", **QUICK)
@@ -204,6 +205,7 @@ def resnet18(
     return script
 
 
+@pytest.mark.slow
 def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
     resnet18: ModuleType,
 ) -> None:

@@ -13,9 +13,7 @@ from recipe_files import RECIPES
 from recipe_models import (
     assert_same_bits,
     copy_recipe,
-    fine_tune,
     invoke,
-    pad_embeddings,
     pickle_weights,
     place,
     read_front,
@@ -96,49 +94,3 @@ def make_adapter(base: Path, folder: Path, seed: int) -> None:
         r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False
     )
     peft.get_peft_model(model, lora).save_pretrained(folder)
-
-
-@pytest.mark.slow
-def test_domains_of_which_one_has_padded_embeddings(make_model: MakeModel) -> None:
-    base = place(make_model("base", 0), "meta-llama/Llama-3.2-3B")
-    for seed, domain in enumerate(["math", "coding", "multilingual"], start=1):
-        tuned = make_model(domain, seed, base)
-        folder = place(tuned, f"MergeBench/Llama-3.2-3B_{domain}")
-        if domain == "math":
-            pad_embeddings(folder, 64)
-    copy_recipe("mergebench_llama")
-
-    result = run_recipe("mergebench_llama", "domains")
-
-    check_run(result, "domains", merges=30, tasks=4)
-
-
-@pytest.mark.slow
-@pytest.mark.whole_front
-def test_seven_languages_two_at_a_time(make_model: MakeModel) -> None:
-    base = place(make_model("base", 0), "meta-llama/Meta-Llama-3-8B-Instruct")
-    config = copy_recipe("seven_languages", in_memory=True, evaluations=8, remeasure=1)
-    languages = list(config["map"]["tasks"])
-    for language, entry in zip(languages, config["models"], strict=True):
-        fine_tune(base, Path(f"{language}.jsonl"), Path(entry["model"]))
-
-    result = run_recipe("seven_languages", "seven")
-
-    assert_same_bits(Path("seven"), stock_merge(result, "stock"))
-    front = read_front("seven.run")
-    assert front["order"] == config["map"]["search"]["order"]
-    # Every model is best at its own language, so that each pair is measured on two.
-    pair = read_front("seven.run/nested/pair-1")
-    assert list(pair["tasks"]) == ["french", "italian"]
-    assert len(list(Path("seven.run/nested").glob("pair-*"))) == 6
-    chosen = front["points"][front["selected"]]
-    assert list(chosen["coefficients"]) == languages
-    assert min(chosen["coefficients"].values()) > 0
-    base_line, soup = (
-        next(a for a in front["anchors"] if a["label"] == label)
-        for label in ("base", "soup")
-    )
-    for language in languages:
-        value = chosen["measured"][language]["value"]
-        assert value < base_line["measured"][language]["value"]
-    assert soup["measured"].keys() == chosen["measured"].keys()

@@ -11,18 +11,15 @@ from pathlib import Path
 import moocore
 import numpy as np
 import pytest
-from fakes import IDEAL, Recorder, bowls, ignore, line, make_study, run
+from fakes import IDEAL, Recorder, bowls, line, make_study, run
 from quick_fronts import fronts_of_few_points
 from stopping import stopped_and_resumed
 
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError
 from mergekit_map.optimize.front_refinement import non_dominated
-from mergekit_map.results.front_table import front_table
-from mergekit_map.results.log import open_log, read_log
-from mergekit_map.search.finish import fitted_surrogates, found_front
+from mergekit_map.results.log import read_log
 from mergekit_map.search.fitting import fit_surrogates, predict_utilities
-from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
 
@@ -143,10 +140,6 @@ def test_stops_when_the_first_merge_cannot_be_measured(
     assert len(list(read_log(tmp_path / "evaluations.jsonl"))) <= 2
 
 
-def replace_spec(spec: SearchSpec, **changes: object) -> SearchSpec:
-    return spec.model_copy(update=changes)
-
-
 def test_anchors_outside_the_box_are_measured_but_not_fitted(
     study: Study, tmp_path: Path
 ) -> None:
@@ -159,22 +152,6 @@ def test_anchors_outside_the_box_are_measured_but_not_fitted(
     assert {s.quality.n for s in result.surrogates.values()} == {10 - 2 + n_front}
     front = np.array([list(c.values()) for c in result.front])
     assert np.all(front >= [0.2, 0.1])
-
-
-def test_the_files_of_a_run_say_the_same(study: Study, tmp_path: Path) -> None:
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        result = run_study(study, Recorder(bowls), log, ignore)
-        content = found_front(study, result, log)
-
-    rows = front_table(content).splitlines()
-    assert len(rows) == 1 + len(result.front)
-    chosen = rows[1 + result.selected].split(",")
-    assert chosen[:2] == [str(result.selected), "1"]
-    predicted = content.chosen.readings("predicted")["near_a"].value
-    assert content.chosen.measured["near_a"].value == pytest.approx(predicted, abs=1e-6)
-    assert any(not point.is_measured("near_a") for point in content.points)
-    assert content.anchors[0].label == "base"
-    assert fitted_surrogates(study, result).tasks.keys() == study.tasks.keys()
 
 
 def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:

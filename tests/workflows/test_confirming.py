@@ -185,7 +185,7 @@ def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
 
 def test_a_second_search_measures_nothing_again(run: Path) -> None:
     def files() -> dict[Path, bytes]:
-        # The manifest has a seal, which tells where it was written.
+        # The manifest names the folder that the search was started in.
         found = [p for p in run.rglob("*.json*") if p.name != "manifest.json"]
         return {path: path.read_bytes() for path in found}
 

@@ -272,25 +272,17 @@ def test_in_a_wider_box_and_in_a_narrower_one_what_is_measured_stays(
 ) -> None:
     n_before = len({digest(e["coefficients"]) for e in known()})
 
-    said = search(family, "ab", bounds={"a": [0, 1.4], "b": [0, 1.4]})
+    search(family, "ab", bounds={"a": [0, 1.4], "b": [0, 1.4]})
 
-    assert f"all {n_before} merges that were measured in the earlier box are used" in (
-        said
-    )
     assert set(merges(known()).values()) == {1}
     found = {digest(e["coefficients"]): e["coefficients"] for e in known()}
     assert read("run/front.json")["tasks"]["low"]["fit"]["n"] == len(found) > n_before
     inside = sum(max(c.values()) <= 0.8 for c in found.values())
 
-    said = search(family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]})
+    search(family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]})
 
-    assert (
-        f"of the {len(found)} merges that were measured in the earlier box the "
-        f"{inside} inside the present one are used"
-    ) in said
-    assert "earlier box" not in search(
-        family, "ab", bounds={"a": [0, 0.8], "b": [0, 0.8]}
-    )
+    assert read("run/front.json")["tasks"]["low"]["fit"]["n"] >= inside > 0
+    assert set(merges(known()).values()) == {1}
 
 
 @pytest.mark.usefixtures("place")
