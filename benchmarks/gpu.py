@@ -44,7 +44,7 @@ from safetensors import safe_open
 
 from mergekit_map import load_project, search_front
 from mergekit_map.config.schema import SearchSpec
-from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
 from mergekit_map.merging.methods import (
@@ -272,7 +272,7 @@ def likelihoods(scale: Scale, folder: Path) -> Rows:
     task = families.write_choices(folder, "one", scale.questions)
     config = configure(folder, {"one": {"lm_eval": str(task), "metric": "acc"}})
     tokens = scale.questions * 4 * (32 + 4)
-    with merges_as_asked(load_project(config, OPTIONS)) as merges:
+    with open_merges(load_project(config, OPTIONS)) as merges:
         measure = merges.at({"one": 0.5, "two": 0.5})["one"]
         measure()
         ours = tokens / timed(measure)
@@ -352,7 +352,7 @@ def opened(stack: ExitStack, folder: Path, task: Path, engine: str) -> Any:
     """Open the merges of a generating task with an engine, and make one."""
     tasks = {"one": {"lm_eval": str(task), "metric": "exact_match"}}
     config = configure(folder, tasks, {"engine": engine})
-    merges = stack.enter_context(merges_as_asked(load_project(config, OPTIONS)))
+    merges = stack.enter_context(open_merges(load_project(config, OPTIONS)))
     merges.at({"one": 0.2, "two": 0.5})["one"]
     return merges
 

@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections.abc import Iterable
 
-from mergekit_map.utils.text import masked
+from mergekit_map.utils.text import redact
 
 
 class MapError(Exception):
@@ -15,7 +15,7 @@ class MapError(Exception):
     exit_code = 2
 
     def __init__(self, *words: object) -> None:
-        super().__init__(*(masked(w) if isinstance(w, str) else w for w in words))
+        super().__init__(*(redact(w) if isinstance(w, str) else w for w in words))
 
 
 class ConfigError(MapError):
@@ -36,7 +36,7 @@ class InvalidTask(ConfigError):
         super().__init__("\n".join(self.messages))
 
 
-class LostModels(ConfigError):
+class MissingModels(ConfigError):
     """Models are not where a configuration says; ``names`` are their names."""
 
     def __init__(self, message: str, names: Iterable[str]) -> None:

@@ -54,7 +54,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class MeasurementRequest:
     """A measurement that will be requested."""
 
     coefficients: Mapping[str, float]
@@ -78,7 +78,7 @@ class Metric:
         return 1 if self.higher_is_better else -1
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         """Return the smallest and largest possible value, infinite where unbounded."""
         lower = -math.inf if self.lower is None else self.lower
         return lower, math.inf if self.upper is None else self.upper

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mergekit_map.errors import InvalidTask, MapError
-from mergekit_map.utils.text import masked, printable
+from mergekit_map.utils.text import printable, redact
 
 SECRET = "not-Like/a+token 77"
 
@@ -15,7 +15,7 @@ SECRET = "not-Like/a+token 77"
 def test_no_error_and_no_output_holds_a_token_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    assert masked(f"by {SECRET}.") == f"by {SECRET}."
+    assert redact(f"by {SECRET}.") == f"by {SECRET}."
 
     monkeypatch.setenv(name, SECRET)
 
@@ -28,11 +28,11 @@ def test_other_variables_and_short_values_stay(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", SECRET)
     monkeypatch.setenv("SHORT_TOKEN", "no")
 
-    assert masked(f"no {SECRET}") == f"no {SECRET}"
+    assert redact(f"no {SECRET}") == f"no {SECRET}"
 
 
 def test_a_token_of_the_hub_is_masked_by_its_form() -> None:
     token = "hf_" + "Ab1" * 11
 
-    assert masked(f"https://u:{token}@hub") == "https://u:***@hub"
-    assert masked("hf_hub_download and hf_xet") == "hf_hub_download and hf_xet"
+    assert redact(f"https://u:{token}@hub") == "https://u:***@hub"
+    assert redact("hf_hub_download and hf_xet") == "hf_hub_download and hf_xet"

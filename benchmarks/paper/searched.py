@@ -30,7 +30,7 @@ from mergekit_map.compare.indicators import (
 )
 from mergekit_map.compare.measured_log import Bench, Rivals, Terms
 from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.evaluation.project import Project, quietly
+from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import (
@@ -73,7 +73,7 @@ class Searched:
     @cached_property
     def project(self) -> Project:
         """Open the project, of which no model is loaded."""
-        return finished_project(self.path, quietly(None), trust_run=True)
+        return finished_project(self.path, quiet_options(None), trust_run=True)
 
     @cached_property
     def study(self) -> Study:

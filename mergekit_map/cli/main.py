@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from mergekit_map._version import __version__
-from mergekit_map.errors import LostModels, MapError, nearest
+from mergekit_map.errors import MapError, MissingModels, nearest
 from mergekit_map.utils.shutdown import (
     exit_code,
     handle_signals,
@@ -99,7 +99,7 @@ class _LazyGroup(click.Group):
             result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()
-        except LostModels as error:
+        except MissingModels as error:
             again = f"{shlex.join(['mergekit-map', *ctx.obj])} {error.options}"
             _fail(ctx, f"{error.message}\nIf they lie elsewhere, type:\n  {again}")
         except MapError as error:

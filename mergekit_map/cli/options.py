@@ -17,7 +17,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from mergekit_map.errors import ArtifactError, ConfigError, LostModels, alike
+from mergekit_map.errors import ArtifactError, ConfigError, MissingModels, alike
 from mergekit_map.utils.files import refuse_existing
 
 # Control characters, halves of characters, separators of lines.
@@ -76,7 +76,7 @@ def say_lost(names: Sequence[str]) -> None:
     if not names:
         return
     words = ["mergekit-map", *click.get_current_context().find_root().obj]
-    options = LostModels("", names).options
+    options = MissingModels("", names).options
     click.echo(f"If they lie elsewhere, type:\n  {shlex.join(words)} {options}")
 
 

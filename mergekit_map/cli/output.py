@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.utils.text import masked
+from mergekit_map.utils.text import redact
 
 if TYPE_CHECKING:
     from mergekit_map.results.front import Front
@@ -44,7 +44,7 @@ class Shown:
         """Add a line to the log file, if there is one, with the time."""
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="milliseconds")
-            for line in masked(text).splitlines():
+            for line in redact(text).splitlines():
                 print(now, line, file=self.log, flush=True)
 
 

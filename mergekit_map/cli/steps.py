@@ -85,10 +85,10 @@ def checked(
     """Load the project of CONFIG, and read imported measurements."""
     from mergekit_map.evaluation.project import load_project
     from mergekit_map.search.import_csv import read_imported
-    from mergekit_map.utils.progress import heard_by, stage
+    from mergekit_map.utils.progress import notifying, stage
 
     checking = f"checking models and tasks of {config}"
-    with reporter, heard_by(reporter), stage(checking):
+    with reporter, notifying(reporter), stage(checking):
         project = load_project(
             config, options, trust_run=trust_run, model_paths=model_paths
         )

@@ -20,7 +20,7 @@ from mergekit_map.compare.contest import (
 )
 from mergekit_map.compare.indicators import Scale
 from mergekit_map.errors import EvaluationError, MergeError
-from mergekit_map.evaluation.evaluator import MergeEvaluator, merges_as_asked
+from mergekit_map.evaluation.evaluator import MergeEvaluator, open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.worker import Merges, Worker
 from mergekit_map.merging.space import MergeSpace
@@ -58,7 +58,7 @@ class Bench:
         plain = replace(project, spec=spec)
         study = study or plain.study()
         folder = self.run.samples(study.merge)
-        merges = merges or merges_as_asked(plain)
+        merges = merges or open_merges(plain)
         with MergeEvaluator(Worker(merges), folder, study.definitions) as evaluate:
 
             def measure_merges(role: Role, points: Points) -> FloatArray:

@@ -50,7 +50,7 @@ from mergekit_map.compare.paper_tables import comparison_tables
 from mergekit_map.compare.tables import Table, write_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.evaluation.finished_project import finished_project
-from mergekit_map.evaluation.project import Project, quietly
+from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.optimize.selection import spread
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.log import open_log, read_log
@@ -107,7 +107,7 @@ def compare_runs(
     """
     folders = [Path(run) for run in runs]
     with reporting(reporter) as told:
-        spec, options = spec or ComparisonSpec(), quietly(options)
+        spec, options = spec or ComparisonSpec(), quiet_options(options)
         return _compare_all(folders, Path(out), spec, options, told)
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from mergekit_map.evaluation.engines import by_engine, side_by_side
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.vllm import checkpoint_in_vllm, merges_in_vllm
-from mergekit_map.evaluation.worker import Hands, Merges, Watched, Work
+from mergekit_map.evaluation.worker import Merges, Watched, Work, Workers
 from mergekit_map.merging.checkpoint import load_checkpoint, write_checkpoint
 from mergekit_map.merging.gradients import differentiation
 from mergekit_map.merging.in_memory import ResidentMerge, resident_merge
@@ -26,7 +26,7 @@ from mergekit_map.results.log import Key, evaluation_key
 from mergekit_map.results.out_of_order_results import Waiting
 from mergekit_map.tasks.lm_eval_generation import Generations
 from mergekit_map.tasks.preparing import prepare_tasks
-from mergekit_map.types import Answers, Measure, Measurement, Wanted
+from mergekit_map.types import Answers, Measure, Measurement, MeasurementRequest
 from mergekit_map.utils.files import scratch_folder
 from mergekit_map.utils.progress import stage
 from mergekit_map.utils.text import bytes_in_words
@@ -85,7 +85,7 @@ class PartEvaluator:
     """Evaluates merges, on the documents of the search or on the held-out ones.
 
     Args:
-        hands: The worker or workers that merge and measure.
+        workers: The worker or workers that merge and measure.
         records: The store of document scores, if they are kept.
         early: The store of measurements that finish before the search requests them.
         held_out: Whether to measure the held-out documents.
@@ -93,13 +93,13 @@ class PartEvaluator:
 
     def __init__(
         self,
-        hands: Hands,
+        workers: Workers,
         records: AnswerStore | None,
         early: Waiting | None = None,
         *,
         held_out: bool = False,
     ):
-        self._hands, self._records, self._early = hands, records, early
+        self._workers, self._records, self._early = workers, records, early
         self._held_out = held_out
         self._took: dict[Key, float] = {}  # seconds, of what is only on record yet
 
@@ -113,14 +113,14 @@ class PartEvaluator:
 
         The scores of some ``documents`` are taken from the records, if they are there.
         """
-        wanted = Wanted(coefficients, task, documents)
+        wanted = MeasurementRequest(coefficients, task, documents)
         if (found := self._stored(wanted)) is not None:
             return found
-        measured = self._hands.measure(self._work(wanted))
+        measured = self._workers.measure(self._work(wanted))
         self._record(wanted, measured)
         return measured
 
-    def expect(self, ahead: Sequence[Wanted]) -> None:
+    def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Announce the next requests, so that workers can start on them."""
         works = {self._work(w): w for w in ahead if not self._is_stored(w)}
 
@@ -133,13 +133,13 @@ class PartEvaluator:
             elif self._early is not None:
                 self._early.keep(wanted.coefficients, wanted.task, measured)
 
-        self._hands.expect(list(works), arrived)
+        self._workers.expect(list(works), arrived)
 
     def answers(self, coefficients: Mapping[str, float], task: str) -> Answers | None:
         """Return the scores on record, of this definition of the task."""
         return self._records.read(coefficients, task) if self._records else None
 
-    def _stored(self, wanted: Wanted) -> Measurement | None:
+    def _stored(self, wanted: MeasurementRequest) -> Measurement | None:
         """Return a measurement that finished before its request, or before a kill."""
         coefficients, task = wanted.coefficients, wanted.task
         if wanted.documents is None:
@@ -150,22 +150,22 @@ class PartEvaluator:
         value, n = mean_of(answers), len(answers.ids)
         return Measurement(value, None, n, answers=answers, seconds=took)
 
-    def _is_stored(self, wanted: Wanted) -> bool:
+    def _is_stored(self, wanted: MeasurementRequest) -> bool:
         coefficients, task = wanted.coefficients, wanted.task
         if wanted.documents is None:
             return self._early is not None and self._early.has(coefficients, task)
         return self._scores(wanted) is not None
 
-    def _scores(self, wanted: Wanted) -> Answers | None:
+    def _scores(self, wanted: MeasurementRequest) -> Answers | None:
         """Read the scores of exactly these documents."""
         answers = self.answers(wanted.coefficients, wanted.task)
         return answers if answers and answers.ids == wanted.documents else None
 
-    def _record(self, wanted: Wanted, measured: Measurement) -> None:
+    def _record(self, wanted: MeasurementRequest, measured: Measurement) -> None:
         if self._records is not None:
             self._records.write(wanted.coefficients, wanted.task, measured)
 
-    def _work(self, wanted: Wanted) -> Work:
+    def _work(self, wanted: MeasurementRequest) -> Work:
         merge = tuple(wanted.coefficients.items())
         return Work(merge, wanted.task, wanted.documents, self._held_out)
 
@@ -180,29 +180,29 @@ class MergeEvaluator(PartEvaluator):
 
     def __init__(
         self,
-        hands: Hands,
+        workers: Workers,
         samples: Path | None,
         definitions: Mapping[str, str] = MappingProxyType({}),
         early: Waiting | None = None,
     ):
         records = None if samples is None else AnswerStore(samples, definitions)
-        super().__init__(hands, records, early)
+        super().__init__(workers, records, early)
 
     def __enter__(self) -> MergeEvaluator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._hands.close()
+        self._workers.close()
 
     def held_out(self, samples: Path, definitions: Mapping[str, str]) -> PartEvaluator:
         """Return an evaluator of the same merges on the held-out documents."""
         records = AnswerStore(samples, definitions)
         early = None if self._early is None else self._early.of(definitions)
-        return PartEvaluator(self._hands, records, early, held_out=True)
+        return PartEvaluator(self._workers, records, early, held_out=True)
 
 
 @contextmanager
-def merges_as_asked(project: Project) -> Iterator[Merges]:
+def open_merges(project: Project) -> Iterator[Merges]:
     """Open the merges in Hugging Face's model, vLLM, or both side by side."""
     here, in_vllm = by_engine(project)
     by_us = (

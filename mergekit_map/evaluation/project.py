@@ -22,7 +22,7 @@ from mergekit_map.config.problems import (
 )
 from mergekit_map.config.schema import MapBlock, SearchSpec
 from mergekit_map.config.yaml_file import MergeConfig, YamlFile, read_yaml
-from mergekit_map.errors import ConfigError, LostModels
+from mergekit_map.errors import ConfigError, MissingModels
 from mergekit_map.evaluation.engine_kinds import known_against
 from mergekit_map.merging.checkpoint import with_adapter_cache
 from mergekit_map.merging.devices import check_device, decided, left_open
@@ -36,7 +36,7 @@ from mergekit_map.models.adapters import with_adapter_bases
 from mergekit_map.models.diagnostic import Finding
 from mergekit_map.models.files import former_fingerprint
 from mergekit_map.models.model_paths import (
-    lost_models,
+    missing_models,
     with_places,
     written_names,
     written_parts,
@@ -80,7 +80,7 @@ class Draft:
     open_device: bool = False  # nobody asked for the one in the options
 
 
-def quietly(options: MergeOptions | None) -> MergeOptions:
+def quiet_options(options: MergeOptions | None) -> MergeOptions:
     """Return the options; by default mergekit's without its bars, the device open."""
     return options or left_open(MergeOptions(quiet=True))
 
@@ -126,7 +126,7 @@ def read_draft(
         metrics = {name: task.metric for name, task in tasks.items()}
         unable = {name for name, task in tasks.items() if not task.partial}
         problems += part_problems(spec, metrics, unable)
-    options = quietly(options)
+    options = quiet_options(options)
     return Draft(
         file,
         directory,
@@ -315,7 +315,7 @@ def load_project(
     if (merge := draft.merge) is not None:
         problems = check_models(merge, draft.options)
         draft = replace(draft, problems=[*draft.problems, *problems])
-        lost = lost_models(merge, problems, draft.places)
+        lost = missing_models(merge, problems, draft.places)
         if not problems:
             draft = replace(draft, options=with_adapter_cache(merge, draft.options))
     project, problems = finish_draft(draft)
@@ -323,7 +323,7 @@ def load_project(
         raise_problems(draft.file, problems)
     except ConfigError as error:
         if lost:
-            raise LostModels(str(error), lost) from None
+            raise MissingModels(str(error), lost) from None
         raise
     if project is None:
         raise AssertionError("no problem, and no project either")

@@ -54,7 +54,7 @@ class Watched:
         return measures
 
 
-class Hands(Protocol):
+class Workers(Protocol):
     """The interface of one worker or a pool of workers."""
 
     def expect(self, ahead: Sequence[Work], arrived: Arrived) -> None:

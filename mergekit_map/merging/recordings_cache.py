@@ -32,7 +32,7 @@ _SPARE = 1 << 28  # bytes that are left free
 
 
 @dataclass(frozen=True)
-class Kept:
+class CacheEntry:
     """A folder of the cache."""
 
     key: str  # its name
@@ -49,7 +49,7 @@ def recordings_folder() -> Path:
     return cache_home() / "merges"
 
 
-def kept() -> list[Kept]:
+def kept() -> list[CacheEntry]:
     """List the folders of the cache, the most recently used first."""
     found = [*_merges()]
     for folder in _folders(cache_home() / "adapters"):
@@ -60,7 +60,7 @@ def kept() -> list[Kept]:
     return sorted(found, key=lambda one: one.used, reverse=True)
 
 
-def remove(one: Kept) -> bool:
+def remove(one: CacheEntry) -> bool:
     """Remove a folder, unless a process uses it; return whether it is gone."""
     if one.kind != "merge":
         # At once: nobody is to find a part of it.
@@ -111,7 +111,7 @@ def lacking_room(n_bytes: int) -> str:
     return _select_removals(n_bytes)[0]
 
 
-def _select_removals(n_bytes: int) -> tuple[str, list[Kept]]:
+def _select_removals(n_bytes: int) -> tuple[str, list[CacheEntry]]:
     """Return recordings to remove for so many bytes, and why these cannot fit."""
     merges = sorted(_merges(), key=lambda one: one.used)
     taken, most, free = sum(one.n_bytes for one in merges), limit(), _free()
@@ -166,7 +166,7 @@ def _is_in_use(folder: Path) -> bool:
     return False
 
 
-def _merges() -> Iterator[Kept]:
+def _merges() -> Iterator[CacheEntry]:
     for folder in _folders(recordings_folder()):
         contents = read_json_or_nothing(folder / CONTENTS)
         models = [Path(str(model)).name for model in contents.get("models", [])]
@@ -174,10 +174,10 @@ def _merges() -> Iterator[Kept]:
         yield _kept(folder, "merge", what, in_use=_is_in_use(folder))
 
 
-def _kept(folder: Path, kind: str, what: str, *, in_use: bool = False) -> Kept:
+def _kept(folder: Path, kind: str, what: str, *, in_use: bool = False) -> CacheEntry:
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     used = folder.stat().st_mtime
-    return Kept(folder.name, kind, what, folder, sum(sizes), used, in_use)
+    return CacheEntry(folder.name, kind, what, folder, sum(sizes), used, in_use)
 
 
 def _folders(folder: Path) -> list[Path]:

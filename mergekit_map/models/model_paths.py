@@ -82,7 +82,7 @@ def written_names(merge: MergeConfig, moved: Mapping[str, str]) -> dict[str, str
     return names
 
 
-def lost_models(
+def missing_models(
     merge: MergeConfig, problems: Iterable[Problem], places: Mapping[str, str]
 ) -> list[str]:
     """Return the models that were not found, named as ``with_places`` expects."""

@@ -36,8 +36,8 @@ from mergekit_map.models.task_vectors import (
     Figures,
     StoredWeights,
     Weights,
-    judge_weights,
     measure_vectors,
+    weight_findings,
 )
 from mergekit_map.models.tokenizers import check_tokenizer, same_rows
 
@@ -231,7 +231,7 @@ def _measure(
         },
     )
     names = {model.reference: model.name for model in models}
-    judged = judge_weights(known, figures, names, _have_same_files, has_base=has_base)
+    judged = weight_findings(known, figures, names, _have_same_files, has_base=has_base)
     if not has_base:  # nor are there task vectors
         models_alone = {
             model: replace(figure, norm_ratio=None)

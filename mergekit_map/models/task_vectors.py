@@ -273,7 +273,7 @@ _LARGEST_MATRIX = 1 << 27
 _SAME_ROW = 0.9  # cosine
 
 
-def judge_weights(
+def weight_findings(
     weights: Mapping[str, Weights],
     figures: Figures,
     names: Mapping[str, str],

@@ -65,7 +65,7 @@ def required_limits(
 
 def _possible(task: str, metric: Metric, value: float) -> Limit:
     """Return a limit within the range of its metric."""
-    best = metric.ends[metric.higher_is_better]
+    best = metric.bounds[metric.higher_is_better]
     if metric.utility(value) <= metric.utility(best):
         return Limit(value)
     word = "most" if metric.higher_is_better else "least"

@@ -13,7 +13,7 @@ from mergekit_map.results.log import ASSESSING, Evaluation
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Progress, Reporter, Study
 from mergekit_map.types import Metric
-from mergekit_map.utils.progress import heard_by
+from mergekit_map.utils.progress import notifying
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def with_callbacks(
 ) -> Iterator[CallbackList]:
     """Yield a reporter with callbacks, and report stages and an early end to it."""
     listeners = CallbackList(reporter, callbacks)
-    with heard_by(listeners):
+    with notifying(listeners):
         try:
             yield listeners
         except BaseException as error:

@@ -43,7 +43,7 @@ def fit_surrogates(
                 study.vectors(e.coefficients for e in usable),
                 np.array([e.value for e in usable]),
                 stderr=_standard_errors(usable),
-                link=Link(*metric.ends),
+                link=Link(*metric.bounds),
                 bounds=study.box,
                 slopes=_slopes(study, usable),
                 kind=study.search.surrogate,

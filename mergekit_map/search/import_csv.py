@@ -207,7 +207,7 @@ def _read_cell(text: str, column: _Column, tasks: Mapping[str, Metric]) -> float
     if column.part == "n" and (number < 0 or number != int(number)):
         raise ValueError(f"a whole number of items is required, got {text}")
     if column.part == "value":
-        lower, upper = tasks[column.name].ends
+        lower, upper = tasks[column.name].bounds
         if not lower <= number <= upper:
             raise ValueError(
                 f"values of this task lie between {lower:g} and {upper:g}, got {text}; "

@@ -28,10 +28,10 @@ from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, Wor
 from mergekit_map.search.subsampling import Subset, draw_subset
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.surrogates.fit import all_threads
-from mergekit_map.types import Measurement, Wanted
+from mergekit_map.types import Measurement, MeasurementRequest
 from mergekit_map.utils.files import digest
 from mergekit_map.utils.shutdown import check_interrupt
-from mergekit_map.utils.text import masked, printable
+from mergekit_map.utils.text import printable, redact
 
 LOG = logging.getLogger(__name__)
 
@@ -95,14 +95,14 @@ def measure(
 
 def _ahead(
     study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset]
-) -> list[Wanted]:
+) -> list[MeasurementRequest]:
     """List the coming measurements, as far as they do not depend on results."""
     wanted = []
     for role, coefficients, task in missing:
         if _asks_all(study, role, task):
-            wanted.append(Wanted(coefficients, task))
+            wanted.append(MeasurementRequest(coefficients, task))
         elif task in subsets:
-            wanted.append(Wanted(coefficients, task, subsets[task].ids))
+            wanted.append(MeasurementRequest(coefficients, task, subsets[task].ids))
     return wanted
 
 
@@ -213,9 +213,9 @@ def _evaluate(
                 measured = evaluate(coefficients, task)
             else:
                 measured = evaluate(coefficients, task, subset.ids)
-                measured = subset.estimate(measured, study.tasks[task].ends)
+                measured = subset.estimate(measured, study.tasks[task].bounds)
     except (EvaluationError, RuntimeError, ArithmeticError, MemoryError) as failure:
-        trace = masked(traceback.format_exc())
+        trace = redact(traceback.format_exc())
         LOG.debug("%s at %s failed: %s", task, dict(coefficients), trace)
         measured = Measurement(math.nan, None, 0)
         error = _in_a_line(failure)

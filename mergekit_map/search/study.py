@@ -14,7 +14,7 @@ from mergekit_map.results.front import Ending
 from mergekit_map.results.log import Evaluation, Role
 from mergekit_map.results.nested_order import Order
 from mergekit_map.surrogates.arrays import BoolArray, FloatArray, inside
-from mergekit_map.types import Answers, Measurement, Metric, Wanted
+from mergekit_map.types import Answers, Measurement, MeasurementRequest, Metric
 
 if TYPE_CHECKING:
     # Which needs SciPy, and who chooses from a front needs neither.
@@ -50,7 +50,7 @@ class Evaluator(Protocol):
 class WorksAhead(Protocol):
     """An evaluator that can work ahead on coming requests."""
 
-    def expect(self, ahead: Sequence[Wanted]) -> None:
+    def expect(self, ahead: Sequence[MeasurementRequest]) -> None:
         """Take the list of the next requests, in order; no other comes before them."""
         ...
 

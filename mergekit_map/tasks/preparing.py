@@ -188,7 +188,7 @@ class _Checked:
 def _check_value(metric: Metric, measurement: Measurement) -> None:
     value, stderr = measurement.value, measurement.stderr or 0.0
     check_sizes((value, stderr))
-    lower, upper = metric.ends
+    lower, upper = metric.bounds
     if math.isfinite(value) and not lower <= value <= upper:
         raise EvaluationError(
             f"values must lie in [{metric.lower}, {metric.upper}], got {value}; "

@@ -1,7 +1,7 @@
 """Progress of long work: its stage, its finished steps, and notices.
 
 Work reports here and need not know whether there is a listener. There is one only
-inside of ``heard_by``, for the same thread. Between two steps a search can be
+inside of ``notifying``, for the same thread. Between two steps a search can be
 interrupted.
 """
 
@@ -38,7 +38,7 @@ _SAID: WeakKeyDictionary[Listener, set[str]] = WeakKeyDictionary()
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
+def notifying(listener: Listener) -> Iterator[None]:
     """Send all reports inside of the context to a listener."""
     before = _LISTENER.set(listener)
     try:
@@ -62,7 +62,7 @@ def stage(text: str) -> Iterator[None]:
         listener.staged(text, time.perf_counter() - started)
 
 
-def remark(text: str) -> None:
+def warn(text: str) -> None:
     """Send a notice to the user, once."""
     listener = _LISTENER.get()
     if listener is None:

@@ -73,11 +73,11 @@ def printable(text: str) -> str:
     """Escape control characters of terminals except line ends, and remove secrets."""
     return "".join(
         c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode()
-        for c in masked(text)
+        for c in redact(text)
     )
 
 
-def masked(text: str) -> str:
+def redact(text: str) -> str:
     """Replace the tokens of the environment, and those of the Hub, by ``***``."""
     values = [v.strip() for name, v in os.environ.items() if _SECRET_NAMES.search(name)]
     for secret in sorted(set(values), key=len, reverse=True):

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.utils.files import scratch_folder
-from mergekit_map.utils.progress import remark, stage
+from mergekit_map.utils.progress import stage, warn
 from mergekit_map.utils.shutdown import check_interrupt, temporary
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class WorkerPool:
                 self._handle_death(slot, task, slot.handle.end(error))
                 continue
             for text in answer.remarks:
-                remark(text)
+                warn(text)
             if task is None:
                 slot.is_open, slot.deaths = answer.error is None, 0
                 self._broken = self._broken or answer.error

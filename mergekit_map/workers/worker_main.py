@@ -24,7 +24,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from mergekit_map.config.tasks import PythonTask
 from mergekit_map.errors import ConfigError, EvaluationError, in_words
-from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import Project
 from mergekit_map.evaluation.worker import Work, Worker
 from mergekit_map.tasks.python_function import (
@@ -34,7 +34,7 @@ from mergekit_map.tasks.python_function import (
 )
 from mergekit_map.types import Measurement
 from mergekit_map.utils.files import sha256
-from mergekit_map.utils.progress import heard_by
+from mergekit_map.utils.progress import notifying
 from mergekit_map.workers.pool import Answer, Opening
 
 _OPENED: list[Worker] = []  # one at most
@@ -87,7 +87,7 @@ def _open(opening: Opening) -> None:
             not in {f(spec, task.function) for f in (definition_of, former_definition)}
         ):
             raise _changed(f"the code of task {name!r} ({spec.python})")
-    worker = Worker(merges_as_asked(project))
+    worker = Worker(open_merges(project))
     worker.open()
     _OPENED.append(worker)
 
@@ -153,7 +153,7 @@ def _answer(action: Callable[[], Measurement | None]) -> Answer:
     started = time.perf_counter()
     value, error, remarks = None, None, _Remarks()
     try:
-        with heard_by(remarks):
+        with notifying(remarks):
             value = action()
     except BaseException as failure:  # noqa: BLE001 - whoever asked raises it
         error = _portable(failure)

@@ -18,7 +18,7 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.config.yaml_file import shortened
 from mergekit_map.errors import EvaluationError, MergeError
 from mergekit_map.evaluation.engines import by_engine
-from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import (
     Draft,
     Project,
@@ -31,7 +31,7 @@ from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.merging.memory import Need, needs, shortages, storage
 from mergekit_map.models.compatibility import main_dtype
 from mergekit_map.models.diagnostic import Finding, has_errors
-from mergekit_map.models.model_paths import lost_models
+from mergekit_map.models.model_paths import missing_models
 from mergekit_map.models.preflight import Family, InspectedModel, inspect_models
 from mergekit_map.models.task_vectors import Figures
 from mergekit_map.results.front import n_safe
@@ -82,7 +82,7 @@ def probe_config(
     study = project.outline()
     soup, seconds, sizes = study.anchors[SOUP], {}, {}
     with ExitStack() as stack:
-        opened = merges_as_asked(project)
+        opened = open_merges(project)
         merges, load = _timed(lambda: stack.enter_context(opened))
         measures, merge = _timed(lambda: merges.at(soup))
         for task, measure in measures.items():
@@ -273,7 +273,7 @@ def _lost(draft: Draft, models: Sequence[InspectedModel]) -> list[str]:
     if draft.merge is None:
         return []
     found = [Problem(m.key, str(f)) for m in models for f in m.findings]
-    return lost_models(draft.merge, found, draft.places)
+    return missing_models(draft.merge, found, draft.places)
 
 
 def _model(model: InspectedModel, draft: Draft, figures: Figures | None) -> Model:

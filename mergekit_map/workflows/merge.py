@@ -13,7 +13,7 @@ from mergekit.options import MergeOptions
 
 from mergekit_map.evaluation.evaluator import MergeEvaluator, merges_of_checkpoint
 from mergekit_map.evaluation.finished_project import finished_project, refuse_changes
-from mergekit_map.evaluation.project import Project, quietly
+from mergekit_map.evaluation.project import Project, quiet_options
 from mergekit_map.evaluation.worker import Worker
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.merging.checkpoint import write_checkpoint, write_staged_checkpoint
@@ -103,7 +103,7 @@ def merge_point(
     """
     run, out = look_at(Path(run)), Path(out)
     project = finished_project(
-        run, quietly(options), trust_run=trust_run, model_paths=model_paths
+        run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )
     with reporting(reporter) as seen, with_callbacks(seen) as told:
         return _merge(project, selection or select_point(run), run, out, told)

@@ -38,13 +38,13 @@ from mergekit_map.workflows.partial_front import forget_so_far
 from mergekit_map.workflows.recipes import write_recipes
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.search_loop import (
-    hands_for,
     measured_before,
     measured_front,
     project_for,
     reporting,
     started,
     started_pool,
+    workers_for,
 )
 
 
@@ -160,7 +160,7 @@ def _opened_run(
         early = OutOfOrderResults(folder.early, lambda: log)
         stack.callback(early.tidy)
         evaluate = MergeEvaluator(
-            hands_for(project, pool),
+            workers_for(project, pool),
             folder.samples(study.merge),
             study.definitions,
             early.of(study.merge, study.definitions),

@@ -13,9 +13,9 @@ from typing import TextIO
 from transformers.utils import logging as logging_of_models
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import Project
-from mergekit_map.evaluation.worker import Hands, Worker
+from mergekit_map.evaluation.worker import Worker, Workers
 from mergekit_map.merging.devices import best_device, choice_in_words
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog
@@ -28,7 +28,7 @@ from mergekit_map.search.loop import run_study
 from mergekit_map.search.measure import matching
 from mergekit_map.search.study import Progress, Reporter, Study, StudyResult
 from mergekit_map.surrogates.fit import one_thread
-from mergekit_map.utils.text import masked
+from mergekit_map.utils.text import redact
 from mergekit_map.workers.pool import WorkerPool, process_pool
 from mergekit_map.workers.ray import ray_pool
 from mergekit_map.workers.worker_main import packed
@@ -81,11 +81,11 @@ def started_pool(workers: int | str | WorkerPool | None) -> Iterator[WorkerPool 
             yield pool
 
 
-def hands_for(project: Project, pool: WorkerPool | None) -> Hands:
+def workers_for(project: Project, pool: WorkerPool | None) -> Workers:
     """Return the evaluator: workers, where there are some."""
     if pool is not None:
         return pool.work_for(packed(project, pool.count, pool.threads))
-    return Worker(merges_as_asked(project))
+    return Worker(open_merges(project))
 
 
 def measured_front(
@@ -176,7 +176,7 @@ class ProgressLine:
     def notice(self, text: str) -> None:
         """Log a notice for the user."""
         self.clear()
-        _logger.warning("%s", masked(text))
+        _logger.warning("%s", redact(text))
 
     def clear(self) -> None:
         """Remove the line."""

@@ -39,7 +39,7 @@ from mergekit_map.merging.recordings_cache import (
     set_limit,
 )
 from mergekit_map.merging.space import MergeSpace
-from mergekit_map.utils.progress import heard_by
+from mergekit_map.utils.progress import notifying
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_without_a_place_a_merge_is_held_in_memory(
     make_room()
     heard = Heard()
 
-    with heard_by(heard), resident_merge(space, OPTIONS) as held:
+    with notifying(heard), resident_merge(space, OPTIONS) as held:
         assert held.place == "memory"
         held.write(point)
         assert_equal_states(held.model.state_dict(), wanted)

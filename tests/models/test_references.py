@@ -9,7 +9,7 @@ from mergekit.common import ModelReference
 
 from mergekit_map.config.problems import Problem
 from mergekit_map.models.files import NO_FOLDER
-from mergekit_map.models.model_paths import lost_models
+from mergekit_map.models.model_paths import missing_models
 from mergekit_map.models.references import Reference, absolute_references
 
 NAMES = ["gpt2", "org/model@main", "/a/b/c", "./a/", "base+org/lora", "b@1+l@2"]
@@ -54,4 +54,4 @@ def test_a_lost_folder_called_base_is_none_that_can_be_given_by_name() -> None:
         Problem(("models", 0, "model"), NO_FOLDER),
     ]
 
-    assert lost_models(merge, problems, {}) == ["tuned"]
+    assert missing_models(merge, problems, {}) == ["tuned"]

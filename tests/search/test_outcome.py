@@ -34,7 +34,7 @@ def test_a_constant_task_is_known_everywhere(
     study = make_study("a", ["task"], metric=metric)
     X = np.linspace(0, 1, 6)[:, None]
     surrogate = fit_surrogate(
-        X, np.full(6, value), stderr=None, link=Link(*metric.ends), bounds=study.box
+        X, np.full(6, value), stderr=None, link=Link(*metric.bounds), bounds=study.box
     )
 
     front = found_front(study, StudyResult({"task": surrogate}, [{"a": 0.0}], 0), [])

@@ -86,7 +86,7 @@ def test_fewer_tokens_are_better_unless_the_task_says_otherwise(folder: Path) ->
         found[direction] = task.metric
 
     assert (found[None].better, found[None].unit) == ("lower", "tokens")
-    assert found[None].ends == (0, math.inf)
+    assert found[None].bounds == (0, math.inf)
     assert found["maximize"].better == "higher"
 
 

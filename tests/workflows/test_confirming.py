@@ -15,7 +15,7 @@ import pytest
 from nested_runs import invoke, lines, read, write
 
 from mergekit_map.cli.main import main
-from mergekit_map.evaluation.evaluator import merges_as_asked
+from mergekit_map.evaluation.evaluator import open_merges
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.tasks.holdout_split import HoldoutSplit
 
@@ -131,7 +131,7 @@ def opened(finished: Path) -> Iterator[tuple[Project, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(finished)
         project = load_project(Path("config.yml"))
-        with merges_as_asked(project) as merges:
+        with open_merges(project) as merges:
             yield project, merges
 
 

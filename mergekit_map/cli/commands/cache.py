@@ -9,7 +9,7 @@ import click
 
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.merging import recordings_cache
-from mergekit_map.merging.recordings_cache import Kept
+from mergekit_map.merging.recordings_cache import CacheEntry
 from mergekit_map.utils.text import bytes_in_words
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -77,7 +77,7 @@ def _remove(key: str) -> None:
             click.echo(f"{one.key} stays: a process uses it", err=True)
 
 
-def _show(kept: list[Kept]) -> None:
+def _show(kept: list[CacheEntry]) -> None:
     from rich.console import Console
     from rich.text import Text
 
