@@ -419,39 +419,3 @@ def test_a_text_that_is_none_is_refused(name: str) -> None:
     TEXTS[name](Path())
 
     refused(["search", "config.yml", "run"], "text.txt")
-
-
-# --- imported tables ------------------------------------------------------------------
-
-TABLE = "tuned,text value\n0.5,3.25\n"
-
-
-@pytest.mark.parametrize(
-    ("table", "word"),
-    [
-        ("", "table.csv"),
-        ("tuned,text value\n0.5,nan\n", "table.csv:2"),
-        ("tuned,text value\n1e999,3\n", "table.csv:2"),
-        ("tuned,text value\n0.5\n", "table.csv:2"),
-        ("tuned,tuned,text value\n0.5,0.5,3\n", "table.csv:1"),
-        ("tuned,=cmd|'/c x'!A1\n0.5,3\n", "table.csv:1"),
-        ("tuned,text value\n0.5,\x1b[2J\n", "table.csv:2"),
-    ],
-)
-@pytest.mark.usefixtures("model")
-def test_a_table_that_cannot_be_is_refused_with_its_line(table: str, word: str) -> None:
-    Path("table.csv").write_text(table)
-
-    refused(["search", "config.yml", "run", "--import", "table.csv"], word)
-    log = Path("run/evaluations.jsonl")
-    assert not log.exists() or not log.read_bytes()
-
-
-@pytest.mark.usefixtures("model")
-def test_a_table_that_is_no_text_is_refused() -> None:
-    Path("table.csv").write_bytes(b"\xff\xfe" + TABLE.encode("utf-16"))
-
-    refused(["search", "config.yml", "run", "--import", "table.csv"], "table.csv")
-
-
-# --- configurations -------------------------------------------------------------------

@@ -370,30 +370,6 @@ def test_a_model_that_changed_is_not_merged_by_an_old_search(
     assert not Path("out").exists()
 
 
-@pytest.mark.slow
-def test_what_is_chosen_between_the_points_is_merged_as_any_other(
-    config: dict[str, Any],
-) -> None:
-    keep(config, "greeting", "code")
-    write(config)
-    invoke("search", "config.yml", "out.run")
-    front = json.loads(Path("out.run/front.json").read_text())
-    count = len(front["points"])
-    losses = sorted(p["predicted"]["greeting"]["value"] for p in front["points"])
-    limit = losses[1] * 0.3 + losses[2] * 0.7  # between two points
-
-    invoke("select", "out.run", "--require", f"greeting={limit}")
-    invoke("merge", "out.run", "out", "--trust-run")
-
-    front = json.loads(Path("out.run/front.json").read_text())
-    assert front["selected"] == count
-    point = front["points"][count]
-    assert point["measured"]["greeting"]["value"] is not None
-    recipe = yaml.safe_load(Path("out/mergekit_config.yml").read_text())
-    weights = [m["parameters"]["weight"] for m in recipe["models"]]
-    assert weights == list(point["coefficients"].values())
-
-
 def test_a_misspelt_command_is_suggested() -> None:
     result = click.testing.CliRunner().invoke(main, ["serach", "a.yml", "b"])
 
