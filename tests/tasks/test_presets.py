@@ -173,7 +173,7 @@ def test_the_task_of_lm_eval_yields_what_a_preset_reads(
 
 
 def test_what_is_given_beside_a_preset_goes_first() -> None:
-    given: Mapping[str, Any] = {"limit": None, "num_fewshot": 0, "documents": "auto"}
+    given: Mapping[str, Any] = {"limit": None, "num_fewshot": 0, "documents": 64}
 
     task = PresetTask(preset="gsm8k", **given).in_full()
 
