@@ -19,8 +19,8 @@ from mergekit_map.compare.baselines import measure_baselines
 from mergekit_map.compare.contest import (
     ComparisonSpec,
     Contest,
-    hold_contest,
     read_utilities,
+    run_contest,
 )
 from mergekit_map.compare.indicators import (
     Scale,
@@ -165,7 +165,7 @@ class Compared(Searched):
         def known(_: object, merges: Sequence[Mapping[str, float]]) -> FloatArray:
             return read_utilities(self.study, log, merges)
 
-        return hold_contest(self.study, self.shown, self.spec, log, known)
+        return run_contest(self.study, self.shown, self.spec, log, known)
 
     @property
     def shown(self) -> list[Mapping[str, float]]:

@@ -17,7 +17,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import DataTable, Static
 
-from mergekit_map.browse.pages import Asking, ReadingPage
+from mergekit_map.browse.pages import QuestionForm, ReadingPage
 from mergekit_map.browse.panels import (
     FrontList,
     beside_text,
@@ -37,7 +37,7 @@ Doing: TypeAlias = Literal["merge", "talk", "push"]
 
 
 @dataclass(frozen=True)
-class Leaving:
+class ExitAction:
     """An action requested outside of the screen."""
 
     doing: Doing
@@ -59,7 +59,7 @@ _BESIDE = 110  # columns from which the point is shown beside the list
 _TALL = 30  # lines from which headings of the list may have a line more
 
 
-class Browser(App[Leaving]):
+class Browser(App[ExitAction]):
     """The program that shows the front of a finished search."""
 
     TITLE = "mergekit-map browse"
@@ -243,7 +243,9 @@ class Browser(App[Leaving]):
             ),
         ]
         about = "As --require and --prefer of select. Nothing is written."
-        answer = await self.push_screen_wait(Asking(about, fields, all_of_them=False))
+        answer = await self.push_screen_wait(
+            QuestionForm(about, fields, all_of_them=False)
+        )
         if answer is None:
             return
         self._wish = answer
@@ -294,7 +296,7 @@ class Browser(App[Leaving]):
 
     def action_talk(self) -> None:
         """Chat with the merge, outside of the screen."""
-        self.exit(Leaving("talk", self.view.asked, {}))
+        self.exit(ExitAction("talk", self.view.asked, {}))
 
     @work
     async def action_merge(self) -> None:
@@ -302,9 +304,11 @@ class Browser(App[Leaving]):
         place = f"{self._called}-{self.view.at}"
         about = f"Merge point {self.view.at}, and choose it, as the command merge does."
         fields = [("out", "folder for the merge", place)]
-        answer = await self.push_screen_wait(Asking(about, fields, all_of_them=True))
+        answer = await self.push_screen_wait(
+            QuestionForm(about, fields, all_of_them=True)
+        )
         if answer is not None:
-            self.exit(Leaving("merge", self.view.asked, answer))
+            self.exit(ExitAction("merge", self.view.asked, answer))
 
     @work
     async def action_push(self) -> None:
@@ -314,6 +318,8 @@ class Browser(App[Leaving]):
             ("repo", "repository of the Hub, such as me/my-merge", ""),
         ]
         about = "The files are shown, and you are asked again before anything is sent."
-        answer = await self.push_screen_wait(Asking(about, fields, all_of_them=True))
+        answer = await self.push_screen_wait(
+            QuestionForm(about, fields, all_of_them=True)
+        )
         if answer is not None:
-            self.exit(Leaving("push", self.view.asked, answer))
+            self.exit(ExitAction("push", self.view.asked, answer))

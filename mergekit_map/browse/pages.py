@@ -76,17 +76,17 @@ class ReadingPage(ModalScreen[None]):
         self.query_one("#text", Static).update(self._write(self._place, width))
 
 
-class Asking(ModalScreen[Mapping[str, str] | None]):
+class QuestionForm(ModalScreen[Mapping[str, str] | None]):
     """Questions of a line each; enter answers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "give_up", "back")]
     DEFAULT_CSS = """
-    Asking { align: center middle; }
-    Asking #box { width: 90%; max-width: 90; height: auto; max-height: 95%;
+    QuestionForm { align: center middle; }
+    QuestionForm #box { width: 90%; max-width: 90; height: auto; max-height: 95%;
         border: round $primary; padding: 0 1; background: $surface; }
-    Asking Label { width: 100%; height: auto; }
-    Asking Input { background: $boost; margin-bottom: 1; }
-    Asking #keys { color: $text-muted; }
+    QuestionForm Label { width: 100%; height: auto; }
+    QuestionForm Input { background: $boost; margin-bottom: 1; }
+    QuestionForm #keys { color: $text-muted; }
     """
 
     def __init__(

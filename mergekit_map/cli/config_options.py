@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from mergekit_map.cli.options import FOLDER, look_first, not_in_a_line
+from mergekit_map.cli.options import FOLDER, check_paths, not_in_a_line
 from mergekit_map.config.option_lines import PASSING, WRITTEN, is_unedited, signed
 from mergekit_map.config.presets import PRESETS
 from mergekit_map.utils.files import scratch_folder
@@ -61,7 +61,7 @@ def config_or_options(
             wanted = 0 if target is None else 1
             config = _config_of(paths, wanted, beside, given)
             named = {target: paths[-1]} if target else {}
-            look_first(out=named.get("out"))  # before anything is written beside it
+            check_paths(out=named.get("out"))  # before anything is written beside it
             if config is not None:
                 command(config=config, **named, **rest)
                 return

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mergekit_map.cli.options import look_first, starting
+from mergekit_map.cli.options import check_paths, starting
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.shutdown import temporary
 
@@ -43,12 +43,12 @@ def merging(doing: str, *look: str) -> Callable[[Callable[..., None]], Any]:
     def add_options(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
         def begin(make: Callable[..., MergeOptions], **arguments: Any) -> None:
-            look_first(**{name: arguments[name] for name in look})
+            check_paths(**{name: arguments[name] for name in look})
             said = doing.format(**{k: _named(v) for k, v in arguments.items()})
             merge_options = make(f"{said} and loading mergekit")
             command(merge_options, **arguments)
 
-        return merging_later(begin)
+        return lazy_merge_options(begin)
 
     return add_options
 
@@ -59,7 +59,7 @@ def _named(argument: object) -> object:
     return "the options" if passing else argument
 
 
-def merging_later(command: Callable[..., None]) -> Any:
+def lazy_merge_options(command: Callable[..., None]) -> Any:
     """Add mergekit's options, as a function that the command calls when it merges.
 
     The function takes a line on the activity and prints it before it imports mergekit.

@@ -71,7 +71,7 @@ trust_option = click.option(
 )
 
 
-def say_lost(names: Sequence[str]) -> None:
+def print_missing_models(names: Sequence[str]) -> None:
     """Print the option to type for missing models that lie elsewhere."""
     if not names:
         return
@@ -128,7 +128,7 @@ points_option = click.option(
 )
 
 
-def look_first(
+def check_paths(
     *, config: Path | None = None, run: Path | None = None, out: Path | None = None
 ) -> None:
     """Check the paths of a command before anything is imported for it.
@@ -182,14 +182,14 @@ def starting(doing: str | None = None) -> Iterator[None]:
         gc.enable()
 
 
-def looked_at(run: Path) -> Path:
+def readable_folder(run: Path) -> Path:
     """Return the folder to read; print how far an unfinished search is."""
     if not (run / "search.json").exists() or (run / "manifest.json").exists():
         if not (run / ".choosing").exists():
             return run
-        from mergekit_map.workflows.atomic_selection import mended
+        from mergekit_map.workflows.atomic_selection import repaired_folder
 
-        return mended(run).path
+        return repaired_folder(run).path
     with starting(f"{run} is not finished: reading what is measured"):
         from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.results.search_plan import unfinished_in_words

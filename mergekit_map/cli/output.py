@@ -30,7 +30,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 @dataclass
-class Shown:
+class OutputOptions:
     """The output options of a command, and its answer for programs."""
 
     quiet: bool = False
@@ -48,17 +48,21 @@ class Shown:
                 print(now, line, file=self.log, flush=True)
 
 
-def shown() -> Shown:
+def output_options() -> OutputOptions:
     """Return the output options of the running command."""
     context = click.get_current_context(silent=True)
-    known = Shown() if context is None else context.meta.setdefault(_KEY, Shown())
-    assert isinstance(known, Shown)
+    known = (
+        OutputOptions()
+        if context is None
+        else context.meta.setdefault(_KEY, OutputOptions())
+    )
+    assert isinstance(known, OutputOptions)
     return known
 
 
 def answer(result: Path | None = None, **content: Any) -> None:
     """Set the content that --json prints, and the path that --quiet prints."""
-    known = shown()
+    known = output_options()
     known.answer.update(content)
     known.result = result or known.result
 
@@ -87,7 +91,9 @@ def answer_front(run: Path, front: Front, result: Path | None = None) -> None:
     )
 
 
-def showing(*, quiet: bool = False, as_json: bool = True) -> Callable[..., Any]:
+def with_output_options(
+    *, quiet: bool = False, as_json: bool = True
+) -> Callable[..., Any]:
     """Add --log-file and --json, and --quiet where the command asks for it.
 
     The decorator stands above the other options. Commands with mergekit's options have
@@ -97,7 +103,7 @@ def showing(*, quiet: bool = False, as_json: bool = True) -> Callable[..., Any]:
     def add_options(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
         def begin(**arguments: Any) -> None:
-            known = shown()
+            known = output_options()
             own = arguments.get("as_json", False)
             known.as_json = arguments.pop("as_json") if as_json else False
             known.quiet = bool(arguments.get("quiet")) and not own
@@ -105,7 +111,7 @@ def showing(*, quiet: bool = False, as_json: bool = True) -> Callable[..., Any]:
             if quiet:
                 arguments.pop("quiet")
             log = arguments.pop("log_file")
-            with _logged(known, log), _spoken(known):
+            with _logged(known, log), _redirected(known):
                 command(**arguments)
 
         decorated: Any = begin
@@ -135,7 +141,7 @@ def _options(*, quiet: bool, as_json: bool) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _logged(known: Shown, path: Path | None) -> Iterator[None]:
+def _logged(known: OutputOptions, path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
@@ -155,7 +161,7 @@ def _logged(known: Shown, path: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _spoken(known: Shown) -> Iterator[None]:
+def _redirected(known: OutputOptions) -> Iterator[None]:
     """Redirect the output of a command to the requested places."""
     with contextlib.ExitStack() as stack:
         if known.quiet:

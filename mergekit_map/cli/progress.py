@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from mergekit_map.cli.output import shown
+from mergekit_map.cli.output import output_options
 from mergekit_map.results.log import Evaluation
 from mergekit_map.search.callbacks import Callback, Started
 from mergekit_map.search.study import Progress
@@ -48,10 +48,10 @@ class TerminalReporter(Callback):
     """A context that shows progress on standard error."""
 
     def __init__(self) -> None:
-        self._shown = shown()
-        self._console = Console(stderr=True, quiet=self._shown.quiet)
+        self._output = output_options()
+        self._console = Console(stderr=True, quiet=self._output.quiet)
         self._state = _State()
-        self._is_drawn = self._console.is_terminal and not self._shown.quiet
+        self._is_drawn = self._console.is_terminal and not self._output.quiet
         self._last_line = -float("inf")
 
     def __enter__(self) -> TerminalReporter:
@@ -141,8 +141,8 @@ class TerminalReporter(Callback):
         self._say(text, always=True)
 
     def _say(self, text: str, *, always: bool) -> None:
-        self._shown.write(text)
-        if always or self._shown.verbose:
+        self._output.write(text)
+        if always or self._output.verbose:
             self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _show_line(self, text: str) -> None:

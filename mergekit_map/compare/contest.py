@@ -152,7 +152,7 @@ def check_contest(study: Study, spec: ComparisonSpec) -> None:
         )
 
 
-def hold_contest(
+def run_contest(
     study: Study,
     points: Points,
     spec: ComparisonSpec,

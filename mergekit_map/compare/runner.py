@@ -29,9 +29,9 @@ from mergekit_map.compare.contest import (
     check_contest,
     check_opponents,
     front_scores,
-    hold_contest,
     opponent_merges,
     r_squared_scores,
+    run_contest,
 )
 from mergekit_map.compare.indicators import (
     ComparedRun,
@@ -205,7 +205,7 @@ def _compare(
         bench = Bench(search.run, log, reporter.progress, total)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]
-            contest = hold_contest(study, points, spec, log, measure)
+            contest = run_contest(study, points, spec, log, measure)
         rng = np.random.default_rng(spec.seed)
         scale = as_they_are(m) if percent else by_ideal_and_nadir(contest.reference)
         terms = Terms(spec, draw_preferences(m, rng, spec.preferences), scale)

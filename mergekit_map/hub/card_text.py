@@ -53,8 +53,10 @@ def models_section(configs: Configs, names: PublicNames, licences: Licences) -> 
         line = " + ".join(_placed(part, names) for part in parts)
         line += ", the base model" if model in bases else ""
         known = [licences.get(names.reference(part)) for part in parts]
-        told = dict.fromkeys(escaped(str(licence)) for licence in known if licence)
-        lines.append(f"- {line}" + (f"; licence: {', '.join(told)}" if told else ""))
+        stated = dict.fromkeys(escaped(str(licence)) for licence in known if licence)
+        lines.append(
+            f"- {line}" + (f"; licence: {', '.join(stated)}" if stated else "")
+        )
     return "\n".join(lines)
 
 

@@ -71,7 +71,7 @@ AskLicence = Callable[[Licences], Licence]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PushOptions:
     """The options of a push."""
 
     repo: str
@@ -106,7 +106,7 @@ class Plan:
 
 
 def plan_push(
-    folder: Path, run: Path | None, wishes: Wishes, api: HfApi, ask: AskLicence
+    folder: Path, run: Path | None, options: PushOptions, api: HfApi, ask: AskLicence
 ) -> Plan:
     """Collect files, card and licence of a checkpoint, and look up the repository.
 
@@ -116,20 +116,20 @@ def plan_push(
     Raises:
         ArtifactError: a folder is not what it should be, or a file holds a local path
             or a token.
-        ConfigError: the wishes do not go together with what is there.
+        ConfigError: the options do not go together with what is there.
         HubError: the Hub cannot be reached or refuses.
     """
-    _refuse_bad_names([wishes.repo, *wishes.parents.values()])
+    _refuse_bad_names([options.repo, *options.parents.values()])
     configs, card = _documents(folder / RECIPE_FILE), read_card(folder)
     if run is not None:
         _refuse_another_search(run, configs)
-    names, private = _public_and_private(folder, run, configs, wishes.parents, api)
+    names, private = _public_and_private(folder, run, configs, options.parents, api)
     files = checkpoint_files(folder, names) + (run_files(run, names) if run else [])
     refuse_leaks(files, private)
-    target = find_target(api, wishes.repo)
-    visibility = _visibility(target, wishes)
+    target = find_target(api, options.repo)
+    visibility = _visibility(target, options)
     licences = parent_licences(configs, names, lambda hub_id: hub_licence(api, hub_id))
-    licence = _licence(wishes, card, licences, ask)
+    licence = _licence(options, card, licences, ask)
     paths = {file.path for file in files}
     searched = run is None and _is_same_merge(api, target, files)
     publication = Publication(
@@ -139,7 +139,7 @@ def plan_push(
         licences=licences,
         configs=configs,
         names=names,
-        renamed=bool(wishes.parents),
+        renamed=bool(options.parents),
         with_search=run is not None or searched,
     )
     text = published_card(card, publication)
@@ -226,14 +226,14 @@ def _moved(searched: Sequence[str], merged: Sequence[str]) -> dict[str, str]:
     return {old: new for old, new in pairs if old not in merged}
 
 
-def _visibility(target: Target, wishes: Wishes) -> bool:
+def _visibility(target: Target, options: PushOptions) -> bool:
     """Return whether the repository is or becomes private; it is never changed."""
     if target.private is None:
-        return wishes.private is not False
-    if wishes.private in {None, target.private}:
+        return options.private is not False
+    if options.private in {None, target.private}:
         return target.private
     seen = "only its owners see it" if target.private else "everybody can see it"
-    asked = "private" if wishes.private else "public"
+    asked = "private" if options.private else "public"
     raise ConfigError(
         f"{target.url} is there already and {seen}, but a {asked} one was asked for; "
         f"make it {asked} in its settings, or name another one"
@@ -241,10 +241,10 @@ def _visibility(target: Target, wishes: Wishes) -> bool:
 
 
 def _licence(
-    wishes: Wishes, card: ModelCard, licences: Licences, ask: AskLicence
+    options: PushOptions, card: ModelCard, licences: Licences, ask: AskLicence
 ) -> Licence:
-    if wishes.licence is not None:
-        return Licence(wishes.licence)
+    if options.licence is not None:
+        return Licence(options.licence)
     known = read_licence(card.data.__dict__) or common_licence(licences)
     return known or ask(licences)
 

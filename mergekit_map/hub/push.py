@@ -81,7 +81,7 @@ def open_hub(endpoint: str | None = None) -> HfApi:
 
 def find_target(api: HfApi, repo: str) -> Target:
     """Look up a repository, by default of the user's own namespace."""
-    with told(api, repo):
+    with hub_errors(api, repo):
         me = api.whoami()["name"]
         repo_id = repo if "/" in repo else f"{me}/{repo}"
         url = f"{api.endpoint}/{repo_id}"
@@ -98,7 +98,7 @@ def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
     if path not in target.files:
         return None
     url = f"{target.url}/resolve/{target.commit or 'main'}/{path}"
-    with told(api, target.repo_id):
+    with hub_errors(api, target.repo_id):
         headers = {"authorization": f"Bearer {api.token}"}
         with get_session().stream("GET", url, headers=headers) as answer:
             hf_raise_for_status(answer)
@@ -112,7 +112,7 @@ def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
 
 def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
     """Ask the Hub for the licence of a repository; None where it does not say."""
-    with told(api, hub_id):
+    with hub_errors(api, hub_id):
         try:
             data = api.model_info(hub_id).card_data
         except HfHubHTTPError as error:
@@ -124,7 +124,7 @@ def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
 
 def check_card(api: HfApi, card: str) -> list[str]:
     """Validate the metadata of a card on the Hub; returns its warnings."""
-    with told(api, "the model card"):
+    with hub_errors(api, "the model card"):
         answer = get_session().post(
             f"{api.endpoint}/api/validate-yaml",
             json={"content": card, "repoType": "model"},
@@ -163,7 +163,7 @@ def upload(
     Raises:
         ArtifactError: a file was written since it was listed.
     """
-    with told(api, target.repo_id), warnings.catch_warnings():
+    with hub_errors(api, target.repo_id), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the card were shown before
         if target.private is None:
             api.create_repo(target.repo_id, private=private)
@@ -187,7 +187,7 @@ def _refuse_changed(files: Sequence[PublicFile]) -> None:
 
 
 @contextmanager
-def told(api: HfApi, what: str) -> Iterator[None]:
+def hub_errors(api: HfApi, what: str) -> Iterator[None]:
     """Convert errors of the Hub to HubError with advice; OSErrors of files stay."""
     try:
         yield

@@ -110,11 +110,13 @@ def run_files(run: Path, names: PublicNames) -> list[PublicFile]:
     files = _public_files(run, found, names, _REWRITERS)
     # What is drawn cannot be rewritten, and names a model as the front does.
     paths = [PurePosixPath(file.path) for file in files if file.rewritten]
-    told = {path.parent for path in paths if path.name == "front.json"}
+    folders = {path.parent for path in paths if path.name == "front.json"}
     return [
         replace(file, path=f"{RUN_FOLDER}/{file.path}")
         for file in files
-        if not (file.path.endswith(".png") and PurePosixPath(file.path).parent in told)
+        if not (
+            file.path.endswith(".png") and PurePosixPath(file.path).parent in folders
+        )
     ]
 
 

@@ -39,7 +39,7 @@ _N_PASSES = 6  # shares, curvature and sides of the box depend on one another
 _N_EXCHANGES = 60  # of shares between two tasks, which is plenty for a dozen
 
 
-def push_to_front(scores: Scores, points: FloatArray, n_steps: int) -> FloatArray:
+def pareto_newton(scores: Scores, points: FloatArray, n_steps: int) -> FloatArray:
     """Improve points (n, d) until no task can gain without another losing.
 
     Every step gains in total, and all but nothing is lost on any task, so that points
@@ -200,7 +200,7 @@ _MAX_EXACT_TASKS = 4  # whose hypervolume is computed in a fraction of a millise
 _BEHIND_WORST = -0.1  # of the range: where volumes start, so that ends have one
 
 
-def densify(
+def fill_front(
     scores: Scores, points: FloatArray, n_points: int, rng: np.random.Generator
 ) -> FloatArray:
     """Spread about n_points over the front that points (n, d) are near to.
@@ -208,15 +208,15 @@ def densify(
     Returns at most n_points mutually non-dominated points, the best of every task among
     the points given first.
     """
-    found = push_to_front(scores, points, _N_LAST_STEPS)
+    found = pareto_newton(scores, points, _N_LAST_STEPS)
     found = _front(scores, np.vstack([points, found]))
     for _ in range(N_ROUNDS):
         children = _between(scores, found, _N_CHILDREN * n_points, rng)
-        pushed = push_to_front(scores, children, _N_STEPS)
+        pushed = pareto_newton(scores, children, _N_STEPS)
         found = _front(scores, np.vstack([found, pushed]))
         found = found[spread(scores(found), _N_KEPT * n_points)]
     kept = found[_most_volume(scores(found), n_points)]
-    return push_to_front(scores, kept, _N_LAST_STEPS)
+    return pareto_newton(scores, kept, _N_LAST_STEPS)
 
 
 def non_dominated(Y: FloatArray) -> BoolArray:

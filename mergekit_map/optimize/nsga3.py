@@ -30,7 +30,7 @@ from scipy.stats import qmc
 
 from mergekit_map.optimize.front_refinement import (
     SAME_METRIC,
-    densify,
+    fill_front,
     maximise,
     non_dominated,
     rounded,
@@ -97,7 +97,7 @@ def compute_front(
         population = _nsga3(scores, np.vstack([found, best]), directions, seed)
         rng = np.random.default_rng(seed)
         near = np.vstack([found, population, best])
-        found = np.vstack([found, densify(scores, near, n_points, rng)])
+        found = np.vstack([found, fill_front(scores, near, n_points, rng)])
     found = _on_sides(found)
     found = _distinct(found, scores(found))
     # The samples are compared with, so that no local optimum worse than one stays; at

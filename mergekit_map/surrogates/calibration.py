@@ -35,7 +35,9 @@ _NODES = _NODES / np.sqrt((_NODES**2).mean())
 _AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
 
 
-def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatArray:
+def prediction_stderr(
+    process: Process, link: Link, U: FloatArray, s: FloatArray
+) -> FloatArray:
     """Return the standard error of predictions at U (k, d), in metric units; (k,).
 
     It is the root mean square error of the prediction over the draws of the process.
@@ -43,18 +45,18 @@ def spread(process: Process, link: Link, U: FloatArray, s: FloatArray) -> FloatA
     parts = []
     for start in range(0, max(len(U), 1), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        off = possible(process, link, U[part]) - link.apply(s[part])
+        off = draw_metric(process, link, U[part]) - link.apply(s[part])
         parts.append(np.sqrt(process.weights @ (off**2).mean(axis=0)))
     return np.concatenate(parts)
 
 
-def widened(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:
+def stderr_in_metric(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:
     """Convert a standard error behind the link to the metric's units; (k,)."""
     off = link.apply(s + _NODES[:, None] * deviation) - link.apply(s)
     return np.asarray(np.sqrt((off**2).mean(axis=0)))
 
 
-def possible(process: Process, link: Link, U: FloatArray) -> FloatArray:
+def draw_metric(process: Process, link: Link, U: FloatArray) -> FloatArray:
     """Draw values that the metric may have at U (k, d): (16, N_DRAWS, k)."""
     mean, deviation = process.predict(U)
     return link.apply(mean + _NODES[:, None, None] * deviation)
@@ -163,11 +165,11 @@ def find_misfit(
     s = features @ terms
     # Not negative but for rounding.
     leverage = np.maximum(((features @ unit_covariance) * features).sum(axis=1), 0.0)
-    off = np.abs(possible(process, link, U) - link.apply(s))
+    off = np.abs(draw_metric(process, link, U) - link.apply(s))
 
     def missing(misfit: float) -> float:
         variance = (steepness * misfit**2 + noise) * leverage + misfit**2
-        held = off <= _STDERRS * widened(link, s, np.sqrt(variance))
+        held = off <= _STDERRS * stderr_in_metric(link, s, np.sqrt(variance))
         return _COVERED - float(process.weights @ held.mean(axis=(0, 2)))
 
     if missing(0.0) <= 0:

@@ -15,7 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.calibration import Residual, spread, widened
+from mergekit_map.surrogates.calibration import (
+    Residual,
+    prediction_stderr,
+    stderr_in_metric,
+)
 from mergekit_map.surrogates.gaussian_process import Process
 from mergekit_map.surrogates.links import Link
 from mergekit_map.surrogates.observations import scaled, scaled_features
@@ -63,12 +67,12 @@ class Surrogate:
         """
         s = self._behind_link(X)
         if self.process is not None:
-            return spread(self.process, self.link, scaled(X, self.bounds), s)
+            return prediction_stderr(self.process, self.link, scaled(X, self.bounds), s)
         features = scaled_features(X, self.bounds)
         variance: FloatArray = ((features @ self.covariance) * features).sum(axis=1)
         # Rounding may leave a variance of zero slightly negative.
         deviation = np.sqrt(np.maximum(variance, 0) + self.misfit**2)
-        return widened(self.link, s, deviation)
+        return stderr_in_metric(self.link, s, deviation)
 
     def _behind_link(self, X: FloatArray) -> FloatArray:
         s = self.quadratic.predict(X)

@@ -24,7 +24,7 @@ _PATIENCE = 60  # seconds, for somebody else who is choosing
 
 
 @contextmanager
-def changing(folder: RunFolder) -> Iterator[None]:
+def selection_lock(folder: RunFolder) -> Iterator[None]:
     """Lock the choice for one process, and first repair an interrupted change.
 
     Raises:
@@ -47,11 +47,11 @@ def changing(folder: RunFolder) -> Iterator[None]:
         lock.release()
 
 
-def mended(run: Path) -> RunFolder:
+def repaired_folder(run: Path) -> RunFolder:
     """Return the run folder, repaired after an interrupted change."""
     folder = RunFolder(run)
     if folder.choosing.exists():
-        with changing(folder):
+        with selection_lock(folder):
             pass
     return folder
 

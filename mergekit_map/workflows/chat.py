@@ -43,7 +43,7 @@ class Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Speaker:
+class ChatModel:
     """A merge that answers."""
 
     model: transformers.PreTrainedModel
@@ -102,18 +102,18 @@ class _Streamer(transformers.TextStreamer):
         self._emit(text)
 
 
-class Speakers(Protocol):
+class ChatModels(Protocol):
     """The merges of a search, one at a time."""
 
-    def at(self, coefficients: Mapping[str, float]) -> Speaker:
-        """Merge at coefficients; the speaker of the previous merge becomes invalid."""
+    def at(self, coefficients: Mapping[str, float]) -> ChatModel:
+        """Merge at coefficients; the model of the previous merge becomes invalid."""
         ...
 
 
 @contextmanager
-def merges_to_talk_with(
+def open_chat(
     run: Path, options: MergeOptions, *, trust_run: bool = False
-) -> Iterator[Speakers]:
+) -> Iterator[ChatModels]:
     """Open the models of a finished search.
 
     Raises:
@@ -138,10 +138,10 @@ class _InMemory:
 
     merge: ResidentMerge
 
-    def at(self, coefficients: Mapping[str, float]) -> Speaker:
+    def at(self, coefficients: Mapping[str, float]) -> ChatModel:
         """Write the weights."""
         self.merge.write(coefficients)
-        return _speaker(self.merge.model, self.merge.tokenizer)
+        return _chat_model(self.merge.model, self.merge.tokenizer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class _OnDisk:
     project: Project
     recipes: Recipes
 
-    def at(self, coefficients: Mapping[str, float]) -> Speaker:
+    def at(self, coefficients: Mapping[str, float]) -> ChatModel:
         """Merge into a temporary folder and load that."""
         options = self.project.options
         with scratch_folder() as scratch:
@@ -162,13 +162,13 @@ class _OnDisk:
             else:
                 config = stock_config(self.project.space, coefficients)
                 write_checkpoint(config, folder, options)
-            return _speaker(*load_checkpoint(folder, options))
+            return _chat_model(*load_checkpoint(folder, options))
 
 
-def _speaker(model: transformers.PreTrainedModel, tokenizer: Any) -> Speaker:
+def _chat_model(model: transformers.PreTrainedModel, tokenizer: Any) -> ChatModel:
     if tokenizer is None:
         raise EvaluationError(
             "the models of this search are no language models, so there is nothing to "
             "talk with"
         )
-    return Speaker(model, tokenizer)
+    return ChatModel(model, tokenizer)

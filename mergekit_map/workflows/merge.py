@@ -34,7 +34,7 @@ from mergekit_map.search.nested import of_tasks
 from mergekit_map.search.study import Reporter, Study
 from mergekit_map.utils.files import StrPath, whole_folder
 from mergekit_map.utils.progress import stage
-from mergekit_map.workflows.atomic_selection import changing, save_choice
+from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
 from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.item_comparison import Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
@@ -105,12 +105,12 @@ def merge_point(
     project = finished_project(
         run, quiet_options(options), trust_run=trust_run, model_paths=model_paths
     )
-    with reporting(reporter) as seen, with_callbacks(seen) as told:
-        return _merge(project, selection or select_point(run), run, out, told)
+    with reporting(reporter) as seen, with_callbacks(seen) as events:
+        return _merge(project, selection or select_point(run), run, out, events)
 
 
 def _merge(
-    project: Project, selection: Selection, run: Path, out: Path, told: CallbackList
+    project: Project, selection: Selection, run: Path, out: Path, events: CallbackList
 ) -> Merged:
     recipes, place = Recipes(project.space, project.options), RunFolder(run)
     check_device(project.options)
@@ -133,10 +133,10 @@ def _merge(
         unchanged.check()
         (folder / "mergekit_config.yml").write_text(recipe, encoding="utf-8")
         point = selection.point
-        searched, written = _measure_checkpoint(part, folder, place, point, told)
+        searched, written = _measure_checkpoint(part, folder, place, point, events)
         if difference := _difference(searched, written):
-            told.notice(difference)
-        with changing(RunFolder(run)):
+            events.notice(difference)
+        with selection_lock(RunFolder(run)):
             front = _with_measured(project, selection, searched, run, place)
             if recipe != selection.recipe:
                 write_recipes(recipes, front, RunFolder(run))
@@ -171,7 +171,7 @@ def _chosen_by(front: Front, selection: Selection) -> Front:
 
 
 def _measure_checkpoint(
-    project: Project, folder: Path, run: RunFolder, point: Merge, told: CallbackList
+    project: Project, folder: Path, run: RunFolder, point: Merge, events: CallbackList
 ) -> tuple[Merge, Merge]:
     """Measure every task on the checkpoint, and log values that the search lacks.
 
@@ -179,7 +179,7 @@ def _measure_checkpoint(
     """
     study, merge = project.study(), point.coefficients
     with open_log(run.log) as log:
-        log.tell(told.measured)
+        log.tell(events.measured)
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]
         # A single item of a search is of the merge that the search made.
@@ -191,10 +191,10 @@ def _measure_checkpoint(
             written = Worker(merges_of_checkpoint(project, folder))
             part = of_tasks(study, tasks)
             with MergeEvaluator(written, samples, study.definitions) as evaluate:
-                measure(part, [(role, merge)], evaluate, log, told.progress)
+                measure(part, [(role, merge)], evaluate, log, events.progress)
         written = Worker(merges_of_checkpoint(project, folder))
         with MergeEvaluator(written, None) as evaluate:
-            confirming = Confirming(project, run, log, evaluate, told.progress)
+            confirming = Confirming(project, run, log, evaluate, events.progress)
             confirming.measure([merge], study.tasks)
         searched = measured_at(study, merge, log)
         again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last

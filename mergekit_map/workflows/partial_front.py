@@ -35,10 +35,10 @@ from mergekit_map.results.selection import judged
 from mergekit_map.search.partial_front import complete_merges, find_partial_front
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import StrPath, digest, unwritable, write_atomically
-from mergekit_map.workflows.atomic_selection import mended
+from mergekit_map.workflows.atomic_selection import repaired_folder
 
 
-def write_so_far(folder: RunFolder) -> None:
+def write_partial_front(folder: RunFolder) -> None:
     """Write the partial front of an unfinished search, unless it is up to date.
 
     Raises:
@@ -69,7 +69,7 @@ def write_so_far(folder: RunFolder) -> None:
     (so_far.path / LOCK_NAME).touch()  # tells a run folder
     write_atomically(so_far.config, config)
     _link_samples(folder.path / "samples", so_far.path / "samples")
-    _write_found(folder, plan, measured, _wishes(plan, earlier), of)
+    _write_found(folder, plan, measured, _choices(plan, earlier), of)
 
 
 def study_of(plan: SearchPlan) -> Study:
@@ -90,13 +90,13 @@ def _write_found(
     folder: RunFolder,
     plan: SearchPlan,
     measured: Sequence[Evaluation],
-    wishes: Sequence[SelectSpec],
+    choices: Sequence[SelectSpec],
     of: str,
 ) -> None:
     study, so_far = study_of(plan), folder.so_far
     log = list(read_log(so_far.log))
     try:
-        front, surrogates = find_partial_front(study, log, wishes)
+        front, surrogates = find_partial_front(study, log, choices)
     except ArtifactError as error:
         again = plan.going_on(folder.path)
         raise ArtifactError(f"{folder.path}: {error}; go on with: {again}") from None
@@ -133,7 +133,7 @@ def _earlier(so_far: RunFolder) -> Front | None:
     return None
 
 
-def _wishes(plan: SearchPlan, earlier: Front | None) -> list[SelectSpec]:
+def _choices(plan: SearchPlan, earlier: Front | None) -> list[SelectSpec]:
     """List the ways to choose: as before, but no number of a point."""
     before = [] if earlier is None or earlier.select.index is not None else [earlier]
     return [*(front.select for front in before), plan.select]
@@ -179,16 +179,16 @@ def look_at(run: StrPath) -> Path:
     run = Path(run)
     folder = RunFolder(run)
     if folder.manifest.exists() or not folder.plan.exists():
-        return mended(run).path
+        return repaired_folder(run).path
     # It fits surrogates, which a finished search has.
 
     open_run(run)
     with _alone(folder):
-        write_so_far(folder)
+        write_partial_front(folder)
     return folder.so_far.path
 
 
-def forget_so_far(folder: RunFolder) -> None:
+def remove_partial_front(folder: RunFolder) -> None:
     """Remove the partial front and the plan of a search that is finished."""
     folder.plan.unlink(missing_ok=True)
     if folder.so_far.path.exists():

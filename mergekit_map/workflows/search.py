@@ -34,7 +34,7 @@ from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workers.pool import WorkerPool
 from mergekit_map.workflows.item_comparison import Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs
-from mergekit_map.workflows.partial_front import forget_so_far
+from mergekit_map.workflows.partial_front import remove_partial_front
 from mergekit_map.workflows.recipes import write_recipes
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.search_loop import (
@@ -199,7 +199,7 @@ def _write_results(
     save_front(front, folder)
     log.check()
     write_record(folder.manifest, _manifest(project, project.study()))
-    forget_so_far(folder)
+    remove_partial_front(folder)
 
 
 def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:

@@ -21,7 +21,7 @@ from mergekit_map.results.recipe_rendering import (
 from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.results.selection import choose_point, judged
 from mergekit_map.utils.files import StrPath, write_atomically
-from mergekit_map.workflows.atomic_selection import changing, save_choice
+from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
 from mergekit_map.workflows.partial_front import look_at
 from mergekit_map.workflows.results import front_line
 
@@ -118,7 +118,7 @@ def select_point(
     select = parse_select({k: v for k, v in asked.items() if v is not None})
     folder = open_run(look_at(Path(run)))
     folder.read_manifest()
-    with changing(folder):
+    with selection_lock(folder):
         before = folder.read_front()
         front = _chosen(folder, before, select)
         joined = len(front.points) > len(before.points)

@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 from textual.pilot import Pilot
 
-from mergekit_map.browse.app import Browser, Leaving, Outside
+from mergekit_map.browse.app import Browser, ExitAction, Outside
 from mergekit_map.browse.state import View
 from mergekit_map.results.front import Front
 from mergekit_map.results.samples import ItemRecords
@@ -32,7 +32,7 @@ class Seen:
 
     lines: list[str]
     view: View
-    leaving: Leaving | None
+    leaving: ExitAction | None
     picture: str  # as SVG
 
     @property
@@ -40,7 +40,7 @@ class Seen:
         return "\n".join(self.lines)
 
 
-async def settled(app: Browser, pilot: Pilot[Leaving]) -> list[str]:
+async def settled(app: Browser, pilot: Pilot[ExitAction]) -> list[str]:
     """Wait until the screen stays as it is, and read it."""
     seen: list[list[str]] = []
     while len(seen) < 3 or seen[-1] != seen[-2] or not any(seen[-1]):

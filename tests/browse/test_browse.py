@@ -30,14 +30,14 @@ from mergekit.options import MergeOptions
 from screens import ALONE, press
 from transformers import AutoModelForCausalLM
 
-from mergekit_map.browse.app import Leaving
+from mergekit_map.browse.app import ExitAction
 from mergekit_map.browse.state import View
 from mergekit_map.cli.commands.browse import _Outside, _wish
 from mergekit_map.cli.main import main
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import ItemRecords
-from mergekit_map.workflows.chat import Turn, merges_to_talk_with
+from mergekit_map.workflows.chat import Turn, open_chat
 
 DATA = Path(__file__).parents[1] / "data" / "run_v1"
 BETWEEN = 3  # not measured
@@ -208,7 +208,7 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
         (run / "config.yml").write_text(text)
     front = RunFolder(run).read_front()
     points = [front.points[0], front.points[-1]]
-    with merges_to_talk_with(run, MergeOptions(quiet=True), trust_run=True) as merges:
+    with open_chat(run, MergeOptions(quiet=True), trust_run=True) as merges:
         spoken = [tensors(merges.at(point.coefficients).model) for point in points]
 
     for index, (point, found) in enumerate(zip(points, spoken, strict=True)):
@@ -224,7 +224,7 @@ def test_words_come_as_they_are_made_and_are_those_of_the_model(
     run: Path, template: str | None
 ) -> None:
     front = RunFolder(run).read_front()
-    with merges_to_talk_with(run, MergeOptions(quiet=True)) as merges:
+    with open_chat(run, MergeOptions(quiet=True)) as merges:
         speaker = merges.at(front.points[0].coefficients)
         speaker.tokenizer.chat_template = template
         heard: list[str] = []
@@ -250,7 +250,7 @@ def test_one_talks_until_a_line_is_empty(
     monkeypatch.setattr(sys, "stdin", lines)
     view = view_of(run).moved(0)
     with ExitStack() as stack:
-        after = outside_of(run, stack).do(Leaving("talk", view.asked, {}), view)
+        after = outside_of(run, stack).do(ExitAction("talk", view.asked, {}), view)
 
     assert after is view
     assert lines.read() == "not read\n"
@@ -268,7 +268,7 @@ def test_merging_writes_the_recipe_s_checkpoint_and_comes_back_measured(
     with ExitStack() as stack:
         outside = outside_of(run, stack)
         words = {"out": str(tmp_path / "out")}
-        after = outside.do(Leaving("merge", view.asked, words), view)
+        after = outside.do(ExitAction("merge", view.asked, words), view)
 
     assert after.at == after.front.selected == at
     assert after.point.is_measured("greeting", "code")

@@ -26,11 +26,11 @@ from mergekit_map.compare.contest import (
     check_contest,
     check_opponents,
     front_scores,
-    hold_contest,
     opponent_merges,
     own_documents,
     r_squared_scores,
     read_utilities,
+    run_contest,
 )
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec, SelectSpec
@@ -86,7 +86,7 @@ def contested(
     with open_log(path / "evaluations.jsonl") as log:
         measure(study, next_round(study, [], []), evaluate, log, ignore)
         measure_merges = measuring(study, log, evaluate)
-        return hold_contest(study, true_front(study), spec, log, measure_merges)
+        return run_contest(study, true_front(study), spec, log, measure_merges)
 
 
 def fitted(study: Study, path: Path) -> dict[str, Surrogate]:

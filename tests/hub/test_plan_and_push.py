@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from mergekit_map.errors import ArtifactError, ConfigError, HubError
 from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.hub.metadata import Licence, Licences
-from mergekit_map.hub.plan import Plan, Wishes, plan_push
+from mergekit_map.hub.plan import Plan, PushOptions, plan_push
 from mergekit_map.hub.push import open_hub, upload
 
 DATA = Path(__file__).parents[1] / "data"
@@ -95,7 +95,7 @@ def planned(
     **wishes: Any,
 ) -> Plan:
     wishes = {"repo": REPO, "licence": "mit", **wishes}
-    return plan_push(folder, run, Wishes(**wishes), api, ask)
+    return plan_push(folder, run, PushOptions(**wishes), api, ask)
 
 
 def push(plan: Plan, api: HfApi) -> str | None:

@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 from mergekit.options import MergeOptions
 
-from mergekit_map.cli.mergekit_options import merging_later
+from mergekit_map.cli.mergekit_options import lazy_merge_options
 from mergekit_map.errors import ConfigError, MergeError
 from mergekit_map.merging.devices import (
     best_device,
@@ -39,7 +39,7 @@ def test_the_command_line_leaves_the_device_open_unless_it_names_one(
     found: list[MergeOptions] = []
 
     @click.command()
-    @merging_later
+    @lazy_merge_options
     def command(make_options) -> None:  # type: ignore[no-untyped-def]
         found.append(make_options("starting"))
 

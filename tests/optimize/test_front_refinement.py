@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mergekit_map.optimize.front_refinement import maximise, push_to_front
+from mergekit_map.optimize.front_refinement import maximise, pareto_newton
 
 CENTRES = np.array([[0.2, 0.3], [0.8, 0.4]])
 
@@ -35,7 +35,7 @@ def test_every_start_climbs_to_its_own_maximum() -> None:
 def test_pushed_points_lie_on_the_segment_between_the_centres() -> None:
     points = np.random.default_rng(0).uniform(size=(50, 2))
 
-    pushed = push_to_front(bowls, points, 30)
+    pushed = pareto_newton(bowls, points, 30)
 
     across = CENTRES[1] - CENTRES[0]
     share = (pushed - CENTRES[0]) @ across / (across**2).sum()
@@ -54,7 +54,7 @@ def test_the_side_of_the_box_that_holds_a_point_is_let_go_again() -> None:
         apart = X[:, None] - centre
         return -(apart**2).sum(axis=2) - 0.9 * apart[..., 0] * apart[..., 1]
 
-    pushed = push_to_front(tasks, np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), 20)
+    pushed = pareto_newton(tasks, np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), 20)
 
     # With the first at 0 the second is best at 0.7 - 0.45 * 0.4.
     np.testing.assert_allclose(pushed, [[0.0, 0.52, 0.5]] * 2, atol=1e-7)

@@ -11,7 +11,7 @@ from mergekit_map.utils.shutdown import deferred
 from mergekit_map.utils.text import printable
 
 if TYPE_CHECKING:
-    from mergekit_map.workflows.chat import Speaker
+    from mergekit_map.workflows.chat import ChatModel
 
 
 import shlex
@@ -27,12 +27,12 @@ from mergekit_map.cli.commands.push import push
 from mergekit_map.cli.mergekit_options import (
     MergeOptions,
     PrettyPrintHelp,
-    merging_later,
+    lazy_merge_options,
 )
 from mergekit_map.cli.options import (
     FOLDER,
-    look_first,
-    looked_at,
+    check_paths,
+    readable_folder,
     selection_options,
     starting,
     trust_option,
@@ -43,17 +43,17 @@ from mergekit_map.errors import ConfigError, MapError
 from mergekit_map.utils.files import refuse_existing
 
 if TYPE_CHECKING:
-    from mergekit_map.browse.app import Leaving
+    from mergekit_map.browse.app import ExitAction
     from mergekit_map.browse.state import View
     from mergekit_map.results.run_folder import RunFolder
-    from mergekit_map.workflows.chat import Speakers
+    from mergekit_map.workflows.chat import ChatModels
 
 
-def talk(speaker: Speaker, name: str) -> None:
+def talk(model: ChatModel, name: str) -> None:
     """Chat with a merge in the terminal, until a line is empty or input ends."""
     from mergekit_map.workflows.chat import Turn
 
-    how = "" if speaker.chats else "; without a chat template it goes on with your text"
+    how = "" if model.chats else "; without a chat template it goes on with your text"
     click.echo(f"{name}{how}")
     click.echo("An empty line: back. /new: begin anew. Ctrl-C stops an answer.")
     turns: list[Turn] = []
@@ -64,7 +64,7 @@ def talk(speaker: Speaker, name: str) -> None:
         said = [*turns, Turn("user", line)]
         try:
             with deferred():
-                answer = speaker.answer(said, _emit)
+                answer = model.answer(said, _emit)
         except KeyboardInterrupt:
             click.echo(" ... stopped; this turn is forgotten")
             continue
@@ -90,7 +90,7 @@ def _emit(words: str) -> None:
 @click.command(cls=PrettyPrintHelp)
 @click.argument("run", type=FOLDER)
 @trust_option
-@merging_later
+@lazy_merge_options
 def browse(
     make_options: Callable[[str], MergeOptions], run: Path, *, trust_run: bool
 ) -> None:
@@ -102,13 +102,13 @@ def browse(
 
     Example: mergekit-map browse my-search
     """
-    look_first(run=run)
+    check_paths(run=run)
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise ConfigError(
             "browse wants a terminal to show the front in, and there is none here; "
             "select chooses a point without one, and report writes a page"
         )
-    name, run = run.resolve().name, looked_at(run)
+    name, run = run.resolve().name, readable_folder(run)
     with starting(f"opening {run}"):
         from mergekit_map.browse.app import Browser, Outside
         from mergekit_map.browse.state import View
@@ -128,10 +128,10 @@ def browse(
         )
         while True:
             app = Browser(run, view, records, doing, name)
-            leaving = app.run()
-            if leaving is None:
+            exit_action = app.run()
+            if exit_action is None:
                 return
-            view = outside.do(leaving, app.view)
+            view = outside.do(exit_action, app.view)
 
 
 class _Outside:
@@ -147,7 +147,7 @@ class _Outside:
     ) -> None:
         self._run, self._make_options, self._models = run, make_options, models
         self._trust_run = trust_run
-        self._speakers: Speakers | None = None
+        self._chat_models: ChatModels | None = None
         self.merged: Path | None = None  # the folder of the last merge
 
     def save(self, choice: Mapping[str, Any]) -> View:
@@ -157,17 +157,19 @@ class _Outside:
 
         return View.of(select_point(self._run, **choice).front)
 
-    def do(self, leaving: Leaving, view: View) -> View:
+    def do(self, exit_action: ExitAction, view: View) -> View:
         """Merge, chat or push; print the reason where that fails."""
         try:
-            match leaving.doing:
+            match exit_action.doing:
                 case "merge":
-                    view = self._merge(Path(leaving.words["out"]), leaving.choice)
+                    view = self._merge(
+                        Path(exit_action.words["out"]), exit_action.choice
+                    )
                 case "talk":
                     self._talk(view)
                     return view
                 case "push":
-                    words = [leaving.words["out"], leaving.words["repo"]]
+                    words = [exit_action.words["out"], exit_action.words["repo"]]
                     push.main([*words, "--run", str(self._run)], standalone_mode=False)
         except (MapError, OSError) as error:
             click.echo(f"error: {printable(str(error))}", err=True)
@@ -193,16 +195,16 @@ class _Outside:
         return View.of(RunFolder(self._run).read_front())
 
     def _talk(self, view: View) -> None:
-        if self._speakers is None:
+        if self._chat_models is None:
             options = self._make_options(f"opening {self._run} and loading its models")
             with starting():
-                from mergekit_map.workflows.chat import merges_to_talk_with
+                from mergekit_map.workflows.chat import open_chat
 
-            self._speakers = self._models.enter_context(
-                merges_to_talk_with(self._run, options, trust_run=self._trust_run)
+            self._chat_models = self._models.enter_context(
+                open_chat(self._run, options, trust_run=self._trust_run)
             )
-        speaker = self._speakers.at(view.point.coefficients)
-        talk(speaker, f"point {view.at}: {view.point.weights}")
+        model = self._chat_models.at(view.point.coefficients)
+        talk(model, f"point {view.at}: {view.point.weights}")
 
 
 def _wish(folder: RunFolder) -> Callable[[View, Mapping[str, str]], View]:

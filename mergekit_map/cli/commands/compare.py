@@ -12,13 +12,13 @@ from rich.text import Text
 
 from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.cli.options import FOLDER, model_path_option, starting, trust_option
-from mergekit_map.cli.output import answer, showing
+from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.compare.tables import Table
 from mergekit_map.utils.shutdown import deferred
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing()
+@with_output_options()
 @click.argument("runs", metavar="RUN...", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where the tables go  [default: RUN/compare]")
 @click.option(

@@ -9,7 +9,7 @@ import click
 
 from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.cli.options import FOLDER, starting, workers_option
-from mergekit_map.cli.output import showing
+from mergekit_map.cli.output import with_output_options
 from mergekit_map.cli.steps import merge_and_show, search_and_show
 from mergekit_map.utils.files import refuse_existing, write_atomically
 
@@ -18,7 +18,7 @@ _BEGUN = {"demo.yml", "run"}
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing()
+@with_output_options()
 @click.option(
     "--out",
     type=FOLDER,

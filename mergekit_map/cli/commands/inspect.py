@@ -16,8 +16,13 @@ from rich.text import Text
 
 from mergekit_map.cli.config_options import config_or_options
 from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
-from mergekit_map.cli.options import model_path_option, say_lost, starting, trust_option
-from mergekit_map.cli.output import showing
+from mergekit_map.cli.options import (
+    model_path_option,
+    print_missing_models,
+    starting,
+    trust_option,
+)
+from mergekit_map.cli.output import with_output_options
 from mergekit_map.cli.tables import new_table, show_needs, show_probe
 from mergekit_map.utils.text import count_in_words, listed
 
@@ -30,7 +35,7 @@ _MOST_PAIRS = 10  # in the table; where there are more, those that are most alik
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing(as_json=False)
+@with_output_options(as_json=False)
 @config_or_options(None)
 @click.option(
     "--probe",
@@ -83,7 +88,7 @@ def inspect(
         if inspection.probe is not None and inspection.plan is not None:
             show_probe(inspection.probe, inspection.plan)
         show_verdict(inspection)
-        say_lost(inspection.lost)
+        print_missing_models(inspection.lost)
     if not inspection.mergeable:
         raise SystemExit(2)
 

@@ -10,17 +10,17 @@ import click
 from mergekit_map.cli.mergekit_options import MergeOptions, PrettyPrintHelp, merging
 from mergekit_map.cli.options import (
     FOLDER,
-    looked_at,
     model_path_option,
+    readable_folder,
     selection_options,
     trust_option,
 )
-from mergekit_map.cli.output import showing
+from mergekit_map.cli.output import with_output_options
 from mergekit_map.cli.steps import merge_and_show
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing()
+@with_output_options()
 @click.argument("run", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @selection_options
@@ -44,7 +44,7 @@ def merge(
     """
     from mergekit_map.workflows.select import select_point
 
-    run = looked_at(run)
+    run = readable_folder(run)
     selection = select_point(run, **choice)
     merge_and_show(
         run,

@@ -14,8 +14,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from mergekit_map.cli.options import FOLDER, looked_at, starting
-from mergekit_map.cli.output import answer, is_terminal, showing
+from mergekit_map.cli.options import FOLDER, readable_folder, starting
+from mergekit_map.cli.output import answer, is_terminal, with_output_options
 from mergekit_map.cli.tables import new_table
 from mergekit_map.errors import ConfigError
 from mergekit_map.utils.text import bytes_in_words
@@ -51,7 +51,7 @@ def _licence(
 
 
 @click.command()
-@showing()
+@with_output_options()
 @click.argument("out", type=FOLDER)
 @click.argument("repo")
 @click.option(
@@ -105,10 +105,10 @@ def push(
     with starting(f"reading {out} and asking the Hub"):
         from huggingface_hub import utils
 
-        from mergekit_map.hub.plan import Wishes, plan_push
+        from mergekit_map.hub.plan import PushOptions, plan_push
         from mergekit_map.hub.push import open_hub, upload
 
-    run = None if run is None else looked_at(run)
+    run = None if run is None else readable_folder(run)
 
     def ask(licences: Licences) -> Licence:
         return _ask_licence(licences, interactive=not yes and is_terminal(sys.stdin))
@@ -117,7 +117,7 @@ def push(
     if not is_terminal(sys.stderr):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
     api = open_hub()
-    plan = plan_push(out, run, Wishes(repo, private, licence, parents), api, ask)
+    plan = plan_push(out, run, PushOptions(repo, private, licence, parents), api, ask)
     _show(plan)
     if yes and plan.target.private is False and private is None:
         raise ConfigError(

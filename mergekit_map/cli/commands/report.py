@@ -6,13 +6,19 @@ from pathlib import Path
 
 import click
 
-from mergekit_map.cli.options import FILE, FOLDER, look_first, looked_at, starting
-from mergekit_map.cli.output import answer, showing
+from mergekit_map.cli.options import (
+    FILE,
+    FOLDER,
+    check_paths,
+    readable_folder,
+    starting,
+)
+from mergekit_map.cli.output import answer, with_output_options
 from mergekit_map.utils.text import bytes_in_words, listed
 
 
 @click.command()
-@showing(quiet=True)
+@with_output_options(quiet=True)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
 @click.option(
     "--out",
@@ -39,7 +45,7 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     Example: mergekit-map report with-ties with-arithmetic --out both.html
     """
     for run in runs:
-        look_first(run=run)
+        check_paths(run=run)
     if len(runs) > 1:
         _lay_over(runs, page)
         return
@@ -47,7 +53,7 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     with starting(f"reading {run} and drawing"):
         from mergekit_map.report.page import write_report
 
-    written = write_report(looked_at(run), page)
+    written = write_report(readable_folder(run), page)
     answer(pictures=[*map(str, written.pictures)])
     _say(written.page)
     for picture in written.pictures:
@@ -58,7 +64,7 @@ def _lay_over(runs: tuple[Path, ...], page: Path | None) -> None:
     with starting(f"reading {listed([str(run) for run in runs])} and comparing"):
         from mergekit_map.report.overlay import write_fronts_report
 
-    _say(write_fronts_report([looked_at(run) for run in runs], page))
+    _say(write_fronts_report([readable_folder(run) for run in runs], page))
 
 
 def _say(page: Path) -> None:

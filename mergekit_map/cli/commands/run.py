@@ -15,12 +15,12 @@ from mergekit_map.cli.options import (
     trust_option,
     workers_option,
 )
-from mergekit_map.cli.output import showing
+from mergekit_map.cli.output import with_output_options
 from mergekit_map.cli.steps import merge_and_show, search_and_show
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing()
+@with_output_options()
 @config_or_options("out", "OUT")
 @click.option(
     "--run-folder",

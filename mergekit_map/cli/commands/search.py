@@ -16,13 +16,13 @@ from mergekit_map.cli.options import (
     trust_option,
     workers_option,
 )
-from mergekit_map.cli.output import showing
+from mergekit_map.cli.output import with_output_options
 from mergekit_map.cli.steps import search_and_show
 from mergekit_map.types import BASE
 
 
 @click.command(cls=PrettyPrintHelp)
-@showing()
+@with_output_options()
 @config_or_options("run", "RUN")
 @click.option(
     "--import",

@@ -10,16 +10,16 @@ import click
 
 from mergekit_map.cli.options import (
     FOLDER,
-    look_first,
-    looked_at,
+    check_paths,
+    readable_folder,
     selection_options,
     starting,
 )
-from mergekit_map.cli.output import answer, answer_front, showing
+from mergekit_map.cli.output import answer, answer_front, with_output_options
 
 
 @click.command()
-@showing(quiet=True)
+@with_output_options(quiet=True)
 @click.argument("run", type=FOLDER)
 @selection_options
 @click.option(
@@ -36,7 +36,7 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
 
     Example: mergekit-map select my-search --prefer math=2,code=1
     """
-    look_first(run=run)
+    check_paths(run=run)
     with starting(f"reading {run}"):
         from rich.console import Console
         from rich.text import Text
@@ -45,7 +45,7 @@ def select(run: Path, choice: dict[str, Any], *, verdicts: bool) -> None:
         from mergekit_map.results.narrative import choice_in_words
         from mergekit_map.workflows.select import select_point
 
-    found = looked_at(run)
+    found = readable_folder(run)
     selection = select_point(found, **choice)
     front = selection.front
     answer_front(found, front, found / "recipe.yml")
