@@ -39,7 +39,7 @@ const drawing = (() => {
   }
 
   function onSome(pair) {
-    return pair[2] ? `${pair[2]} documents` : "";
+    return pair?.[2] ? `${pair[2]} documents` : "";
   }
 
   function plusMinus(stderr) {
