@@ -194,14 +194,14 @@ def _compared(front: Front, other: str, gains: Sequence[Gain]) -> str:
         of_kind = [gain for gain in gains if gain.verdict == kind]
         if not of_kind:
             continue
-        on = listed(_on(front, other, gain) for gain in of_kind)
+        on = listed(_gain_with_promise(front, other, gain) for gain in of_kind)
         first = "" if texts else f" {'of' if kind == 'noise' else 'than'} {other}"
         word = "within noise" if kind == "noise" else kind
         texts.append(f"{word}{first} on {on}")
     return ", ".join(texts)
 
 
-def _on(front: Front, other: str, gain: Gain) -> str:
+def _gain_with_promise(front: Front, other: str, gain: Gain) -> str:
     """Describe the gain or loss of the chosen merge, and the promised one."""
     metric = front.tasks[gain.task].metric
     name = gain.task if gain.other == other else f"{gain.task} ({gain.other})"

@@ -121,7 +121,7 @@ def _in_words(front: Front, verdict: Verdict) -> Iterator[str]:
         case AtBound(border):
             yield border_in_words(front, border)
         case AnchorCompared():
-            yield from _anchor(front, verdict)
+            yield from _reference_point(front, verdict)
         case PredictionCheck():
             yield from _prediction_check(front, verdict)
         case Dominance():
@@ -256,7 +256,7 @@ def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _anchor(front: Front, found: AnchorCompared) -> Iterator[str]:
+def _reference_point(front: Front, found: AnchorCompared) -> Iterator[str]:
     name = name_of(front, found.anchor)
     if found.missing:
         yield f"No comparison with {name}: no value of {listed(found.missing)}."
@@ -280,7 +280,7 @@ def _prediction_check(front: Front, found: PredictionCheck) -> Iterator[str]:
     for task, miss in found.misses.items():
         yield (
             f"At {name} {task} was predicted as {foretold(chosen)[task]} and measured "
-            f"as {chosen.measured[task]}, {_apart(miss)}: trust the measurement."
+            f"as {chosen.measured[task]}, {_difference(miss)}: trust the measurement."
         )
     if found.agreeing:
         all_of_them = len(found.agreeing) == len(front.tasks)
@@ -294,7 +294,7 @@ def _prediction_check(front: Front, found: PredictionCheck) -> Iterator[str]:
         yield f"Not measured at {name} yet: {missing}; merging it does so."
 
 
-def _apart(miss: PredictionError) -> str:
+def _difference(miss: PredictionError) -> str:
     if not miss.noise:
         return f"{miss.apart:.2g} apart"
     text = f"{miss.apart / miss.noise:.1f} standard errors"

@@ -55,7 +55,7 @@ def choose_point(
                 )
     anchors = anchor_values(front)
     if surrogates is not None and select.index is None:
-        longer = _with_wished(front, select, surrogates, anchors)
+        longer = _with_better_merge(front, select, surrogates, anchors)
         if longer is not None:
             chosen = chosen_as(longer, len(front.points), select)
             if missed := unmet_limits(chosen):
@@ -70,7 +70,7 @@ def choose_point(
     return chosen_as(front, index, select)
 
 
-def _with_wished(
+def _with_better_merge(
     front: Front, select: SelectSpec, surrogates: Surrogates, anchors: Anchors
 ) -> Front | None:
     """Add the merge that is predicted to be better than all points, if there is one."""

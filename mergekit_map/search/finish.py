@@ -227,8 +227,8 @@ def found_front(
 
     The points of a ``part`` of a search have no recipes.
     """
-    seen = _seen(study, log)
-    whole = {key: _whole(found) for key, found in seen.items()}
+    seen = _latest(study, log)
+    whole = {key: _on_all_documents(found) for key, found in seen.items()}
     points = _merges(study, result, result.front, seen)
     anchors = _merges(study, result, list(study.anchors.values()), seen)
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
@@ -253,7 +253,7 @@ def found_front(
             Merge(
                 coefficients=dict(next(iter(found.values())).coefficients),
                 measured=_readings(study, found),
-                foretold=_foretold(study, found),
+                foretold=_prior_prediction(study, found),
             )
             for key, found in seen.items()
             if key not in shown
@@ -280,11 +280,11 @@ def measured_at(
     study: Study, coefficients: Mapping[str, float], log: Iterable[Evaluation]
 ) -> Readings:
     """Read the measurements of a merge from the log."""
-    found = _seen(study, log).get(merge_key(coefficients), {})
-    return _readings(study, _whole(found))
+    found = _latest(study, log).get(merge_key(coefficients), {})
+    return _readings(study, _on_all_documents(found))
 
 
-def _seen(
+def _latest(
     study: Study, log: Iterable[Evaluation]
 ) -> dict[MergeKey, dict[str, Evaluation]]:
     """Return the latest of each task: no subset after all, no failure after a value."""
@@ -293,7 +293,7 @@ def _seen(
     return by_merge(evaluations)
 
 
-def _whole(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
+def _on_all_documents(found: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
     """Drop tasks of which only some documents were measured."""
     return {task: e for task, e in found.items() if e.whole}
 
@@ -302,7 +302,9 @@ def _readings(study: Study, measured: Mapping[str, Evaluation]) -> Readings:
     return {t: measured[t].reading if t in measured else UNKNOWN for t in study.tasks}
 
 
-def _foretold(study: Study, measured: Mapping[str, Evaluation]) -> Readings | None:
+def _prior_prediction(
+    study: Study, measured: Mapping[str, Evaluation]
+) -> Readings | None:
     known = {t: e.foretold for t, e in measured.items() if e.foretold is not None}
     return {t: known.get(t, UNKNOWN) for t in study.tasks} if known else None
 
@@ -363,8 +365,8 @@ def _merges(
         Merge(
             coefficients=dict(merge),
             predicted=predicted,
-            measured=_readings(study, _whole(found)),
-            foretold=_foretold(study, found),
+            measured=_readings(study, _on_all_documents(found)),
+            foretold=_prior_prediction(study, found),
         )
         for merge, predicted in zip(
             coefficients, predict(result.surrogates, X), strict=True

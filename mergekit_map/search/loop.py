@@ -47,7 +47,7 @@ def run_study(
     spent = False
     surrogates: Mapping[str, Surrogate] = {}
     while True:
-        seen = _seen_by(study, log, rounds)
+        seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
         spent = bool(rounds) and not can_go_on(study, seen)
         if spent:
@@ -111,12 +111,14 @@ class _Measuring:
             _predict(study, surrogates, planned),
         )
         if ending and not always and missing_of(study, planned, log):
-            others = [e for e in _ours(study, log) if not _is_of_front(e, keys)]
+            others = [
+                e for e in _own_evaluations(study, log) if not _is_of_front(e, keys)
+            ]
             if not can_remeasure(study, others):
                 return []
         measure(study, planned, self._evaluate, log, self._report, plan)
         self._before += len(planned)
-        return [e for e in _ours(study, log) if e.key[0] in keys]
+        return [e for e in _own_evaluations(study, log) if e.key[0] in keys]
 
 
 def _is_of_front(e: Evaluation, keys: Container[MergeKey]) -> bool:
@@ -143,14 +145,14 @@ def _predict(
     return dict(zip(map(merge_key, merges), readings, strict=True))
 
 
-def _ours(study: Study, log: EvaluationLog) -> list[Evaluation]:
+def _own_evaluations(study: Study, log: EvaluationLog) -> list[Evaluation]:
     """List the measurements of the search itself, in the order of the log."""
     return [
         e for e in matching(study, log) if e.role == "front" or e.role not in ASSESSING
     ]
 
 
-def _seen_by(
+def _visible_after(
     study: Study, log: EvaluationLog, rounds: Sequence[Sequence[Candidate]]
 ) -> list[Evaluation]:
     """List what may be fitted right after these rounds, in the order of the log.
@@ -160,14 +162,14 @@ def _seen_by(
     round requests them: the search is compared with them.
     """
     asked = {merge_key(c) for candidates in rounds for _, c in candidates}
-    own = {id(e) for e in _ours(study, log)}
+    own = {id(e) for e in _own_evaluations(study, log)}
     usable = [e for e in matching(study, log) if id(e) in own or e.key[0] in asked]
     if not rounds:
         return [e for e in usable if e.role != "front"]
-    return usable[: _last_asked(usable, asked) + 1]
+    return usable[: _last_requested(usable, asked) + 1]
 
 
-def _last_asked(usable: Sequence[Evaluation], asked: Container[MergeKey]) -> int:
+def _last_requested(usable: Sequence[Evaluation], asked: Container[MergeKey]) -> int:
     """Return the place of the last measurement of a merge that rounds requested.
 
     A requested merge that is also on the front was measured for the round before that,

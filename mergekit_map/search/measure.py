@@ -81,7 +81,7 @@ def measure(
         if coefficients != merge:
             merge, subsets = coefficients, _subsets(study, evaluate)
             if isinstance(evaluate, WorksAhead):
-                evaluate.expect(_ahead(study, missing[index:], subsets))
+                evaluate.expect(_coming_requests(study, missing[index:], subsets))
         subset = None if _asks_all(study, role, task) else subsets.get(task)
         evaluation = _evaluate(study, evaluate, coefficients, task, subset)
         if role == "anchor" and not evaluation.failed:
@@ -93,7 +93,7 @@ def measure(
             _refuse_hopeless(task, evaluation, len(values[task]))
 
 
-def _ahead(
+def _coming_requests(
     study: Study, missing: Sequence[_Missing], subsets: Mapping[str, Subset]
 ) -> list[MeasurementRequest]:
     """List the coming measurements, as far as they do not depend on results."""

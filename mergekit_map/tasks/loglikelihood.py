@@ -70,7 +70,7 @@ class NextTokens:
                 yield _predict(head, some)
             return
         if self.way == "selected":
-            with _shown(_head(self.model), places):
+            with _at_places(_head(self.model), places):
                 found = self.model(**inputs, use_cache=False).logits[0]
         else:
             logits = self.model(**inputs, use_cache=False).logits.flatten(0, 1)
@@ -172,7 +172,7 @@ def _head(model: Any) -> Any:
 
 
 @contextmanager
-def _shown(head: Any, places: torch.Tensor) -> Iterator[None]:
+def _at_places(head: Any, places: torch.Tensor) -> Iterator[None]:
     """Pass a head the hidden states of these places alone, as one row."""
 
     def select(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

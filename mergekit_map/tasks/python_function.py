@@ -222,7 +222,7 @@ def _as_list(returned: Any) -> list[float] | None:
 
 def _check_count(returned: Any, values: list[float] | None, asked: int) -> None:
     if values is None or len(values) != asked:
-        got = _shown(returned) if values is None else f"{len(values)}"
+        got = _short_text(returned) if values is None else f"{len(values)}"
         raise EvaluationError(
             f"the function must return a list with a number for each of the {asked} "
             f"documents it was asked for, got {got}; measure those of 'documents', all "
@@ -278,11 +278,11 @@ def _unusable(returned: Any) -> EvaluationError:
     return EvaluationError(
         "the function must return a number, a number and its standard error of 0 or "
         "more, or a list with a number for each document, got "
-        f"{_shown(returned)} ({type(returned).__name__}); for a tensor return "
+        f"{_short_text(returned)} ({type(returned).__name__}); for a tensor return "
         "tensor.item(), or tensor.tolist()"
     )
 
 
-def _shown(returned: Any) -> str:
+def _short_text(returned: Any) -> str:
     """Return a short text of a returned object of any type and length."""
     return printable(reprlib.repr(returned))

@@ -16,7 +16,7 @@ from parted import METRICS, SIZE, Models, lines_of, scores, search, study_of
 from mergekit_map.errors import ArtifactError, EvaluationError
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog, merge_key
-from mergekit_map.search.loop import _last_asked
+from mergekit_map.search.loop import _last_requested
 
 
 class Killed(Exception):
@@ -316,6 +316,6 @@ def test_a_merge_that_the_front_measured_ends_what_rounds_ask_of_it() -> None:
     lines = [line("refinement", 0.2), line("refinement", 0.7), line("front", 0.2)]
     asked = {merge_key({"x": 0.2}), merge_key({"x": 0.7})}
 
-    assert _last_asked(lines, asked) == 1
+    assert _last_requested(lines, asked) == 1
     # A merge that the front measured first is one that a later round need not.
-    assert _last_asked(lines[1:], asked) == 1
+    assert _last_requested(lines[1:], asked) == 1
