@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.log import Evaluation, append_line, open_log, read_log
+from mergekit_map.results.log import Evaluation, open_log, read_log
 
 
 def evaluation(x: float, value: float = 1.5, **more: object) -> Evaluation:
@@ -59,17 +59,6 @@ def test_a_line_is_whole_when_it_is_forced_onto_the_disk(
         assert synced == [1]
         log.append(evaluation(0.2))
         assert synced == [1, 2]
-
-
-def test_a_failed_measurement_is_kept_as_null(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    with open_log(path) as log:
-        log.append(evaluation(0.1, math.nan))
-
-    (read,) = read_log(path)
-
-    assert read.failed
-    assert '"value": null' in path.read_text()
 
 
 def test_a_line_has_a_gradient_only_where_there_is_one(tmp_path: Path) -> None:
@@ -188,23 +177,3 @@ def test_a_log_that_is_changed_while_a_line_is_written_is_noticed(
 
     left = {"removed": written, "emptied": [], "doubled": written}
     assert list(read_log(path)) == left[change]
-
-
-def test_a_log_that_is_gone_when_it_is_opened_is_not_begun_anew(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    known = append_line(path, evaluation(0.1))
-    path.unlink()
-    assert append_line(path, evaluation(0.2), known) == known
-    assert not path.exists()
-
-
-def test_a_line_that_was_copied_is_one_measurement_and_failures_are_two(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "evaluations.jsonl"
-    for item in (evaluation(0.1), evaluation(0.2, math.nan, error="no")):
-        for _ in range(2):
-            append_line(path, item)
-    assert [e.failed for e in read_log(path)] == [False, True, True]

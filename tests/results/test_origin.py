@@ -98,22 +98,6 @@ def test_all_that_runs_is_asked_about(run: Path, kind: str) -> None:
     assert not Path("ran").exists()
 
 
-def test_code_that_a_configuration_elsewhere_names_is_run(run: Path) -> None:
-    name_code(run)
-    shutil.copy(run / "config.yml", "own.yml")
-
-    assert "--trust-run" not in invoke("search", "own.yml", "again")
-    assert Path("ran").exists()
-
-
-def test_a_folder_that_only_looks_unfinished_is_a_run_folder_too(run: Path) -> None:
-    name_code(run)
-    (run / "manifest.json").unlink()
-
-    assert "--trust-run" in invoke("search", "run/config.yml", "again")
-    assert not Path("ran").exists()
-
-
 @pytest.mark.parametrize("command", ["select", "report"])
 def test_choosing_and_looking_need_no_trust(run: Path, command: str) -> None:
     name_code(run)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mergekit_map.results.surrogate_file import ProcessRecord, ResidualRecord
-from mergekit_map.surrogates.calibration import Residual
+from mergekit_map.results.surrogate_file import ProcessRecord
 from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
 from mergekit_map.surrogates.kernel import Rows
 
@@ -31,15 +30,6 @@ def test_json_keeps_every_bit_of_a_process(sampling: float) -> None:
     for one, other in zip(again.predict(U), process.predict(U), strict=True):
         np.testing.assert_array_equal(one, other)
     assert ProcessRecord.of(again).model_dump_json() == text
-
-
-def test_json_keeps_every_bit_of_a_residual() -> None:
-    residual = Residual(U, np.linspace(-1, 1, 6) / 3, np.array([0.1, 0.7]))
-
-    text = ResidualRecord.of(residual).model_dump_json()
-    again = ResidualRecord.model_validate_json(text).value()
-
-    np.testing.assert_array_equal(again.predict(U + 0.1), residual.predict(U + 0.1))
 
 
 @pytest.mark.parametrize(
@@ -85,13 +75,3 @@ def test_a_damaged_process_names_what_is_wrong(
 
     with pytest.raises(ValidationError, match=message):
         ProcessRecord.model_validate_json(json.dumps({**data, **change}))
-
-
-def test_sampling_is_left_out_where_all_was_measured() -> None:
-    assert "sampling" not in ProcessRecord.of(fitted()).model_dump(mode="json")
-    data = ProcessRecord.of(fitted(0.1)).model_dump(mode="json")
-    assert len(data["sampling"]) == 8
-
-    for wrong in ([0.1] * 7, [-0.1] * 8, [1e101] * 8):
-        with pytest.raises(ValidationError, match=r"need 8 values|sampling"):
-            ProcessRecord.model_validate_json(json.dumps({**data, "sampling": wrong}))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nested_runs import four_models, nested_config, write, write_tasks
 from plain_runs import write_plain
 
 from mergekit_map import load_project, search_front
@@ -179,25 +178,3 @@ def test_the_examples_log_every_measurement_and_what_was_chosen() -> None:
     artifacts = [Path(row[1]) for row in mlflow.rows if row[0] == "log_artifact"]
     assert artifacts
     assert all(path.exists() for path in artifacts)
-
-
-@pytest.mark.slow
-def test_a_search_in_pairs_has_one_count(
-    family: dict[str, Path],
-    make_model: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    models = four_models(family, make_model)
-    write_tasks(models)
-    write(nested_config(models, "ties"))
-    heard = Heard()
-
-    search(heard)
-
-    assert len(heard.started) == 1
-    counts = [progress.done for progress in heard.progressed]
-    assert counts == sorted(counts)
-    assert max(counts) < heard.progressed[-1].total
-    assert len(heard.found) == 1

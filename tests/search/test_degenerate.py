@@ -99,31 +99,6 @@ def test_a_constant_task_has_no_say(tmp_path: Path, surrogate: str) -> None:
     assert result.surrogates["flat"].predict(front) == pytest.approx(0.25, abs=1e-6)
 
 
-def test_a_metric_at_its_bound_over_half_the_box_is_no_obstacle(tmp_path: Path) -> None:
-    tasks = {
-        "full": (ACCURACY, lambda c: min(1.0, 0.5 + c[0])),
-        "bowl": (LOSS, bowl(0.1, 0.5)),
-    }
-
-    result, front = search(tmp_path, 2, tasks, evaluations=30, surrogate="quadratic")
-
-    # Nothing is gained beyond the bound, so the front ends near where it is reached.
-    predicted = result.surrogates["full"].predict(front)
-    assert (predicted <= 1).all()
-    assert predicted.max() > 0.95
-    assert front[:, 0].min() < 0.15
-    assert front[front[:, 0] < 0.5][:, 1] == pytest.approx(0.5, abs=0.15)
-
-
-def test_one_model_has_a_front_along_its_weight(tmp_path: Path) -> None:
-    tasks = {"a": (LOSS, bowl(0.2)), "b": (LOSS, bowl(0.7)), "c": (LOSS, bowl(0.5))}
-
-    _, front = search(tmp_path, 1, tasks)
-
-    assert front.min() == pytest.approx(0.2, abs=1e-2)
-    assert front.max() == pytest.approx(0.7, abs=1e-2)
-
-
 def test_ten_models_do_with_fewer_evaluations_than_terms(tmp_path: Path) -> None:
     centres = np.full((3, 10), 0.4) + 0.3 * np.eye(3, 10)
     tasks = {f"task{i}": (LOSS, bowl(*c)) for i, c in enumerate(centres)}
@@ -162,37 +137,3 @@ def test_failures_in_the_first_design_are_made_up_for(tmp_path: Path) -> None:
     of_frail = [e for e in measured(tmp_path) if e.task == "frail"]
     assert all(e.failed for e in of_frail[1:4])  # the singles, and the soup
     assert result.surrogates["frail"].quality.n >= 3
-
-
-def test_the_unit_of_a_task_decides_nothing(tmp_path: Path) -> None:
-    def wavy(c: np.ndarray) -> float:
-        return bowl(0.3, 0.6)(c) + 0.15 * math.sin(9 * c.sum())
-
-    found = []
-    for unit in (1.0, 1e3):
-        tasks = {"wavy": (LOSS, lambda c, unit=unit: unit * wavy(c))}
-        folder = tmp_path / str(unit)
-        folder.mkdir()
-        ending = search(folder, 2, tasks, evaluations=14)[0].ending
-        assert ending is not None
-        found.append((ending.evaluations, ending.error))
-
-    for spent, error in found[1:]:
-        assert spent == found[0][0]
-        assert error == pytest.approx(found[0][1], rel=0.01)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_of_one_task_nothing_measured_is_better_than_the_choice(
-    seed: int, tmp_path: Path
-) -> None:
-    phase = 2.0 * seed
-
-    def wavy(c: np.ndarray) -> float:
-        return bowl(0.3, 0.6)(c) + 0.3 * math.sin(12 * c.sum() + phase)
-
-    result, _ = search(tmp_path, 2, {"wavy": (LOSS, wavy)}, evaluations=8, seed=seed)
-
-    values = [e.value for e in measured(tmp_path)]
-    chosen = wavy(np.array(list(result.front[result.selected].values())))
-    assert chosen == min(values)

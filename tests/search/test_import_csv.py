@@ -20,7 +20,6 @@ from mergekit_map.errors import ConfigError
 from mergekit_map.results.front_table import front_table
 from mergekit_map.results.log import Evaluation, merge_key, open_log, read_log
 from mergekit_map.search.finish import found_front
-from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.import_csv import add_imported, read_imported
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.study import Evaluator, Study, StudyResult
@@ -81,41 +80,10 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def as_rows(evaluations: Sequence[Evaluation], *tasks: str) -> list[dict[str, Any]]:
-    """Lay measurements out as a spreadsheet would hold them."""
-    rows: dict[Any, dict[str, Any]] = {}
-    for e in evaluations:
-        row = rows.setdefault(e.key[0], dict(e.coefficients))
-        if e.task in (tasks or IDEAL):
-            parts = {"": e.value, " stderr": e.stderr, " n": e.n}
-            row |= {e.task + suffix: value for suffix, value in parts.items()}
-    return list(rows.values())
-
-
 def random_rows(n: int, seed: int = 7) -> list[dict[str, Any]]:
     points = np.random.default_rng(seed).uniform(size=(n, 2)).tolist()
     merges = [dict(zip("xy", point, strict=True)) for point in points]
     return [{**m, **{task: bowl(m, task) for task in IDEAL}} for m in merges]
-
-
-@pytest.mark.slow
-def test_a_search_that_imports_all_finds_the_same_front(tmp_path: Path) -> None:
-    study = study_of(evaluations=13)
-    result, _ = run(study, tmp_path / "whole", measured_bowl)
-    measured = [e for e in logged(tmp_path / "whole") if e.role != "front"]
-    file = write_csv(tmp_path / "all.csv", as_rows(measured))
-    evaluate = Recorder(measured_bowl)
-
-    again, _ = run(study, tmp_path / "imported", evaluate, file)
-
-    chosen = tuple(again.front[again.selected].values())
-    assert evaluate.calls == [(chosen, "near"), (chosen, "far")]
-    assert again.front == result.front
-    assert again.selected == result.selected
-    imported = [e for e in logged(tmp_path / "imported") if e.role == "imported"]
-    assert [(e.key, e.value, e.stderr, e.n) for e in imported] == [
-        (e.key, e.value, e.stderr, e.n) for e in measured
-    ]
 
 
 @pytest.mark.parametrize("design", ["sobol", "d_optimal"])
@@ -130,44 +98,6 @@ def test_imported_merges_take_the_place_of_as_many_new_ones(
     # 10 evaluations: 2 anchors, 5 imported, 3 new; and the chosen point.
     assert len(evaluate.calls) == 2 * (10 - 5 + 1)
     assert fitted(result) == {10 + 1}
-
-
-@pytest.mark.parametrize(
-    ("search", "planned"),
-    [
-        ({"design": "grid", "evaluations": 11}, 9),
-        ({"strategy": "bayesian", "evaluations": 11}, 11),
-    ],
-    ids=["grid", "bayesian"],
-)
-def test_who_chooses_its_own_merges_measures_them_beside_the_imported(
-    search: dict[str, Any], planned: int, tmp_path: Path
-) -> None:
-    evaluate = Recorder(measured_bowl)
-    file = write_csv(tmp_path / "some.csv", random_rows(5))
-
-    result, notices = run(study_of(**search), tmp_path / "run", evaluate, file)
-
-    assert any(
-        f"{next(iter(search.values()))} chooses its own" in text for text in notices
-    )
-    n_front = sum(e.role == "front" for e in logged(tmp_path / "run")) // 2
-    assert fitted(result) == {planned + 5 + n_front}
-    assert len(evaluate.calls) == 2 * (planned + n_front)
-
-
-def test_one_task_is_imported_and_the_other_measured(tmp_path: Path) -> None:
-    study = study_of()
-    result, _ = run(study, tmp_path / "whole", measured_bowl)
-    measured = [e for e in logged(tmp_path / "whole") if e.role != "front"]
-    file = write_csv(tmp_path / "near.csv", as_rows(measured, "near"))
-    evaluate = Recorder(measured_bowl)
-
-    again, _ = run(study, tmp_path / "half", evaluate, file)
-
-    assert [task for _, task in evaluate.calls].count("far") == 10 + 1
-    assert [task for _, task in evaluate.calls].count("near") == 1
-    assert again.front == result.front
 
 
 def test_the_same_file_twice_adds_nothing_and_nor_does_going_on_without(
@@ -208,19 +138,6 @@ def test_killed_at_any_byte_a_search_that_imports_ends_the_same(
     assert ended == [replace(e, seconds=0.0) for e in logged(tmp_path / "whole")]
 
 
-def test_an_import_into_a_search_under_way_is_fitted_too(tmp_path: Path) -> None:
-    run(study_of(), tmp_path / "run", measured_bowl)
-    evaluate = Recorder(measured_bowl)
-    file = write_csv(tmp_path / "some.csv", random_rows(5))
-
-    result, _ = run(study_of(), tmp_path / "run", evaluate, file)
-
-    # All evaluations were used, so that at most another point is chosen.
-    assert len(evaluate.calls) <= 2
-    assert fitted(result) == {n_known(tmp_path / "run")}
-    assert n_known(tmp_path / "run") >= 10 + 5 + 1
-
-
 def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
     run(study_of(), tmp_path / "run", measured_bowl)
     before = logged(tmp_path / "run")
@@ -240,53 +157,6 @@ def test_what_was_measured_here_is_kept(tmp_path: Path) -> None:
     assert len(notices) == 2
 
 
-def test_a_point_of_the_front_is_measured_here_whatever_was_imported(
-    tmp_path: Path,
-) -> None:
-    # The corner of the box, which is best for "near", is imported a little wrong.
-    corner = dict(zip("xy", IDEAL["near"], strict=True))
-    study = replace(
-        study_of(remeasure=100, surrogate="quadratic", refine=False),
-        bounds={"x": (0.0, corner["x"]), "y": (corner["y"], 1.0)},
-        anchors={"corner": corner},
-    )
-    row = {**corner, "near": bowl(corner, "near") + 1e-3, "far": bowl(corner, "far")}
-    file = write_csv(tmp_path / "measured.csv", [row])
-
-    result, _ = run(study, tmp_path / "run", measured_bowl, file)
-
-    front = found_front(study, result, logged(tmp_path / "run"))
-    (point,) = (p for p in front.points if p.coefficients == corner)
-    assert point.measured["near"].value == bowl(corner, "near")
-    latest = {e.key: e for e in logged(tmp_path / "run")}
-    X = study.vectors(result.front)
-    fit = fit_surrogates(study, latest.values())["near"].predict(X)
-    assert result.surrogates["near"].predict(X) == pytest.approx(fit, abs=1e-9)
-    # Going on changes nothing.
-    again, _ = run(study, tmp_path / "run", measured_bowl)
-    assert again.front == result.front
-
-
-def test_another_import_replaces_the_one_before(tmp_path: Path) -> None:
-    rows = random_rows(5)
-    run(
-        study_of(), tmp_path / "run", measured_bowl, write_csv(tmp_path / "1.csv", rows)
-    )
-    rows[2]["near"] = 3.0
-
-    _, notices = run(
-        study_of(), tmp_path / "run", measured_bowl, write_csv(tmp_path / "2.csv", rows)
-    )
-
-    assert "1 measurement of 1 merge " in notices[0]
-    assert "of an earlier import they replace 1" in notices[0]
-    imported = [e for e in logged(tmp_path / "run") if e.role == "imported"]
-    assert len(imported) == 2 * 5 + 1
-    assert imported[-1].value == 3.0
-    known = {e.key: e.value for e in logged(tmp_path / "run")}
-    assert list(known.values()).count(3.0) == 1
-
-
 def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> None:
     rows = [*random_rows(4), {"x": 2.0, "y": 0.0, "near": 3.0, "far": 4.0}]
     file = write_csv(tmp_path / "some.csv", rows)
@@ -296,24 +166,6 @@ def test_merges_outside_the_bounds_are_kept_and_not_fitted(tmp_path: Path) -> No
     assert any("1 imported merges lie outside the bounds" in text for text in notices)
     assert fitted(result) == {n_known(tmp_path / "run") - 1} == {10 + 1}
     assert logged(tmp_path / "run")[9].coefficients == {"x": 2.0, "y": 0.0}
-
-
-def test_slopes_cannot_be_imported(tmp_path: Path) -> None:
-    def sloped(coefficients: Mapping[str, float], task: str) -> Measurement:
-        c = np.array(list(coefficients.values()))
-        slope = dict(zip("xy", (2 * (c - IDEAL[task])).tolist(), strict=True))
-        return Measurement(bowl(coefficients, task), None, 1, gradient=slope)
-
-    study = study_of(gradients=True, evaluations=6)
-    smooth = Metric(higher_is_better=False, lower=0.0, upper=None, differentiable=True)
-    study = replace(study, tasks=dict.fromkeys(IDEAL, smooth))
-    file = write_csv(tmp_path / "some.csv", random_rows(3))
-    evaluate = Recorder(sloped)
-
-    _, notices = run(study, tmp_path / "run", evaluate, file)
-
-    assert any("measured again, for their derivatives" in text for text in notices)
-    assert len(evaluate.calls) == 2 * (6 + 1)
 
 
 def test_the_front_of_another_run_can_be_imported(tmp_path: Path) -> None:
@@ -456,17 +308,3 @@ def test_the_command_imports_and_measures_the_front_alone() -> None:
     fronts = [e for e in logged(Path("again")) if e.role == "front"]
     assert len(Path("calls.txt").read_text()) == len(fronts) > 0
     assert Path("again/recipes/000.yml").exists()
-
-
-@pytest.mark.usefixtures("_configured")
-def test_a_bad_file_costs_nothing() -> None:
-    Path("bad.csv").write_text("a,b,one,tow\n0,0,1,1\n")
-
-    result = search("run", "--import", "bad.csv")
-
-    assert result.exit_code == 2
-    assert (
-        "bad.csv:1: tow: there is no such column; did you mean 'two'" in result.stderr
-    )
-    assert not Path("run").exists()
-    assert not Path("calls.txt").exists()

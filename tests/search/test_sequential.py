@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Recorder, ignore, line, make_study, run
+from fakes import Recorder, line, make_study, run
 
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.results.front import Front
@@ -19,7 +19,6 @@ from mergekit_map.results.log import Evaluation, by_merge, merge_key, open_log, 
 from mergekit_map.results.surrogate_file import predict
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.fitting import fit_surrogates
-from mergekit_map.search.import_csv import add_imported
 from mergekit_map.search.loop import run_study
 from mergekit_map.search.planning import design
 from mergekit_map.search.study import Progress, Study
@@ -297,21 +296,6 @@ def test_a_failure_in_any_round_stops_nothing(
     )
 
 
-@pytest.mark.parametrize("call", [4, 13])
-def test_what_is_tried_again_does_not_open_the_budget_anew(
-    call: int, tmp_path: Path
-) -> None:
-    _, evaluate = failing_at(call, broken)
-    run(study_of(), tmp_path, evaluate)
-    again = Recorder(rippled)
-
-    run(study_of(), tmp_path, again)
-
-    assert len(merges(tmp_path, "anchor", "design", "refinement")) <= 11
-    # What failed, and another few points of a front that it moved.
-    assert 1 <= len(again.calls) <= 1 + 2 * (2 + 1)
-
-
 def imported(points: np.ndarray) -> list[Evaluation]:
     merges = [dict(zip("ab", point, strict=True)) for point in points.tolist()]
     return [
@@ -319,22 +303,6 @@ def imported(points: np.ndarray) -> list[Evaluation]:
         for merge in merges
         for task in ("one", "two")
     ]
-
-
-@pytest.mark.parametrize("count", [3, 20])
-def test_what_is_imported_counts(count: int, tmp_path: Path) -> None:
-    study = study_of(evaluations=13)
-    points = np.random.default_rng(1).uniform(size=(count, 2))
-    evaluate = Recorder(rippled)
-
-    with open_log(tmp_path / "evaluations.jsonl") as log:
-        add_imported(study, log, imported(points), print)
-        result = run_study(study, evaluate, log, ignore)
-
-    searched = merges(tmp_path, "anchor", "design", "refinement", "imported")
-    assert len(searched) <= max(13, 4 + count)
-    assert len(evaluate.calls) <= 2 * (max(13 - count, 4) + 3)
-    assert {s.quality.n for s in result.surrogates.values()} == {len(merges(tmp_path))}
 
 
 def measured_with_progress(study: Study, folder: Path) -> list[Progress]:
@@ -369,42 +337,3 @@ def test_progress_never_goes_back_and_ends_within_its_total(
     if study.search.refines:
         whole = forecast(study, checkpoints=False).measurements
         assert {p.total for p in heard} == {whole}
-
-
-def test_of_merges_that_measure_the_same_one_is_a_point(tmp_path: Path) -> None:
-    def enough(coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Measure no loss below a bound, which many merges of the middle reach."""
-        return Measurement(max(rippled(coefficients, task).value, 1.35), None, 1)
-
-    run(study_of(), tmp_path, enough)
-
-    best = [
-        key
-        for key, of in by_merge(logged(tmp_path)).items()
-        if all(e.value == 1.35 for e in of.values())
-    ]
-    front = front_of(tmp_path)
-    shown = {merge_key(p.coefficients) for p in front.points}
-    # One of those before, and perhaps the last, which was chosen.
-    assert len(shown & set(best)) == len(front.recommended) <= 2 < len(best)
-
-
-@pytest.mark.parametrize(("surrogate", "m"), [("auto", 2), ("quadratic", 3)])
-def test_a_measured_merge_takes_the_place_of_a_point_that_predicts_the_same(
-    surrogate: str, m: int, tmp_path: Path
-) -> None:
-    def smooth(coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Measure what a second fit predicts as the first one did; the third is 0."""
-        if task == "three":
-            return Measurement(0.0, None, 1)
-        c = np.array(list(coefficients.values()))
-        return Measurement(1 + float(((c - CENTRES[task][:2]) ** 2).sum()), None, 1)
-
-    study = study_of(2, m, surrogate=surrogate, remeasure=6)
-
-    result = run(study, tmp_path, smooth)
-
-    X = np.array([list(c.values()) for c in result.front])
-    Y = np.column_stack([s.predict(X) for s in result.surrogates.values()])
-    apart = np.abs(Y[:, None] - Y).max(axis=2) + np.eye(len(Y))
-    assert apart.min() > 5e-7

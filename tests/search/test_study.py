@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import moocore
 import numpy as np
 import pytest
 from fakes import IDEAL, Recorder, bowls, line, make_study, run
-from quick_fronts import fronts_of_few_points
-from stopping import stopped_and_resumed
 
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import EvaluationError
@@ -52,35 +48,6 @@ def test_finds_the_front_between_two_bowls(study: Study, tmp_path: Path) -> None
     assert along.max() > 0.98
     # Both tasks count the same, and are mirror images of one another.
     assert (start + end) / 2 == pytest.approx(chosen, abs=0.1)
-
-
-def test_each_task_is_measured_once_at_each_merge(study: Study, tmp_path: Path) -> None:
-    evaluate = Recorder(bowls)
-
-    run(study, tmp_path, evaluate)
-
-    assert len(evaluate.calls) == len(set(evaluate.calls))
-    roles = [e.role for e in read_log(tmp_path / "evaluations.jsonl")]
-    assert roles[:4] == ["anchor"] * 4
-    assert roles.count("design") == 2 * (10 - 2)
-    assert 3 * 2 <= roles.count("front") <= 4 * 2
-
-
-@pytest.mark.slow
-def test_goes_on_where_it_was_stopped(study: Study, tmp_path: Path) -> None:
-    whole = Recorder(bowls)
-    run(study, tmp_path / "whole", whole)
-    for stop in (1, 9, len(whole.calls) - 2):
-        folder, evaluate = tmp_path / f"stop{stop}", Recorder(bowls)
-
-        stopped_and_resumed(partial(run, study, folder), evaluate, stop)
-
-        assert evaluate.calls == whole.calls
-        assert same_bytes(folder / "front.json", tmp_path / "whole" / "front.json")
-
-
-def same_bytes(one: Path, other: Path) -> bool:
-    return one.read_bytes() == other.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -176,23 +143,3 @@ def test_a_measurement_counts_by_its_standard_error(study: Study) -> None:
     unknown = missed(None, *[0.001] * 10, 2.0)
     assert unknown == pytest.approx(missed(*[0.001] * 11, 2.0))
     assert missed(*[0.001] * 12) == pytest.approx(missed(*[None] * 12))
-
-
-def test_what_is_measured_of_the_front_shows_most_of_it(
-    study: Study, tmp_path: Path
-) -> None:
-    with fronts_of_few_points(30):
-        result = run(study, tmp_path, Recorder(bowls))
-
-    def volume(merges: Iterable[Mapping[str, float]]) -> float:
-        """Return the area that losses dominate, of that below a worst."""
-        losses = [[bowls(c, task).value for task in IDEAL] for c in merges]
-        return float(moocore.hypervolume(losses, ref=1.8))
-
-    log = list(read_log(tmp_path / "evaluations.jsonl"))
-    measured = volume(e.coefficients for e in log)
-    before = volume(e.coefficients for e in log if e.role != "front")
-    whole = volume(result.front)
-    # The best four of the points that show it would leave no more than about a tenth.
-    assert before < 0.85 * whole
-    assert measured > 0.9 * whole

@@ -105,12 +105,3 @@ def min_loss_of_a() -> float:
     w = np.linspace(0, 0.5, 100_001)
     a = np.sqrt(2 * w - 2 * w**2)
     return float(((1 - a) ** 2 + 2 * w**2).min())
-
-
-def test_a_search_keeps_a_share_of_the_gain(tmp_path: Path) -> None:
-    run(with_base(SelectSpec(require={"a": "95%"})), tmp_path, own_corner)
-
-    front = read_record(tmp_path / "front.json", Front, "front")
-    # From 1 of the base to 0 of a.
-    assert front.chosen.measured["a"].value == pytest.approx(0.05, abs=1e-3)
-    assert "a at most 0.05, 95% of the best single model's gain over" in front.reason

@@ -83,16 +83,6 @@ def test_what_is_searched_is_what_a_file_without_weights_searches(
     assert space.remainder == expected.remainder
 
 
-def test_a_weight_of_all_models_is_told(tmp_path: Path) -> None:
-    text = extended(
-        "merge_method: ties\nbase_model: b\nmodels: [{model: a}]\n"
-        "parameters: {weight: 0.4}\n",
-        tmp_path,
-    )
-
-    assert "# 'parameters: weight: 0.4' above holds for all models: remove it" in text
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -131,11 +121,6 @@ def test_init_writes_it_and_names_the_next_steps(
     tasks = yaml.safe_load(Path("merge.yml").read_text())["map"]["tasks"]
     assert tasks == {"fr": {"perplexity": "fr.txt"}, "bbh": {"preset": "bbh"}}
     assert Path("plain.yml").read_text() == PLAIN
-
-
-def test_what_looks_like_a_date_is_the_text_that_it_is(tmp_path: Path) -> None:
-    text = "models: [{model: a}]\nz: 2001-99-99\n"
-    assert "z: 2001-99-99" in extended(text, tmp_path)
 
 
 def test_a_folder_is_no_file_to_write(

@@ -11,7 +11,6 @@ from typing import Any
 import click.testing
 import pytest
 import torch
-import yaml
 from mergekit.options import MergeOptions
 from nested_runs import invoke, lines, read, write
 from safetensors.torch import load_file, save_file
@@ -140,21 +139,6 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
     added = lines("run/evaluations.jsonl")[-2:]
     assert [line["role"] for line in added] == ["front", "front"]
     assert Path("asked").read_text().split() == list(TASKS)
-
-
-@pytest.mark.usefixtures("place")
-def test_what_cannot_be_answered_is_refused_before_anything_is_measured() -> None:
-    config = yaml.safe_load(Path("config.yml").read_text())
-    config["map"]["select"] = {"require": {"first": "95%"}, "not_worse_than": "bas"}
-    write(config)
-
-    shown = click.testing.CliRunner().invoke(main, ["search", "config.yml", "other"])
-
-    assert shown.exit_code == 2
-    assert "2 problems in config.yml" in shown.stderr
-    assert "there is no 'bas' to compare with; known: a, b, soup" in shown.stderr
-    assert "a share is of a gain over the base, but this merge has no" in shown.stderr
-    assert not Path("asked").exists()
 
 
 def test_a_task_counts_by_its_file_where_an_earlier_version_searched(

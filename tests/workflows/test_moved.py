@@ -24,7 +24,7 @@ from nested_runs import (
     write,
 )
 
-from mergekit_map import inspect_config, load_project
+from mergekit_map import load_project
 from mergekit_map.cli.main import main
 from mergekit_map.errors import ConfigError
 
@@ -236,24 +236,6 @@ def test_a_search_with_models_elsewhere_measures_nothing_again() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_all_in_one_and_inspect_take_places_too() -> None:
-    shutil.copy("run/config.yml", "config.yml")
-
-    result = invoke("run", "config.yml", "out", *ALL)
-
-    merged_by_stock(result.output, "stock")
-    assert_same_weights("out", "stock")
-    places = {"base": "origin", "a": "first", "b": "second"}
-    assert inspect_config(Path("config.yml"), model_paths=places).mergeable
-    assert not inspect_config(Path("config.yml")).mergeable
-    assert "a search can start" in invoke("inspect", "config.yml", *ALL).output
-    assert fails("inspect", "config.yml").endswith(
-        "  mergekit-map inspect config.yml --model-path base=FOLDER --model-path "
-        "a=FOLDER --model-path b=FOLDER\n"
-    )
-
-
-@pytest.mark.usefixtures("place")
 def test_a_recipe_of_another_point_is_refused_wherever_models_lie() -> None:
     recipe = Path("run/recipes/000.yml")
     text = recipe.read_text()
@@ -264,37 +246,6 @@ def test_a_recipe_of_another_point_is_refused_wherever_models_lie() -> None:
         said = fails("merge", "run", "out", "--index", "0", *ALL)
 
         assert "000.yml is not the recipe of point 0" in said
-
-
-def test_a_command_in_a_recipe_that_is_none_of_ours_stays(place: Path) -> None:
-    recipe = Path("run/recipes/000.yml")
-    text = recipe.read_text()
-    (line,) = (x for x in text.splitlines() if x.startswith("# Merge it with: "))
-    for other in ("# Merge it with: rm -rf /", "# Merge it with: 'x"):
-        recipe.write_text(text.replace(line, other))
-        invoke("select", "run", "--index", "0")
-        assert other in Path("run/recipe.yml").read_text()
-    recipe.write_text(text)
-    invoke("select", str(place / "run"), "--index", "0")
-    named = f"# Merge it with: mergekit-yaml {place}/run/recipes/000.yml OUT"
-    assert named in Path("run/recipe.yml").read_text()
-
-
-def test_a_hub_id_stands_for_a_model_as_a_folder_does(
-    family: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for text in ("one.txt", "two.txt"):
-        Path(text).write_text("hello world\n" * 40)
-    hub = {"base": "me/base", "a": "me/a", "b": str(family["b"])}
-    write(config(hub))
-
-    places: dict[str, Any] = {"me/base": family["base"], "a": family["a"]}
-    project = load_project(Path("config.yml"), model_paths=places)
-
-    assert project.space.names == ("a", "b")
-    with pytest.raises(ConfigError, match="there is no folder 'you/b', and the Hub"):
-        load_project(Path("config.yml"), model_paths={**places, "b": "you/b"})
 
 
 @pytest.mark.slow

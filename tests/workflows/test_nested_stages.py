@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ import torch
 import yaml
 from mergekit.options import MergeOptions
 from nested_runs import (
-    NAMES,
     TASKS,
     assert_same_weights,
     finished,
@@ -90,29 +88,6 @@ def test_a_merge_of_ties_merges_is_a_recipe_of_stages(
         assert chosen["measured"][task]["value"] == value
 
 
-def test_a_nested_run_has_the_files_of_any_run(
-    ties_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ties_run)
-
-    front = read("out.run/front.json")
-    assert list(front["coefficients"]) == ["pair-1", "pair-2"]
-    assert [a["label"] for a in front["anchors"]] == ["base", *NAMES, "soup"]
-    for anchor in front["anchors"]:
-        assert all(r["value"] is not None for r in anchor["measured"].values())
-    surrogates = read("out.run/surrogates.json")
-    assert surrogates == read("out.run/nested/pair-3/surrogates.json")
-    assert len(list(Path("out.run/recipes").iterdir())) == len(front["points"])
-    for name in ("pair-1", "pair-2", "pair-3"):
-        pair = Path("out.run/nested", name)
-        assert (pair / "manifest.json").exists()
-        assert (pair / "front.png").exists()
-    # The anchors of all models, and nothing else, are measured as merges of all.
-    measured = lines("out.run/evaluations.jsonl")
-    assert {e["role"] for e in measured} == {"anchor"}
-    assert len(measured) == 6 * len(TASKS)
-
-
 def test_any_point_of_a_nested_front_can_be_merged(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,55 +129,6 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
     assert {path: path.stat().st_mtime_ns for path in watched} == before
 
 
-def test_a_share_of_a_single_model_can_be_required(
-    ties_run: Path, dare_ties: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ties_run)
-    config = copy.deepcopy(dare_ties)
-    config["map"]["select"] = {
-        "require": {"like_cd": "95%"},
-        "not_worse_than": "base",
-    }
-    write(config, "share.yml")
-
-    invoke("search", "share.yml", "out.run")
-
-    front = read("out.run/front.json")
-    assert "95% of the best single model" in front["reason"]
-    chosen = front["points"][front["selected"]]
-    assert all(m["value"] is not None for m in chosen["measured"].values())
-    # The pairs that are merged last are no single models.
-    singles = [
-        a["measured"]["like_cd"]["value"]
-        for a in front["anchors"]
-        if a["label"] in NAMES
-    ]
-    (base,) = (
-        a["measured"]["like_cd"]["value"]
-        for a in front["anchors"]
-        if a["label"] == "base"
-    )
-    limit = (1 - 0.95) * base + 0.95 * min(singles)
-    assert chosen["predicted"]["like_cd"]["value"] <= limit
-    assert chosen["measured"]["like_cd"]["value"] <= limit
-    # All that was measured is known now, so that a point between the others may be
-    # better; but the share and the number that it stands for choose the same.
-    level = ("--not-worse-than", "base")
-    invoke("select", "out.run", "--require", "like_cd=95%", *level)
-    by_share = read("out.run/front.json")
-    invoke("select", "out.run", "--require", f"like_cd={limit}", *level)
-    by_number = read("out.run/front.json")
-    assert (
-        by_number["selected"]
-        == by_share["selected"]
-        in {
-            front["selected"],
-            len(front["points"]),
-        }
-    )
-    assert by_number["points"] == by_share["points"]
-
-
 def test_goes_on_in_the_pair_where_it_was_stopped(
     ties_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,25 +158,6 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
         # Other tests merge points, which are measured then.
         assert other == one[: len(other)]
     assert len(calls) == 39
-
-
-def test_a_recipe_of_stages_that_is_not_of_its_point_is_not_merged(
-    ties_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ties_run)
-    shutil.copytree("out.run", "edited")
-    recipe = Path("edited/recipes/001.yml")
-    text = recipe.read_text()
-    weight = re.search(r"weight: [\d.]+", text)  # of the first stage
-    assert weight is not None
-    recipe.write_text(text.replace(weight[0], "weight: 0.123", 1))
-
-    result = click.testing.CliRunner().invoke(
-        main, ["merge", "edited", "elsewhere", "--index", "1", "--trust-run"]
-    )
-
-    assert result.exit_code == 2
-    assert "recipes/001.yml is not the recipe of point 1" in result.output
 
 
 def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(

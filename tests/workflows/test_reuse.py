@@ -133,21 +133,6 @@ def test_what_is_taken_over_is_what_would_have_been_measured(family: Models) -> 
     assert {key: taken[key] for key in both} == {key: measured[key] for key in both}
 
 
-@pytest.mark.usefixtures("place")
-def test_the_former_soup_is_no_anchor_and_other_roles_stay(family: Models) -> None:
-    before = known()
-
-    search(family, "abc")
-
-    taken = [e for e in known() if "taken" in e]
-    for old, new in zip(before, taken, strict=True):
-        soup = old["coefficients"] == {"a": 0.5, "b": 0.5}
-        assert new["role"] == ("design" if soup else old["role"])
-        assert "foretold" not in new
-    labels = [anchor["label"] for anchor in read("run/front.json")["anchors"]]
-    assert labels == ["base", "a", "b", "c", "soup"]
-
-
 def stop_after(count: int) -> Callable[..., None]:
     left = iter(range(count))
     append = EvaluationLog.append
@@ -186,32 +171,6 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
 
 
 @pytest.mark.usefixtures("place")
-def test_searched_again_nothing_is_taken_twice(
-    family: Models,
-) -> None:
-    search(family, "abc")
-    log, front = Path("run/evaluations.jsonl").read_bytes(), read("run/front.json")
-
-    said = search(family, "abc")
-
-    assert "of an earlier search are used" in said
-    assert Path("run/evaluations.jsonl").read_bytes() == log
-    assert read("run/front.json") == front
-
-
-@pytest.mark.usefixtures("place")
-def test_two_smaller_searches_are_taken_over_and_what_they_share_once(
-    family: Models,
-) -> None:
-    search(family, "ac", "run")  # has b in its log, too: only base and a are shared
-    said = search(family, "abc")
-
-    assert "of an earlier search are used" in said
-    found = [e for e in known() if e["coefficients"].keys() == {"a", "b", "c"}]
-    assert set(merges(found).values()) == {1}
-
-
-@pytest.mark.usefixtures("place")
 def test_removing_a_model_takes_over_where_it_had_no_weight(family: Models) -> None:
     search(family, "abc")
     n_before = len(known())
@@ -228,25 +187,6 @@ def test_removing_a_model_takes_over_where_it_had_no_weight(family: Models) -> N
     assert "are kept but not used: the models (b), coefficients" in said
     found = [e for e in known() if e["coefficients"].keys() == {"a", "c"}]
     assert set(merges(found).values()) == {1}
-
-
-@pytest.mark.usefixtures("place")
-def test_the_same_models_in_other_places_are_the_same_merges(
-    family: Models, tmp_path: Path
-) -> None:
-    moved = {
-        name: Path(shutil.copytree(path, tmp_path / "elsewhere" / f"{name}-moved"))
-        for name, path in family.items()
-    }
-    before = known()
-
-    said = search(moved, "ab")
-
-    assert "of an earlier search are used" in said
-    assert not Path("asked").exists()
-    taken = [e for e in known() if "taken" in e]
-    assert len(taken) == len(before)
-    assert list(taken[0]["coefficients"]) == ["a-moved", "b-moved"]
 
 
 @pytest.mark.usefixtures("place")

@@ -10,15 +10,11 @@ from typing import Any
 import click.testing
 import pytest
 import yaml
-from fronts import NOT_MEASURED, as_json, from_json, make_front, write_folder
+from fronts import NOT_MEASURED, as_json, make_front, write_folder
 
 from mergekit_map import select_point
 from mergekit_map.cli.main import main
-from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
-from mergekit_map.report.plots import plot_front
-from mergekit_map.results.front import Front
-from mergekit_map.results.selection import chosen_as
 
 POINTS = [
     [(0.70, 0.010), (2.80, 0.02)],
@@ -125,34 +121,6 @@ def test_the_options_choose_and_the_recipe_says_why(
     assert [row["selected"] for row in rows].index("1") == index
 
 
-def test_the_verdicts_are_written_and_shown(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    assert front["verdicts"] == []
-
-    result = select(run, "--index", "2", "--verdicts")
-
-    verdicts = json.loads((run / "front.json").read_text())["verdicts"]
-    assert verdicts[0].startswith("math and code trade off")
-    assert "No measured merge dominates coder." in verdicts
-    shown = result.stderr.splitlines()
-    assert [line for line in shown if line in verdicts] == verdicts
-
-
-@pytest.mark.picture
-def test_the_picture_is_of_the_choice(run: Path, tmp_path: Path) -> None:
-    measured = [(p, p if index % 2 else NOT_MEASURED) for index, p in enumerate(POINTS)]
-    write(run, as_json(make_front(measured, ANCHORS, selected=3)))
-
-    select(run, "--index", "2")  # which is not measured yet
-
-    front = Front.model_validate_json((run / "front.json").read_bytes())
-    drawn = {}
-    for index in (2, 3):
-        plot_front(front.model_copy(update={"selected": index}), tmp_path / "anew.png")
-        drawn[index] = (tmp_path / "anew.png").read_bytes()
-    assert (run / "front.png").read_bytes() == drawn[2] != drawn[3]
-
-
 def test_without_an_option_the_choice_stays(run: Path) -> None:
     result = select(run)
 
@@ -207,25 +175,3 @@ def test_bad_choices_are_explained_and_change_nothing(
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert {p: p.read_bytes() for p in run.rglob("[!.]*") if p.is_file()} == before
-
-
-def test_what_was_chosen_by_the_old_meaning_of_a_share_is_read(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    front["select"] = {"require": {"math": "83%"}}
-    front["reason"] = "Point 3 of 4, the best code with 83% of the best single model."
-    for anchor in front["anchors"]:  # a share that cannot be had any more
-        anchor["measured"]["math"]["value"] = 0.1
-    write(run, front)
-
-    assert select(run).stdout.startswith(f"# {front['reason']}")
-    assert select(run, "--require", "math=83%").exit_code == 2
-    assert select(run, "--prefer", "math=1").exit_code == 0
-
-
-def test_a_single_model_that_could_not_be_measured_is_passed_over(run: Path) -> None:
-    front = json.loads((run / "front.json").read_text())
-    front["anchors"][1]["measured"]["math"]["value"] = None
-
-    chosen = chosen_as(from_json(front), 1, SelectSpec(require={"math": "100%"}))
-
-    assert "math at least 0.46, 100% of the best single model" in chosen.reason

@@ -57,42 +57,6 @@ def test_a_further_point_is_last_and_has_all_that_points_have(run: Path) -> None
     assert len((run / "front.csv").read_text().splitlines()) == len(after.points) + 1
 
 
-def test_differences_stay_those_of_the_same_merges(run: Path) -> None:
-    front = read_front(run)
-    places = [0, *range(len(front.points), len(front.known))]
-    known = {"items": 9, "merges": places, "stderr": stderr_of(places)}
-    content = json.loads((run / "front.json").read_text())
-    write = {**content, "differences": {"greeting": known}}
-    (run / "front.json").write_text(json.dumps(write))
-    before = apart_of(read_front(run))
-
-    select_point(run, require={"greeting": 0.6})
-
-    after = read_front(run)
-    assert len(after.points) == len(front.points) + 1
-    assert len(before) > 2
-    assert apart_of(after) == before
-
-
-def stderr_of(places: list[int]) -> list[list[float]]:
-    """Give every pair a number of its own."""
-    return [
-        [row + column / 100 for column in range(row)] for row in range(1, len(places))
-    ]
-
-
-def apart_of(front: Front) -> dict[tuple[str, str], float]:
-    """Read how well differences are known, by what is compared."""
-    apart = front.differences["greeting"].array(len(front.known))
-    names = [merge.label or merge.weights for merge in front.known]
-    return {
-        (one, other): float(apart[i, j])
-        for i, one in enumerate(names)
-        for j, other in enumerate(names[:i])
-        if apart[i, j] > 0
-    }
-
-
 def test_the_same_choice_again_adds_no_point(run: Path) -> None:
     first = select_point(run, prefer={"greeting": 1, "code": 0.8})
     count = len(read_front(run).points)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from inspect_seeds import (
     configure,
     cut_short,
@@ -17,13 +16,6 @@ from inspect_seeds import (
     inspected,
     tuned,
 )
-
-from mergekit_map.cli.tables import show_probe
-from mergekit_map.config.schema import MapBlock, SearchSpec
-from mergekit_map.config.tasks import LmEvalTask
-from mergekit_map.search.checks import part_problems
-from mergekit_map.types import Metric
-from mergekit_map.workflows.inspect import Probe, inspect_config
 
 
 def test_the_plan_counts_merges_memory_and_disk(base: Path, tmp_path: Path) -> None:
@@ -65,25 +57,6 @@ def test_nested_checkpoints_are_counted(base: Path, tmp_path: Path) -> None:
     needs = {need["what"]: need["n_bytes"] for need in plan["disk"]}
     assert needs["2 merges on the way"] == 2 * copy
     assert sum(need["n_bytes"] for need in plan["memory"]) == 6 * copy
-
-
-def test_nested_sums_know_the_corners_of_their_pairs(
-    base: Path, tmp_path: Path
-) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("abcd")]
-    config = configure(base, models)
-    texts = config["map"]["tasks"]
-    config["map"]["tasks"] = {name: texts["text"] for name in ("one", "two", "three")}
-    config["map"]["search"] = {"strategy": "nested", "evaluations": 10}
-
-    plan = inspected(config)["plan"]
-
-    # Base, soup and four models; then pairs whose base and two sides are known.
-    assert plan["searched"] == 6 + 3 * 7 + 2
-    assert plan["measurements"] == 3 * (29 + plan["front"])
-    # A task is owned by a first pair with 1/2; none of three by it with 1/8.
-    shares = 8 * 3 * (1 / 2 + 1 / 8) * 2 + 7 * 3
-    assert plan["expected"] == 3 * (6 + plan["front"]) + shares
 
 
 def test_a_plan_that_does_not_fit_is_a_warning(
@@ -230,18 +203,6 @@ def test_what_cannot_be_measured_on_a_subset_is_refused_at_its_key(
     assert inspected(config)["problems"] == []
 
 
-def test_a_metric_that_is_no_mean_of_documents_is_refused() -> None:
-    task = LmEvalTask(lm_eval="some", metric="perplexity", documents=64)
-    spec = MapBlock.model_construct(tasks={"some": task}, search=SearchSpec())
-    metric = {"some": Metric(True, 0, 1)}
-
-    (problem,) = part_problems(spec, metric, {"some"})
-
-    assert problem.key == ("map", "tasks", "some", "documents")
-    assert "what 'perplexity' is on all of them" in problem.message
-    assert part_problems(spec, metric, set()) == []
-
-
 @pytest.mark.parametrize(
     "search",
     [
@@ -282,34 +243,3 @@ def test_the_plan_says_what_is_measured_on_all_documents(
     assert "Measured on all documents: 10 of these merges" in text
     assert "the others on 8 of text." in text
     assert "It ends when 2.5 hours are used, or before that" in text
-
-
-@pytest.mark.parametrize(
-    ("merges", "small", "words"),
-    [
-        (4, True, "the budget is less than what the anchors, the first design and"),
-        (4, False, "about 4 merges: below 6 a front is a guess"),
-        (9, False, "about 9 merges: enough for a fit, and fewer than the 12 that"),
-        (40, False, "about 40 merges, where a search without a budget takes 12 at"),
-    ],
-)
-def test_a_probe_says_what_front_a_budget_allows(
-    base: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    merges: int,
-    small: bool,
-    words: str,
-) -> None:
-    models = [str(tuned(base, tmp_path / name, i)) for i, name in enumerate("ab")]
-    config = configure(base, models)
-    config["map"]["search"] = {"hours": 0.5}
-    Path("config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-    plan = inspect_config(Path("config.yml")).plan
-    assert plan is not None
-    probe = Probe({}, 1.0, 1.0, {"text": 2.0}, 0.5, {"text": 40}, merges, small)
-
-    show_probe(probe, plan)
-
-    said = " ".join(capsys.readouterr().out.split())
-    assert words in said

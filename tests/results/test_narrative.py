@@ -19,10 +19,6 @@ TRADING: list[tuple[Row, Row]] = [
     ([(0.50, 0.01), (2.10, 0.02)], NOT_MEASURED),
 ]
 ROWS = [row for row, _ in TRADING]
-AGREES = (
-    "At the chosen point 1 predicted and measured agree within 2 standard errors on "
-    "every task."
-)
 
 
 def verdicts(front: Front) -> list[str]:
@@ -35,22 +31,6 @@ def about(front: Front, word: str) -> list[str]:
 
 def predictions(*rows: Row) -> Front:
     return make_front([(row, NOT_MEASURED) for row in rows])
-
-
-def test_a_trade_off_is_told_from_where_to_where() -> None:
-    assert verdicts(make_front(TRADING, selected=1)) == [
-        "math and code trade off, as predicted: math goes from 0.5 to 0.7 (best at "
-        "point 0), code goes from 2.8 to 2.1 nats/token (best at point 2).",
-        AGREES,
-    ]
-
-
-def test_one_point_is_best_on_all_tasks() -> None:
-    front = predictions([(0.7, 0.01), (2.1, None)])
-
-    assert verdicts(front)[0] == (
-        "There is no trade-off: one merge is best on all tasks: point 0."
-    )
 
 
 def test_a_front_within_noise_is_no_trade_off() -> None:
@@ -77,14 +57,6 @@ def test_an_anchor_that_nothing_dominates_is_told_in_plain_words(row: Row) -> No
     assert about(front, "expert") == ["No measured merge dominates expert."]
 
 
-def test_predictions_dominate_nothing() -> None:
-    row = [(0.10, 0.01), (2.15, 0.01)]  # point 2, predicted only, is far ahead of it
-
-    front = make_front(TRADING, {"expert": row}, selected=1)
-
-    assert about(front, "expert") == ["No measured merge dominates expert."]
-
-
 def test_an_anchor_that_dominates_the_chosen_merge_is_the_better_choice() -> None:
     front = make_front(TRADING, {"expert": [(0.75, 0.03), (2.20, 0.04)]}, selected=1)
 
@@ -94,24 +66,6 @@ def test_an_anchor_that_dominates_the_chosen_merge_is_the_better_choice() -> Non
         "standard errors (0.75 ± 0.03 against 0.64 ± 0.03) and code by 3.7 standard "
         "errors (2.2 ± 0.04 against 2.41 ± 0.04 nats/token, lower is better). So "
         "expert is the better choice.",
-    ]
-
-
-def test_a_measured_merge_that_dominates_the_chosen_point_is_named() -> None:
-    front = make_front(
-        TRADING,
-        merges=[
-            ((0.25, 0.75), [(0.66, 0.01), (2.20, 0.01)]),
-            ((0.30, 0.70), [(0.70, 0.01), (2.00, 0.01)]),  # better still
-            ((0.90, 0.10), [(0.99, 0.01), (2.90, 0.01)]),
-        ],
-        selected=1,
-    )
-
-    assert about(front, "the merge with") == [
-        "As measured, the merge with a=0.3, b=0.7 dominates the chosen point 1: better "
-        "on code by 9.9 standard errors (2 ± 0.01 against 2.41 ± 0.04 nats/token, "
-        "lower is better), within noise on math. So does 1 more."
     ]
 
 
@@ -143,15 +97,6 @@ def test_two_standard_errors_apart_is_where_agreement_ends(
     front = make_front([([(0.65, 0.015)], reading)], tasks={"math": MATH})
 
     assert expected in verdicts(front)[1]
-
-
-def test_a_chosen_point_that_was_not_measured_is_told() -> None:
-    front = make_front(TRADING, {"expert": [(0.9, 0.01), (1.0, 0.01)]}, selected=2)
-
-    assert verdicts(front)[1:] == [
-        "No measured merge dominates expert.",
-        "Not measured at the chosen point 2 yet: math and code; merging it does so.",
-    ]
 
 
 def test_a_task_turned_round_in_values_and_direction_changes_the_wording_only() -> None:
@@ -222,63 +167,6 @@ def ended(**ending: Any) -> str:
     return verdicts(make_front(TRADING, ending=known))[1]
 
 
-@pytest.mark.parametrize(
-    ("ending", "expected"),
-    [
-        (
-            {},
-            "Stopped after 10 of 12 merges: the last two came out as predicted, and "
-            "the front is known to 0.4 % of a task's range.",
-        ),
-        ({"quiet": 0}, "merges: what else the front has to teach was measured, and"),
-        (
-            {"evaluations": 12, "trusted": False, "error": 0.021, "hope": 0.0132},
-            "All 12 merges are used; the front is known to 2.1 % of the range of math "
-            "at worst, and a front one standard error better would have 1.3 % more "
-            "hypervolume: allow more evaluations.",
-        ),
-        (
-            {"trusted": False, "spent": True, "error": 0.021, "hope": 0.0132},
-            "The budget is used after 10 merges; the front is known to 2.1 % of the "
-            "range of math at worst, and a front one standard error better would have "
-            "1.3 % more hypervolume: allow more hours.",
-        ),
-    ],
-)
-def test_why_a_search_stopped_is_told_with_what_more_would_bring(
-    ending: dict[str, Any], expected: str
-) -> None:
-    told = ended(**ending)
-
-    assert told == expected if expected.endswith(".") else expected in told
-
-
-def scattered(scatter: float, **others: Any) -> str:
-    """Judge a poor fit of four merges whose differences are known to 0.02 and more.
-
-    What a merge does not share with others is at most 0.02 / sqrt(2) = 0.0141.
-    """
-    fit = {"n": 9, "r2": 0.5, "loo_r2": 0.4, "residual_stderr": scatter}
-    rows: list[Row] = [[(0.5 + i / 10, 0.2)] for i in range(4)]
-    stderr = [[0.02], [0.3, 0.3], [0.3, 0.3, 0.02]]
-    kept = {"math": {"items": 50, "merges": [0, 1, 2, 3], "stderr": stderr}}
-    others = {"differences": kept, **others}
-    tasks = {"math": {**MATH, "fit": fit}}
-    front = make_front([(row, row) for row in rows], tasks=tasks, **others)
-    (line,) = about(front, "Predictions")
-    return line
-
-
-def test_the_noise_of_documents_that_all_merges_share_explains_no_poor_fit() -> None:
-    unknown = scattered(0.1, differences={})
-
-    assert "its noise may be the cause, or its shape" in unknown
-    assert "more items" not in unknown
-    # Even that noise does not explain so much.
-    assert "a quadratic has the wrong shape" in scattered(0.3, differences={})
-    assert "its shape is not known well enough yet" in scattered(0.3, surrogate="auto")
-
-
 def paired(
     values: list[float], stderr: list[list[float]], items: int = 100, **others: Any
 ) -> Front:
@@ -312,36 +200,12 @@ def test_differences_are_judged_by_their_own_standard_errors() -> None:
     assert about(front, "base") == ["No measured merge dominates base."]
 
 
-@pytest.mark.parametrize(
-    ("items", "answers", "expected"),
-    [
-        (1000, False, "point 0 dominates base: better on math by 3.0"),
-        (4, False, "No measured merge dominates base."),  # Student's t
-        (1000, True, "point 0 dominates base: better on math by 3.0"),
-        (5, True, "No measured merge dominates base."),  # it would take all five
-    ],
-)
-def test_few_items_say_less(items: int, answers: bool, expected: str) -> None:
-    front = paired([0.56, 0.5], [[0.02]], items=items)
-    content = as_json(front)
-    content["differences"]["math"]["answers"] = answers
-
-    assert expected in about(from_json(content), "base")[0]
-
-
 def eight(first: float) -> Front:
     """Make a front of one point, ahead on one of eight tasks, and behind by a hair."""
     tasks = dict.fromkeys(["t", *"abcdefg"], MATH)
     point = [(0.5 + first / 10, 0.1), *[(0.49, 0.1)] * 7]
     anchor = [(0.5, 0.0)] * 8
     return make_front([(point, point)], {"base": anchor}, tasks=tasks)
-
-
-def test_a_gain_on_one_of_eight_equal_tasks_is_told_as_that() -> None:
-    assert about(eight(3.0), "base") == [
-        "As measured, the chosen point 0 dominates base: better on t by 3.0 standard "
-        "errors (0.8 ± 0.1 against 0.5), within noise on the other seven."
-    ]
 
 
 def test_the_more_merges_are_compared_the_more_one_must_be_ahead() -> None:
@@ -404,18 +268,6 @@ def test_agreement_is_judged_by_the_noise_between_merges(
     assert expected in line
 
 
-def test_the_border_is_told_with_what_lies_there_and_beyond() -> None:
-    border = {"coefficient": "a", "end": 1.0, "beyond": 1.2, "gain": 0.00812}
-    front = make_front(TRADING, border=[{**border, "points": 2}])
-
-    assert about(front, "weight") == [
-        "2 of 3 points lie at weight 1 for a: searching to 1.2 would gain about 0.81 % "
-        "of the hypervolume, as the surrogates go on."
-    ]
-    (line,) = about(make_front(TRADING, border=[{**border, "points": 1}]), "weight")
-    assert line.startswith("1 of 3 points lies at weight 1 for a:")
-
-
 def test_whole_lists_of_verdicts_hold_to_what_they_promise() -> None:
     """All merges and anchors are equal: what is said to dominate does so by chance."""
     rng = np.random.default_rng(1)
@@ -431,9 +283,3 @@ def test_whole_lists_of_verdicts_hold_to_what_they_promise() -> None:
 
     # 5 % and two standard errors of what so many searches tell.
     assert false / n <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)
-
-
-def test_a_poor_fit_within_the_noise_between_merges_asks_for_more_items() -> None:
-    # Half as much again, for a scatter that is itself known from few merges.
-    assert "no worse than its noise: measure it on more items" in scattered(0.0211)
-    assert "a quadratic has the wrong shape" in scattered(0.0213)

@@ -13,7 +13,7 @@ from fakes import LOSS, Recorder, run
 from mergekit_map.config.schema import SearchSpec, SelectSpec
 from mergekit_map.results.log import Evaluation, read_log
 from mergekit_map.search.budget import forecast, price, warn_of_budget
-from mergekit_map.search.planning import default_evaluations, wanted_evaluations
+from mergekit_map.search.planning import default_evaluations
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement, Metric
 
@@ -98,14 +98,6 @@ def test_a_budget_that_is_too_small_is_told_once_sizes_are_known() -> None:
     assert warn_of_budget(enough, measured) is None
     assert warn_of_budget(small, measured[:1]) is None
     assert warn_of_budget(study_of(), measured) is None
-
-
-def test_a_budget_may_pay_for_ten_times_the_default() -> None:
-    default = default_evaluations(1)
-
-    assert wanted_evaluations(study_of()) == default
-    assert wanted_evaluations(study_of(hours=1.0)) == 10 * default
-    assert wanted_evaluations(study_of(hours=1.0, evaluations=7)) == 7
 
 
 def test_the_budget_and_not_the_default_ends_a_search(tmp_path: Path) -> None:

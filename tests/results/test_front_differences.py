@@ -29,21 +29,6 @@ def test_a_triangle_is_kept_and_gives_the_symmetric_array_back() -> None:
     np.testing.assert_allclose(array[np.ix_([0, 2, 3], [0, 2, 3])], square, rtol=5e-5)
 
 
-def test_those_of_pairs_are_those_of_the_whole_array() -> None:
-    rng = np.random.default_rng(0)
-    square = rng.uniform(size=(4, 4))
-    square += square.T
-    kept = Differences.of([1, 2, 5, 8], square, 7, answers=False)
-    ones, others = rng.integers(10, size=(2, 200))
-
-    found = kept.between(ones, others)
-
-    np.testing.assert_array_equal(found, kept.array(10)[ones, others])
-    np.testing.assert_array_equal(
-        kept.square, kept.array(10)[np.ix_(kept.merges, kept.merges)]
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import LOSS, Recorder, make_study, run
+from fakes import Recorder, make_study, run
 from quick_fronts import fronts_of_few_points
 from stopping import stopped_and_resumed
 
@@ -69,16 +69,6 @@ def test_by_symmetry_a_trade_off_of_all_tasks_is_shared_equally(
     # and 1/2 of each pair.
     chosen = result.front[result.selected]
     assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
-
-
-def test_a_preference_for_one_task_goes_through_all_pairs(tmp_path: Path) -> None:
-    study = replace(study_of(), select=SelectSpec(prefer={"c": 1.0}))
-
-    result = run(study, tmp_path, measuring(own_corner))
-
-    chosen = result.front[result.selected]
-    assert chosen["c"] == pytest.approx(1, abs=1e-3)
-    assert max(chosen["a"], chosen["b"], chosen["d"]) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -207,59 +197,6 @@ def test_models_of_closest_losses_are_paired(tmp_path: Path) -> None:
     ]
 
 
-def test_tasks_and_models_are_independent(tmp_path: Path) -> None:
-    def evaluate(c: Mapping[str, float], task: str) -> float:
-        return {"one": (c["a"] - 1) ** 2 + c["b"] + c["c"], "two": (c["b"] - 1) ** 2}[
-            task
-        ]
-
-    study = replace(
-        study_of("abc", order=["a", ["b", "c"]]),
-        tasks={"one": LOSS, "two": LOSS},
-        definitions={"one": "1", "two": "2"},
-    )
-
-    result = run(study, tmp_path, measuring(evaluate))
-
-    # b owns two, c nothing: their pair is measured on two alone.
-    assert list(result.stages[0].study.tasks) == ["two"]
-    chosen = result.stages[0].result.front[0]
-    assert chosen["b"] == pytest.approx(1, abs=1e-3)
-    assert list(result.surrogates) == ["one", "two"]
-
-
-def test_a_pair_that_is_best_left_out_is_left_out(tmp_path: Path) -> None:
-    study = study_of(order=[["a", "b"], ["c", "d"]])
-    evaluate = measuring(lambda c, _: (c["a"] - 1) ** 2 + c["b"] + c["c"] + c["d"])
-
-    result = run(study, tmp_path, evaluate)
-
-    assert result.front[result.selected] == pytest.approx(
-        {"a": 1, "b": 0, "c": 0, "d": 0}, abs=1e-3
-    )
-    # Merges of the last pair coincide where a group has no weight at all.
-    assert len(evaluate.calls) == len(set(evaluate.calls))
-
-
-def test_gradients_are_followed_into_the_pairs(tmp_path: Path) -> None:
-    metrics = measuring(own_corner)
-    # One evaluation less than the terms of a quadratic, if it were not for the slopes.
-    study = study_of(evaluations=5, gradients=True)
-    loss = replace(study.tasks["a"], differentiable=True)
-    study = replace(study, tasks=dict.fromkeys(NAMES, loss))
-
-    def evaluate(c: Mapping[str, float], task: str) -> Measurement:
-        slopes = {n: 2 * (v - (n == task)) for n, v in c.items()}
-        return replace(metrics(c, task), gradient=slopes)
-
-    result = run(study, tmp_path, evaluate)
-
-    assert all(s.quality.r2 > 0.999999 for s in result.surrogates.values())
-    chosen = result.front[result.selected]
-    assert list(chosen.values()) == pytest.approx([0.25] * 4, abs=0.03)
-    assert len(metrics.calls) == len(set(metrics.calls))
-
-
 def test_the_files_say_what_was_predicted_of_flat_merges(tmp_path: Path) -> None:
     study = study_of(remeasure=3)
     result = run(study, tmp_path, measuring(own_corner))
@@ -288,12 +225,6 @@ def test_one_model_has_nothing_to_be_merged_with() -> None:
     assert "only 'a' is searched; use map" in problems[0].message
 
 
-def test_too_few_evaluations_for_a_pair_are_refused() -> None:
-    problems = search_problems(study_of(evaluations=5, surrogate="quadratic"))
-
-    assert [p.key for p in problems] == [("map", "search", "evaluations")]
-
-
 @pytest.mark.parametrize(
     ("order", "key", "message"),
     [
@@ -313,21 +244,3 @@ def test_orders_that_are_no_binary_tree_of_all_models(
     assert [p.key for p in problems] == [("map", "search", "order", *key)]
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(problems[0].message)
-
-
-@pytest.mark.slow
-def test_a_group_of_several_models_takes_the_bounds_that_all_share(
-    tmp_path: Path,
-) -> None:
-    own = replace(
-        study_of(bounds={"a": (0.0, 2.0)}, order=[["a", "b"], ["c", "d"]]),
-        bounds={**dict.fromkeys(NAMES, (0.0, 1.0)), "a": (0.0, 2.0)},
-    )
-
-    ranges = [
-        stage.result.surrogates["a"].bounds.tolist()
-        for stage in run(own, tmp_path, measuring()).stages
-        if "a" in stage.study.tasks
-    ]
-
-    assert ranges == [[[0, 2], [0, 1]], [[0, 1], [0, 1]]]

@@ -96,15 +96,6 @@ def test_half_the_deviation_of_the_bootstrapped_mean_is_added() -> None:
     assert np.std(scores) > 0
 
 
-def test_two_points_leave_one_out() -> None:
-    scores = bin_scores(
-        np.array([0, 0]), np.array([1.0, 3.0]), 1, np.random.default_rng(3)
-    )
-
-    # The mean is 1 or 3 with equal chances: 2 plus half of at most 1.
-    assert 2.4 < scores[0] <= 2.5
-
-
 def test_nothing_known_scores_zero_and_is_drawn_alike() -> None:
     scores = bin_scores(np.array([-1]), np.array([np.nan]), 4, np.random.default_rng(0))
 
@@ -171,16 +162,3 @@ def test_a_bin_is_drawn_uniformly_in_angle_and_radius() -> None:
     for values in (angles, radii):
         shares = np.histogram(values, bins=10, range=(0, 1))[0] / 4000
         assert shares == pytest.approx(np.full(10, 0.1), abs=0.02)
-
-
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_a_longer_round_starts_with_a_shorter_one(d: int) -> None:
-    rng = np.random.default_rng(d)
-    X, errors = rng.random((12, d)), rng.random(12)
-
-    rounds = [
-        propose_points(X, errors, box(d), count, np.random.default_rng(7))
-        for count in (2, 3)
-    ]
-
-    np.testing.assert_array_equal(rounds[1][:2], rounds[0])

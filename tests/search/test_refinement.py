@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import IDEAL, LOSS, bowls, line, make_study
+from fakes import IDEAL, bowls, line, make_study
 
 from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Evaluation, Role
@@ -156,26 +156,6 @@ def test_every_other_round_goes_where_least_is_known_while_much_is_unknown(
     assert far(STUDY.vector(odd)[None]).any() == poor
 
 
-def test_a_task_that_is_level_leaves_the_rest_where_it_was() -> None:
-    """However little is known of it: there is no variance to know a share of."""
-
-    class Level(PriorPrediction):
-        def predict(self, X: FloatArray) -> FloatArray:
-            return np.ones(len(X))
-
-    surrogates = known_within(0.01)
-    level = Level("level", lambda X: np.full(len(X), 0.5))
-    more = replace(STUDY, tasks=dict.fromkeys([*IDEAL, "level"], LOSS))
-    rounds, known = searched(0)
-    odd = [*rounds, [merge(0.7, 0.7)]]
-    known += measured(odd[-1][0], missed=10.0)
-
-    expected = refinement_round(STUDY, odd, known, surrogates)
-    found = refinement_round(more, odd, known, surrogates | {"level": level})
-
-    assert found == expected != []
-
-
 def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:
     rounds, known = searched(0)
 
@@ -189,18 +169,6 @@ def test_what_is_planned_is_on_the_front_where_most_is_gained() -> None:
     assert np.linalg.norm(offset - along * line) < 0.1
     # A merge of the design is near the middle, and none near either end.
     assert not 0.3 < along < 0.7
-
-
-def test_an_uncertain_part_of_the_front_is_measured_first() -> None:
-    rounds, known = searched(0)
-
-    def near(task: str) -> Callable[[FloatArray], FloatArray]:
-        return lambda X: 0.001 + 0.3 * (np.linalg.norm(X - IDEAL[task], axis=1) < 0.25)
-
-    for task in IDEAL:
-        surrogates = known_within(near(task))
-        ((_, planned),) = refinement_round(STUDY, rounds, known, surrogates)
-        assert np.linalg.norm(STUDY.vector(planned) - IDEAL[task]) < 0.25
 
 
 @pytest.mark.parametrize(("apart", "again"), [(0.025, False), (0.035, True)])

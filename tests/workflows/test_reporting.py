@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import logging
 
 import pytest
 import transformers
 
-from mergekit_map.search.study import Progress
-from mergekit_map.workflows.search_loop import ProgressLine, reporting
-
-MEASURING = Progress(3, 24, {"a": 0.5}, "law", "design")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
-    stream = Terminal()
-    line = ProgressLine(stream)
-
-    line.progress(MEASURING)
-    shown = stream.getvalue().split("\r")
-    line.clear()
-
-    assert shown[1].split() == ["3/24", "0:00:00", "design,", "law"]
-    assert "\n" not in stream.getvalue()
-    assert stream.getvalue().split("\r")[-2].strip() == ""
+from mergekit_map.workflows.search_loop import reporting
 
 
 def test_a_notice_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -143,16 +143,6 @@ def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> N
     assert "3 of at most 18 merges measured; the search goes on with" in page
 
 
-def test_a_merge_that_was_cut_short_is_no_merge_yet(stopped: Any) -> None:
-    stopped(1)
-
-    result = click.testing.CliRunner().invoke(main, ["report", "run"])
-
-    assert result.exit_code == 2
-    assert "no merge is measured on every task yet" in result.stderr
-    assert "go on with: mergekit-map search config.yml run" in result.stderr
-
-
 def test_a_line_cut_short_by_a_kill_is_passed_over_and_stays(stopped: Any) -> None:
     stopped(11)
     log = Path("run/evaluations.jsonl")
@@ -188,26 +178,6 @@ def test_what_was_chosen_stays_until_the_search_has_measured_more(
     assert front.unfinished is not None
     assert front.unfinished.measured == 6
     assert front.select.index is None  # the number means another point now
-
-
-def test_a_damaged_plan_and_a_configuration_without_an_end_are_named(
-    stopped: Any,
-) -> None:
-    stopped(11)
-    plan = Path("run/search.json").read_text()
-    Path("run/search.json").write_text('{"version": 1}')
-    result = click.testing.CliRunner().invoke(main, ["select", "run"])
-    assert result.exit_code == 2
-    assert "run/search.json cannot be used" in result.stderr
-    Path("run/search.json").write_text(plan)
-    Path("run/config.yml").unlink()
-    with Path("run/config.yml").open("wb") as file:
-        file.truncate(1 << 40)
-
-    result = click.testing.CliRunner().invoke(main, ["select", "run"])
-
-    assert result.exit_code == 2
-    assert "run/config.yml: a configuration has at most" in result.stderr
 
 
 def test_whoever_stops_a_search_is_told_what_can_be_done_with_it(stopped: Any) -> None:

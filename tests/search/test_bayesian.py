@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +14,10 @@ from stopping import stopped_and_resumed
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.log import Evaluation, read_log
-from mergekit_map.search.angular_bins import bin_of, propose_points
+from mergekit_map.search.angular_bins import bin_of
 from mergekit_map.search.bayesian import bayesian_round
 from mergekit_map.search.checks import search_problems
 from mergekit_map.search.study import Study
-from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.types import Measurement
 
 
@@ -98,22 +95,6 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert front == (tmp_path / "whole" / "front.json").read_bytes()
 
 
-def test_more_evaluations_use_those_there_are(tmp_path: Path) -> None:
-    first = 13  # within a round
-    run(study_of(evaluations=first), tmp_path / "more", losses)
-    before = merges(tmp_path / "more")
-    run(study_of(evaluations=18), tmp_path / "more", losses)
-    run(study_of(evaluations=18), tmp_path / "once", losses)
-
-    # Whole rounds are the same, and one that was cut short is completed. Later ones
-    # know what was measured of the first front, too.
-    more, once = merges(tmp_path / "more"), merges(tmp_path / "once")
-    whole = 9 + 3 * math.ceil((first - 9) / 3)
-    assert more[:first] == before
-    assert more[:whole] == once[:whole]
-    assert len(more) == len(once) == 18
-
-
 def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
     study = study_of(evaluations=20)
     start = bayesian_round(study, [], [])
@@ -132,25 +113,6 @@ def test_a_round_depends_on_what_is_known_to_it_alone() -> None:
     assert bayesian_round(study, [start, one], known(values)) != one
 
 
-def test_failed_measurements_leave_the_bins_alike(tmp_path: Path) -> None:
-    asked = Recorder(losses)
-
-    def evaluate(coefficients: Mapping[str, float], task: str) -> Measurement:
-        measured = asked(coefficients, task)
-        if 2 < len(asked.calls) < 9:
-            raise RuntimeError("out of memory")
-        return measured
-
-    study = study_of(evaluations=18, surrogate="quadratic")
-    result = run(study, tmp_path, evaluate)
-
-    # 3 merges of the first round, too few for a fit, 9 of the next three, and a front.
-    lines = read_log(tmp_path / "evaluations.jsonl")
-    n_front = len({e.key for e in lines if e.role == "front"})
-    assert result.surrogates["step"].quality.n == 12 + n_front
-    assert len(merges(tmp_path)) == 18
-
-
 def test_too_few_evaluations_are_refused_before_anything_is_measured() -> None:
     problems = search_problems(study_of(evaluations=8))
 
@@ -166,26 +128,3 @@ def test_more_than_three_coefficients_are_refused() -> None:
 
     assert [p.key for p in problems] == [("map", "search", "strategy")]
     assert "use map, or nested" in problems[0].message
-
-
-def test_each_task_is_held_against_its_own_surrogate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-
-    def listening(X: FloatArray, errors: FloatArray, *others: Any) -> FloatArray:
-        found.append(errors)
-        return propose_points(X, errors, *others)
-
-    monkeypatch.setattr("mergekit_map.search.bayesian.propose_points", listening)
-    study = two_tasks(study_of(evaluations=13))
-
-    def exact(coefficients: Mapping[str, float], task: str) -> Measurement:
-        """Measure a quadratic of its own of each task, without an error."""
-        a, b = coefficients.values()
-        return Measurement((a - b) ** 2 if task == "step" else 100 * a * b, None, 10)
-
-    run(study, tmp_path, exact)
-
-    assert len(found) == 2
-    assert max(errors.max() for errors in found) < 1e-12

@@ -10,7 +10,7 @@ from fronts import make_front
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.gain_sentences import confirmed_in_words
-from mergekit_map.results.selection import chosen_as, judged
+from mergekit_map.results.selection import judged
 
 POINTS = [
     ([(0.72, 0.01), (1.9, 0.02)], [(0.70, 0.04), (2.0, 0.05)]),
@@ -129,17 +129,6 @@ def test_what_is_said() -> None:
     assert broken.startswith(
         "The promise was off by more than chance for code against base"
     )
-
-
-def test_another_choice_is_said_not_to_be_measured_and_back_again() -> None:
-    before = front()
-
-    other = chosen_as(before, 1, before.select)
-
-    [said] = confirmed_in_words(other)
-    assert said.startswith("The chosen merge was not measured yet on 100 documents")
-    back = chosen_as(other, 0, before.select)
-    assert gains(back) == gains(before)
 
 
 def test_a_merge_or_task_that_is_not_there_is_refused() -> None:

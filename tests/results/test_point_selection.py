@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import line
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
-from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits
 from mergekit_map.results.selection import choose
 from mergekit_map.types import Metric
@@ -75,17 +74,6 @@ def test_a_share_is_of_the_best_single_models_gain_over_the_base() -> None:
     assert chosen(require={"math": "80%"}, prefer={"code": 1}) == 1
 
 
-def test_the_whole_of_a_gain_is_the_best_score_to_the_last_bit() -> None:
-    anchors = Anchors(
-        {"base": {"math": 0.1, "code": 0.3}, "one": {"math": 0.7, "code": 0.1}}
-    )
-
-    assert limits_of(anchors, require={"math": "100%", "code": "100%"}) == {
-        "math": 0.7,
-        "code": 0.1,
-    }
-
-
 @pytest.mark.parametrize("share", ["20%", "50%", "95%", "120%"])
 def test_the_zero_of_the_units_does_not_matter(share: str) -> None:
     moved = Anchors(
@@ -147,18 +135,6 @@ def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
     assert chosen(not_worse_than=["base"], prefer={"math": 1}) == 1
 
 
-def test_of_several_limits_the_strictest_counts() -> None:
-    others = {"one": {"math": 0.6, "code": 2.9, "text": 0.1}}
-
-    limits = limits_of(
-        Anchors({**VALUES_OF, **others}),
-        not_worse_than=["base", "one"],
-        require={"math": 0.3, "code": 2.5},
-    )
-
-    assert limits == {"math": 0.6, "code": 2.5, "text": 0.4}
-
-
 @pytest.mark.parametrize(
     ("margin", "limits"),
     [
@@ -199,20 +175,6 @@ def test_limits_that_cannot_be_kept_together_say_what_can() -> None:
 def test_a_point_that_is_not_there_is_refused() -> None:
     with pytest.raises(DesignError, match="the points 0 to 3, not 4; choose one of"):
         chosen(index=4)
-
-
-def test_reads_what_was_measured_at_the_anchors() -> None:
-    readings = measured_anchors(
-        {"base": {"b": 0.0, "a": 0.0}, "a": {"a": 1.0, "b": 0.0}},
-        [
-            line({"a": 0.0, "b": 0.0}, "math", 0.1),
-            line({"a": 1.0, "b": 0.0}, "math", 0.5),
-            line({"a": 1.0, "b": 0.0}, "code", np.nan),  # failed
-            line({"a": 0.5, "b": 0.0}, "math", 0.9),
-        ],
-    )
-
-    assert readings.values == {"base": {"math": 0.1}, "a": {"math": 0.5}}
 
 
 def test_a_limit_beyond_what_a_metric_can_be_is_told_from_a_share() -> None:

@@ -50,12 +50,6 @@ def test_what_items_have_in_common_drops_out() -> None:
     )
 
 
-def test_a_merge_differs_from_its_copy_by_nothing_at_all() -> None:
-    scores = np.random.default_rng(3).normal(size=40) + 1e6
-
-    assert one_part(of_means(np.array([scores, scores])))[0, 1] == 0
-
-
 def test_parts_of_a_group_are_drawn_by_themselves() -> None:
     rng = np.random.default_rng(4)
     sizes, shares = (10, 40), (0.3, 0.7)
@@ -96,11 +90,6 @@ def test_it_is_what_drawing_the_documents_again_gives() -> None:
     assert found < alone / 5  # as if the documents were others for each merge
 
 
-def test_one_merge_and_none_have_no_differences() -> None:
-    assert one_part(np.zeros((1, 3))).tolist() == [[0.0]]
-    assert one_part(np.zeros((0, 3))).shape == (0, 0)
-
-
 def test_few_answers_cover_the_true_difference_as_often_as_they_say() -> None:
     rng = np.random.default_rng(5)
     talent = rng.normal(size=(2, 20_000)) * 0.3 + rng.normal(size=20_000)
@@ -127,11 +116,3 @@ def test_of_answers_it_is_as_if_each_way_to_answer_were_seen_half_a_time_more(
 
     expected = np.sqrt(2 + 2 + 1) / (n + 2)
     assert one_part(of_means(scores))[0, 1] == pytest.approx(expected)
-
-
-def test_of_many_answers_it_is_the_error_of_the_mean_difference() -> None:
-    scores = (np.random.default_rng(6).normal(size=(2, 5000)) > 0).astype(np.float64)
-
-    d = scores[0] - scores[1]
-    expected = d.std(ddof=1) / np.sqrt(5000)
-    assert one_part(of_means(scores))[0, 1] == pytest.approx(expected, rel=1e-3)

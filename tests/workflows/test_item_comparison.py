@@ -108,21 +108,6 @@ def test_only_merges_with_the_same_items_are_compared(tmp_path: Path) -> None:
     assert found.differences["code"].merges == (0, 2)
 
 
-def test_answers_are_told_from_amounts(tmp_path: Path) -> None:
-    points: list[tuple[list[tuple[float, float]], list[tuple[float, float]]]] = []
-    for index in range(2):
-        right = (RNG.uniform(size=N) < 0.5).astype(float).tolist()
-        samples = [{"block": i, "loss": x, "tokens": 9} for i, x in enumerate(right)]
-        keep(tmp_path / "code", {"a": index / 100, "b": 0.5}, samples)
-        row = [(sum(right) / N, 0.1)]
-        points.append((row, row))
-    front = make_front(points, tasks={"code": CODE})
-
-    found = with_differences(front, {"code": TASK}, records(tmp_path))
-
-    assert found.differences["code"].answers
-
-
 @pytest.mark.parametrize("text", ["", "[1]", "{}", '{"samples": 3}', "[" * 100000])
 def test_a_damaged_file_of_records_is_passed_over(tmp_path: Path, text: str) -> None:
     front, _ = searched(tmp_path, [0.0, 0.2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,6 @@ import pytest
 from nested_runs import invoke, lines, read, write
 
 from mergekit_map.cli.main import main
-from mergekit_map.evaluation.evaluator import open_merges
-from mergekit_map.evaluation.project import Project, load_project
-from mergekit_map.tasks.holdout_split import HoldoutSplit
 
 # Of each document the square of how far the output layer is from one of its own.
 OWN = """
@@ -124,44 +121,6 @@ def test_the_search_and_what_confirms_it_share_no_document(
     assert len(first) == len(second) == 1
     assert first != second
     assert log == [e for part in split(log) for e in part]  # what confirms is last
-
-
-@pytest.fixture(scope="module")
-def opened(finished: Path) -> Iterator[tuple[Project, Any]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(finished)
-        project = load_project(Path("config.yml"))
-        with open_merges(project) as merges:
-            yield project, merges
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_both_parts_make_the_whole(
-    finished: Path, opened: tuple[Project, Any], task: str
-) -> None:
-    ours, confirmed = split(lines(f"{finished}/run/evaluations.jsonl"))
-    values = {json.dumps(e["coefficients"]): e for e in confirmed if e["task"] == task}
-    _, merges = opened
-    both = [
-        (e, values[key])
-        for e in ours
-        if e["task"] == task and (key := json.dumps(e["coefficients"])) in values
-    ]
-    assert len(both) >= 3
-    for searched, rest in both:
-        divided = merges.at(searched["coefficients"])[task]
-        assert isinstance(divided, HoldoutSplit)
-        answers = divided.measure().answers
-        assert answers is not None
-        ids = numbers(
-            next(iter(records(finished / "run", task, held_out=True).values()))
-        )
-        there = np.isin(answers.ids, ids)
-        for kept, line in ((there, rest), (~there, searched)):
-            weights = np.array(answers.weights)[kept]
-            value = np.average(np.array(answers.values)[kept], weights=weights)
-            assert value == pytest.approx(line["value"], rel=1e-6)
-            assert kept.sum() == line["n"]
 
 
 def test_the_paired_difference_is_that_of_the_documents(run: Path) -> None:
@@ -319,16 +278,6 @@ def test_subsets_are_drawn_among_what_is_left(
     assert touching[1:] == [sorted(held_out)] * len(confirmed)
 
 
-def test_as_many_measurements_as_inspect_says(run: Path) -> None:
-    ours, confirmed = split(lines(f"{run}/evaluations.jsonl"))
-
-    plan = json.loads(invoke("inspect", "config.yml", "--json").stdout)["plan"]
-
-    assert plan["confirming"] == 2 * 4
-    assert len(confirmed) <= plan["confirming"]
-    assert len(ours) <= plan["measurements"] - plan["confirming"]
-
-
 @pytest.mark.usefixtures("run")
 def test_what_was_measured_elsewhere_is_refused() -> None:
     Path("more.csv").write_text("a,b,text,own\n0.2,0.3,5.1,0.4\n")
@@ -354,17 +303,3 @@ def test_nested_search_over_checkpoints_is_refused(
     assert result.exit_code == 2
     said = " ".join(result.output.split())
     assert "map.search.holdout: where nested search merges checkpoints" in said
-
-
-def test_nested_search_of_a_linear_method_is_confirmed(
-    family: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    configure(family, holdout=SHARE, strategy="nested")
-
-    result = invoke("search", "config.yml", "run")
-
-    assert "than base on" in " ".join(result.output.split())
-    ours, confirmed = split(lines("run/evaluations.jsonl"))
-    assert len(confirmed) >= 6
-    assert len({e["definition"] for e in [*ours, *confirmed]}) == 4

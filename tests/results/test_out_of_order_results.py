@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mergekit_map.results.log import Evaluation, encode, open_log
+from mergekit_map.results.log import Evaluation, open_log
 from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.types import Measurement
 
@@ -54,12 +54,6 @@ def test_what_the_log_has_by_then_is_not_given_again(tmp_path: Path) -> None:
     assert not (tmp_path / "e.jsonl").exists()
 
 
-def test_a_line_stays_as_long_as_the_log_has_another_one(tmp_path: Path) -> None:
-    line = kept(tmp_path)
-    opened(tmp_path, [replace(line, seconds=1.5)])
-    assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") == MEASURED
-
-
 def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
     kept(tmp_path)
     path = tmp_path / "e.jsonl"
@@ -67,10 +61,3 @@ def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path) -> None:
     path.write_bytes(whole + whole[:40])
     assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") == MEASURED
     assert path.read_bytes() == whole
-
-
-def test_what_failed_is_tried_again(tmp_path: Path) -> None:
-    line = kept(tmp_path)
-    failed = replace(line, value=float("nan"), error="no")
-    (tmp_path / "e.jsonl").write_text(encode(failed) + "\n")
-    assert opened(tmp_path).of("m", TASKS).take(MERGE, "one") is None

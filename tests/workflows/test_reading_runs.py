@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import math
 import shutil
 import subprocess
@@ -11,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 import mergekit_map
 from mergekit_map.errors import ArtifactError, ConfigError
@@ -35,15 +33,6 @@ def test_the_names_are_listed_and_nothing_is_imported_for_it() -> None:
 
     assert {n for n in names.split() if n[:2] != "__"} == {*mergekit_map.__all__}
     assert imported == ""
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in mergekit_map.__all__ if n.islower() and n != "config_schema"]
-)
-def test_what_takes_a_path_takes_text(name: str) -> None:
-    parameters = inspect.signature(getattr(mergekit_map, name)).parameters.values()
-
-    assert not any(" Path" in f" {p.annotation}".replace("[", " ") for p in parameters)
 
 
 def test_a_run_is_read_by_text_by_path_and_by_itself(run: str) -> None:
@@ -96,12 +85,3 @@ def test_without_pandas_it_is_said_what_to_install(
 
     with pytest.raises(ConfigError, match=r"pip install 'mergekit-map\[notebook\]'"):
         mergekit_map.read_run(run).to_pandas()
-
-
-@pytest.mark.picture
-def test_a_figure_is_a_png_to_a_notebook(run: str) -> None:
-    figure = mergekit_map.select_point(run).plot()
-
-    assert isinstance(figure, Figure)
-    assert figure.axes
-    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
