@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import io
 import json
-import math
 import os
 import pty
 import select
@@ -37,7 +36,7 @@ from mergekit_map.cli.main import main
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.samples import ItemRecords
-from mergekit_map.workflows.chat import Turn, open_chat
+from mergekit_map.workflows.chat import open_chat
 
 DATA = Path(__file__).parents[1] / "data" / "run_v1"
 BETWEEN = 3  # not measured
@@ -114,13 +113,6 @@ def test_records_of_something_else_are_not_shown(run: Path, damage: Any) -> None
     assert "has no records of single items" in " ".join(seen.text.split())
 
 
-def test_items_of_a_point_that_was_not_measured_are_not_known(run: Path) -> None:
-    at = BETWEEN
-    seen = press(view_of(run).moved(at), "i", run=run, records=records_of(run))
-
-    assert f"Nothing of single items is known of point {at}" in seen.text
-
-
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -162,22 +154,6 @@ def as_merged(recipe: str) -> Any:
     return yaml.safe_load(recipe)
 
 
-def test_points_that_miss_a_limit_are_marked(run: Path) -> None:
-    front = RunFolder(run).read_front()
-    values = [p.readings("predicted")["code"].value or math.nan for p in front.points]
-    limit = sorted(values)[len(values) // 2]
-    outside = replace(ALONE, wish=_wish(RunFolder(run)))
-
-    seen = press(
-        view_of(run), "l", f"text:code={limit!r}", "enter", run=run, outside=outside
-    )
-
-    missing = {i for i, value in enumerate(values) if value > limit}
-    assert {i for i in seen.view.missing if i < len(values)} == missing
-    assert seen.view.at not in missing
-    assert press(seen.view, "x", run=run).view.missing == frozenset()
-
-
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
@@ -217,30 +193,6 @@ def test_what_one_talks_with_is_the_merge_of_the_recipe(
         stock = AutoModelForCausalLM.from_pretrained(tmp_path / f"{index}").state_dict()
         assert stock.keys() == found.keys()
         assert all(torch.equal(stock[name], found[name]) for name in stock)
-
-
-@pytest.mark.parametrize("template", [None, "{{ messages[-1]['content'] }} one"])
-def test_words_come_as_they_are_made_and_are_those_of_the_model(
-    run: Path, template: str | None
-) -> None:
-    front = RunFolder(run).read_front()
-    with open_chat(run, MergeOptions(quiet=True)) as merges:
-        speaker = merges.at(front.points[0].coefficients)
-        speaker.tokenizer.chat_template = template
-        heard: list[str] = []
-        said = [Turn("user", "hello"), Turn("assistant", " world"), Turn("user", "two")]
-        answer = speaker.answer(said, heard.append)
-        prompt = "hello world\ntwo" if template is None else "two one"
-        ids = speaker.tokenizer(prompt, return_tensors="pt")
-        whole = speaker.model.generate(
-            **ids, max_new_tokens=64 - ids.input_ids.shape[1]
-        )
-        new = whole[0, ids.input_ids.shape[1] :]
-
-    assert speaker.chats == (template is not None)
-    assert answer == speaker.tokenizer.decode(new, skip_special_tokens=True)
-    assert "".join(heard) == answer
-    assert len(heard) > 1
 
 
 def test_one_talks_until_a_line_is_empty(

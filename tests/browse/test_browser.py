@@ -8,7 +8,7 @@ import pytest
 from screens import press
 from wide_fronts import CHOSEN, MODELS, TASKS, wide_front
 
-from mergekit_map.browse.panels import beside_text, weights_text
+from mergekit_map.browse.panels import beside_text
 from mergekit_map.results.front import Merge
 from mergekit_map.results.gains import gains
 
@@ -102,16 +102,6 @@ def test_two_points_fit_any_width(width: int) -> None:
             assert str(reading).replace(" ", "") in words
 
 
-@pytest.mark.parametrize("width", [20, 120])
-def test_weights_fit_any_width(width: int) -> None:
-    point = wide_front().chosen
-
-    text = weights_text(point, MODELS, width).plain
-
-    assert max(map(len, text.splitlines())) <= width
-    assert re.findall(r"\d\.\d{3}", text) == weights_of(point)
-
-
 def test_what_is_outside_of_the_screen_is_asked_for() -> None:
     merging = press(wide_front(), "up", "m", "enter")
     elsewhere = press(wide_front(), "m", "text:there", "enter")
@@ -128,12 +118,6 @@ def test_what_is_outside_of_the_screen_is_asked_for() -> None:
     assert talking.leaving.choice == {"index": CHOSEN}
     assert pushing.leaving is not None
     assert pushing.leaving.words == {"out": "merged", "repo": "me/it"}
-
-
-def test_nothing_is_asked_for_without_an_answer() -> None:
-    assert press(wide_front(), "p", "enter").leaving is None  # no repository
-    assert press(wide_front(), "m", "escape").leaving is None
-    assert press(wide_front(), "q").leaving is None
 
 
 def test_every_key_of_the_help_is_bound_and_the_other_way_round() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -62,18 +61,6 @@ def test_tab_loads_nothing_heavy() -> None:
     loaded = set(found.stderr.split())
     assert "loaded" in loaded
     assert not loaded & {"torch", "transformers", "numpy", "scipy", "mergekit"}
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_can_read_what_is_printed_for_it(shell: str) -> None:
-    interpreter = shutil.which(shell)
-    if interpreter is None:
-        pytest.skip(f"there is no {shell}")
-
-    shown = complete(_MERGEKIT_MAP_COMPLETE=f"{shell}_source").stdout
-
-    assert f"_MERGEKIT_MAP_COMPLETE={shell}_complete" in shown
-    subprocess.run([interpreter, "-n"], input=shown, text=True, check=True)
 
 
 def complete(**variables: str) -> subprocess.CompletedProcess[str]:

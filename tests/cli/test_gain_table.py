@@ -79,16 +79,3 @@ def test_a_row_is_a_merge_where_that_fits_and_a_task_where_it_does_not() -> None
     assert any(line.split()[:2] == ["gain", "kept"] for line in across)
     assert any("uniform soup" in line and "best parent" in line for line in down)
     assert sum(line.startswith("  uniform soup") for line in stacked) == len(LONG)
-
-
-def test_colours_only_repeat_what_signs_and_words_say() -> None:
-    front = front_of(LONG[:4])
-    plain = shown(front, 80)
-    coloured = shown(front, 80, force_terminal=True)
-
-    for word, colour in (("better", "32"), ("worse", "31"), ("noise", "33")):
-        said = re.findall(rf"[+-]\d\.\d+ ± \d\.\d+ {word}", plain)
-        assert len(re.findall(rf"\x1b\[{colour}m[+-][^\x1b]* {word}", coloured)) == len(
-            said
-        )
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain

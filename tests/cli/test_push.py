@@ -19,13 +19,11 @@ import pytest
 import torch
 import yaml
 from hub_server import TOKEN, Hub, Repository, go_online, serve
-from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from mergekit_map.cli.main import main
 
 REPO = "me/merged"
-LOCAL = ("base", "a", "b")
 
 READ_BACK = """
 import json, sys
@@ -205,29 +203,6 @@ def test_no_file_of_the_repository_holds_a_local_path_or_token(
     assert {"manifest.json", "recipe.yml", "config.yml"} <= set(holding)
 
 
-@pytest.mark.slow
-def test_the_card_says_what_was_merged_and_measured(
-    merged: Merged, pushed: Hub
-) -> None:
-    card = ModelCard(pushed.repositories[REPO].files["README.md"].decode())
-    front = json.loads((merged.folder / "run" / "front.json").read_text())
-    log = (merged.folder / "run" / "evaluations.jsonl").read_text().splitlines()
-    point = front["points"][front["selected"]]
-    values = {
-        line["task"]: line["value"]
-        for line in map(json.loads, log)
-        if line["coefficients"] == point["coefficients"] and line["value"] is not None
-    }
-
-    results = card.data.eval_results
-    found = {r.task_name: r.metric_value for r in results if r.metric_type == "loss"}
-    assert found == values
-    assert card.data.model_name == "merged"
-    assert card.data.to_dict()["base_model_relation"] == "merge"
-    assert all(f"- {name} (a local model)" in card.text for name in LOCAL)
-    assert "mergekit-yaml mergekit_config.yml OUT --random-seed 3" in card.text
-
-
 @pytest.fixture
 def hub(merged: Merged, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A new server, for commands within this process."""
@@ -256,20 +231,6 @@ def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> 
     assert hub.repositories[REPO].commits == []
     invoke("push", "out", REPO, "--license", "mit", "--yes", "--public")
     assert len(hub.repositories[REPO].commits) == 1
-
-
-def test_local_models_may_be_given_their_names_on_the_hub(hub: Hub) -> None:
-    parents = [f"--parent={name}=me/{name}" for name in LOCAL]
-    run = ("--run", "run", "--license", "mit", "--yes")
-    invoke("push", "out", REPO, *parents, *run)
-
-    files = hub.repositories[REPO].files
-    card = ModelCard(files["README.md"].decode())
-    assert card.data.base_model == ["me/base", "me/a", "me/b"]
-    for path in ("mergekit_config.yml", "mergekit-map/config.yml"):
-        config = yaml.safe_load(files[path])
-        assert [m["model"] for m in config["models"]] == ["me/a", "me/b"]
-    assert "[me/base](https://huggingface.co/me/base), the base model" in card.text
 
 
 @pytest.mark.parametrize(

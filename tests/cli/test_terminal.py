@@ -12,7 +12,7 @@ from fronts import NOT_MEASURED, Row, make_front
 
 from mergekit_map.cli.options import points_option
 from mergekit_map.cli.tables import show_front
-from mergekit_map.results.front import Front, Merge, Reading
+from mergekit_map.results.front import Front
 
 N = 200
 
@@ -46,22 +46,6 @@ def test_twenty_points_show_the_whole_front(capsys: pytest.CaptureFixture[str]) 
     assert sum(line.split()[:1] == ["measured"] for line in output.splitlines()) == 2
 
 
-def test_recommended_points_have_a_star_that_is_explained(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    front = long_front()
-    meaning = "* recommended: measured, no measured merge is better on every task"
-
-    show_front(front)
-    assert meaning not in capsys.readouterr().out
-    show_front(front.model_copy(update={"recommended": (33, 77)}))
-
-    lines = capsys.readouterr().out.splitlines()
-    assert meaning in lines
-    starred = [line.split()[:3] for line in lines if " * " in line and line != meaning]
-    assert starred == [["33", "chosen", "*"], ["77", "*", "0.770"]]
-
-
 @pytest.mark.parametrize(
     ("asked", "expected"), [("0", 2), ("5", 7), ("all", N), ("9999", N)]
 )
@@ -79,16 +63,3 @@ def test_points_says_how_many(
     show_front(long_front(), counts[0])
 
     assert len(shown(capsys.readouterr().out)) == expected
-
-
-def test_merges_measured_on_some_documents_are_counted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    front = long_front()
-    measured = {"math": Reading.of(0.6712, 0.012, 24), "code": Reading.of(None, None)}
-    merge = Merge(coefficients=front.points[0].coefficients, measured=measured)
-
-    show_front(front.model_copy(update={"merges": (merge,)}))
-
-    output = " ".join(capsys.readouterr().out.split())
-    assert "1 merge was measured on some of the documents" in output

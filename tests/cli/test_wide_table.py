@@ -72,7 +72,3 @@ def test_a_folded_name_loses_no_letter(name: str, width: int) -> None:
 
     assert "".join(lines) == name
     assert max(map(len, lines)) <= width
-
-
-def test_names_are_folded_where_their_words_end() -> None:
-    assert folded("code-llama-python-ft", 8) == ["code-", "llama-", "python-", "ft"]

@@ -7,7 +7,6 @@ from mergekit_map.demo.corpus import (
     Corpus,
     CorpusSizes,
     Problem,
-    interleaved_passages,
     read_corpus,
     split_problems,
 )
@@ -101,13 +100,6 @@ def test_the_same_generator_gives_the_same_corpus(corpus: Corpus) -> None:
     assert read_corpus(np.random.default_rng(0), SIZES) == corpus
 
 
-def test_code_is_cut_to_size_and_ends_its_lines_alike(corpus: Corpus) -> None:
-    documents = corpus.code.train + corpus.code.held_out
-
-    assert 150_000 <= sum(map(len, documents)) < 150_000 + 60_000
-    assert not any("\r" in text or " \n" in text for text in documents)
-
-
 def test_says_that_python_came_without_source(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
@@ -115,21 +107,3 @@ def test_says_that_python_came_without_source(
 
     with pytest.raises(ArtifactError, match=r"holds 0 readable ones; use a Python"):
         read_corpus(np.random.default_rng(0), SIZES)
-
-
-def test_passages_come_in_turn_and_join_to_their_documents() -> None:
-    documents = [f"{name} says line {i}\n" * 200 for i, name in enumerate(("a", "b"))]
-
-    passages = interleaved_passages(documents, 10**6)
-
-    assert [passage[0] for passage in passages[:4]] == ["a", "b", "a", "b"]
-    assert ["".join(passages[start::2]) for start in (0, 1)] == documents
-    assert all(len(passage) <= 1_000 for passage in passages)
-    assert 1_500 < sum(map(len, interleaved_passages(documents, 1_500))) < 2_600
-
-
-def test_a_line_longer_than_a_passage_stays_whole() -> None:
-    assert interleaved_passages(["x" * 3_000 + "\ny\n"], 10_000) == [
-        "x" * 3_000 + "\n",
-        "y\n",
-    ]

@@ -1,4 +1,3 @@
-import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -10,7 +9,7 @@ from tiny_demo import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mergekit_map.demo.configuration import demo_config
-from mergekit_map.demo.family import Family, family_folder, train_family
+from mergekit_map.demo.family import Family, train_family
 from mergekit_map.errors import ArtifactError
 
 
@@ -132,18 +131,6 @@ def test_tasks_of_a_moved_family_name_their_new_place(
         train_family(family.folder, Stages(), TINY)
 
 
-def test_the_evaluation_files_hold_what_was_asked_for(family: Family) -> None:
-    def read(path: Path) -> list[dict[str, object]]:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-
-    for name in ("code", "math"):
-        texts = [str(row["text"]) for row in read(family.text(name))]
-        assert 1_000 < sum(map(len, texts)) < 5_000
-        questions = read(family.folder / f"{name}_choice.jsonl")
-        assert len(questions) == 12
-        assert all(row.keys() == {"prompt", "choices", "answer"} for row in questions)
-
-
 def test_the_configuration_names_files_that_exist(family: Family) -> None:
     config = yaml.safe_load(demo_config(family))
 
@@ -156,16 +143,3 @@ def test_the_configuration_names_files_that_exist(family: Family) -> None:
     assert all(Path(path).is_absolute() and Path(path).exists() for path in paths)
     assert config["map"]["select"] == {"not_worse_than": ["base", "soup"]}
     assert all(entry.keys() == {"model"} for entry in config["models"])
-
-
-def test_another_recipe_has_another_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("MERGEKIT_MAP_HOME", raising=False)
-    assert family_folder(TINY).parent == tmp_path / "cache" / "mergekit-map"
-
-    monkeypatch.setenv("MERGEKIT_MAP_HOME", str(tmp_path / "home"))
-    longer = dataclasses.replace(TINY, base=dataclasses.replace(TINY.base, steps=4))
-    assert family_folder(TINY).parent == tmp_path / "home"
-    assert len({family_folder(sizes) for sizes in (None, TINY, longer)}) == 3

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import yaml
 from pages import PAGES, ROOT, blocks, text
 
 PACKAGE = ROOT / "mergekit_map"
@@ -88,17 +87,3 @@ def test_tools_that_a_contributor_is_told_to_run_are_in_the_test_extra() -> None
     for command, package in packages.items():
         assert command in page
         assert f'"{package}' in extra[1], package
-
-
-def test_hooks_run_what_is_installed_and_fetch_nothing() -> None:
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
-
-    assert [repo["repo"] for repo in config["repos"]] == ["local"]
-    assert {hook["language"] for hook in hooks} == {"system"}
-    assert {hook["id"] for hook in hooks} == {
-        "ruff-check",
-        "ruff-format",
-        "mypy",
-        "lint-imports",
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import nbclient
 import nbformat
 import pytest
 import yaml
-from pages import ROOT, blocks, headings
-
-import mergekit_map
+from pages import ROOT, blocks
 
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
@@ -90,29 +87,9 @@ def test_the_script_of_the_page_does_the_same(
     assert (folder / "its-model" / "model.safetensors").exists()
 
 
-@pytest.mark.slow
-def test_a_project_is_printed_in_a_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-
-    project = mergekit_map.load_project("merge.yml")
-
-    line = "Project('merge.yml': weights a, b for tasks law, medicine)"
-    assert repr(project) == line
-
-
 def test_no_output_is_kept() -> None:
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     codes = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
     assert len(codes) > 5
     assert not any(cell["outputs"] or cell["execution_count"] for cell in codes)
-
-
-def test_links_lead_to_headings_that_there_are() -> None:
-    found = re.findall(r"\]\(([^)#]+)#([^)]+)\)", NOTEBOOK.read_text(encoding="utf-8"))
-
-    assert found
-    for page, heading in found:
-        assert heading in headings(NOTEBOOK.parent / page)

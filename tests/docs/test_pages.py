@@ -59,11 +59,6 @@ def test_every_command_stands_in_the_readme_or_a_page_that_it_names() -> None:
     assert shown | {"demo"} == set(COMMANDS)
 
 
-def test_a_wrong_command_line_is_noticed() -> None:
-    with pytest.raises(click.UsageError, match="--preefr"):
-        parse("mergekit-map select my-search --preefr math=2")
-
-
 # A change may name an option that left.
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
 def test_options_named_in_passing_exist(page: str) -> None:
@@ -141,23 +136,6 @@ def test_python_calls_what_there_is(code: str) -> None:
         assert isinstance(call.func, ast.Name)
         signature = inspect.signature(getattr(mergekit_map, call.func.id))
         signature.bind(*call.args, **{str(k.arg): k.value for k in call.keywords})
-
-
-def test_all_that_the_package_offers_is_named_on_the_page_of_python() -> None:
-    page = text("docs/python.md")
-
-    assert {name for name in mergekit_map.__all__ if f"`{name}" not in page} == set()
-
-
-def test_arguments_that_the_page_of_python_names_exist() -> None:
-    rows = re.findall(r"^\| `(\w+)\(([^)]*)\)` \|", text("docs/python.md"), re.M)
-    assert len(rows) > 10
-
-    for name, arguments in rows:
-        known = inspect.signature(getattr(mergekit_map, name)).parameters
-        named = [word for word in arguments.split(", ") if word not in {"", "..."}]
-        wanted = [p for p in known.values() if p.default is p.empty]
-        assert len(named) >= len(wanted), name
 
 
 @pytest.mark.parametrize("page", PAGES)

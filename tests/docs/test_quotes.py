@@ -172,14 +172,3 @@ def test_the_demo_ended_as_the_readme_says() -> None:
     # What + and ± mean is left out there.
     legend = re.compile(r"^\+ is how far .*?\n\n", re.M | re.S)
     assert demo_block() == legend.sub("", kept["end"])
-
-
-def test_a_number_without_a_result_is_noticed() -> None:
-    assert NUMBER.search("it is 41 % faster")
-    assert NUMBER.search("measured 3.5 times as often")
-    assert NUMBER.search("in 19 seconds")
-    assert not NUMBER.search("N + 1 copies, table 4")
-
-
-def test_contests_are_counted_as_strategies_says() -> None:
-    assert "three of the seven families" in contest()

@@ -22,12 +22,6 @@ def test_all_that_is_made_stands_on_some_page() -> None:
     assert shown == set(PARTS)
 
 
-def test_a_stale_table_is_noticed() -> None:
-    stale = "<!-- made: opponents -->`random`<!-- end -->"
-
-    assert with_parts(stale) != stale
-
-
 def test_numbers_of_the_strategies_are_those_of_the_code() -> None:
     page = " ".join(text("docs/strategies.md").split())
 

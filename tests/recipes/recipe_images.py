@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -120,9 +119,3 @@ def make_resnet(folder: Path) -> Path:
 
 def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def modes_of(model: torch.nn.Module) -> Sequence[Any]:
-    """List what a task might leave changed beside the tensors."""
-    layers = [m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
-    return [m.training for m in model.modules()], [m.momentum for m in layers]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 import torch
 import transformers
@@ -13,7 +12,6 @@ import yaml
 from mergekit.options import MergeOptions
 from recipe_images import SIZE, state_of
 from recipe_models import assert_same_bits, invoke, read_tensors, stock_merge
-from safetensors.torch import save_file
 
 from mergekit_map.cli.main import main
 from mergekit_map.config.schema import SearchSpec
@@ -102,38 +100,3 @@ def test_names_that_mergekit_does_not_look_for_are_refused(tmp_path: Path) -> No
     assert len(read_tensors(tmp_path / "out")) < len(read_tensors(tmp_path / "a"))
     with pytest.raises(MergeError, match=r"tensors, vit\.\S+ among them.*original_fo"):
         load_checkpoint(tmp_path / "out", OPTIONS)
-
-
-def test_such_names_are_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    merge = make_classifiers(tmp_path, as_in_memory=False)
-    Path("own_vit.py").write_text(TASK)
-    tasks = {"bright": {"python": "own_vit:brightness", "direction": "maximize"}}
-    Path("vit.yml").write_text(yaml.safe_dump({**merge, "map": {"tasks": tasks}}))
-
-    result = click.testing.CliRunner().invoke(
-        main, ["run", "vit.yml", "out", "--no-copy-tokenizer"]
-    )
-
-    assert result.exit_code == 2
-    assert "save_original_format=False" in " ".join(result.output.split())
-    lines = Path("out.run/evaluations.jsonl")
-    assert not lines.exists() or not lines.read_text()
-
-
-def test_an_empty_checkpoint_is_refused(tmp_path: Path) -> None:
-    merge = make_classifiers(tmp_path, as_in_memory=True)
-    space, _ = build_space(merge, SearchSpec())
-    assert space is not None
-    folder = tmp_path / "out"
-    write_checkpoint(space.config({"a": 0.3, "b": 0.7}), folder, OPTIONS)
-    (weights,) = folder.glob("*.safetensors")
-    save_file({}, weights, metadata={"format": "pt"})
-
-    with pytest.raises(MergeError, match="40 tensors"):
-        load_checkpoint(folder, OPTIONS)
-    weights.unlink()
-    with pytest.raises(MergeError, match="merged none of the tensors"):
-        load_checkpoint(folder, OPTIONS)

@@ -21,8 +21,6 @@ from recipe_images import (
     fine_tune_encoder,
     make_clip,
     make_resnet,
-    modes_of,
-    state_of,
     write_images,
 )
 from recipe_models import (
@@ -34,13 +32,10 @@ from recipe_models import (
     read_tensors,
     run_recipe,
     stock_merge,
-    write_config,
 )
 from safetensors.torch import save_file
 
 from mergekit_map.cli.main import main
-from mergekit_map.config.tasks import PythonTask
-from mergekit_map.tasks.python_function import load_function
 
 pytestmark = pytest.mark.slow  # models are trained
 
@@ -155,23 +150,6 @@ def test_encoders_as_they_lie_on_the_hub_are_refused(clip_vit: ModuleType) -> No
     assert not Path("out.run/evaluations.jsonl").exists()
 
 
-def test_a_text_task_on_an_image_model_says_what_to_use(clip_vit: ModuleType) -> None:
-    invoke(clip_vit.main, "prepare", "--items", "6")
-    config = copy_recipe("clip_vit", **QUICK)
-    Path("own.txt").write_text("hello world " * 50)
-    config["map"]["tasks"]["dtd"] = {"perplexity": {"file": "own.txt"}}
-    write_config("clip_vit", config)
-
-    result = click.testing.CliRunner().invoke(
-        main, ["run", "clip_vit.yml", "out", "--no-copy-tokenizer"]
-    )
-
-    assert result.exit_code == 2
-    said = " ".join(result.output.split())
-    assert "task 'dtd'" in said
-    assert "with a task of the kind 'python'" in said
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the first three commands of the script were run."""
@@ -230,41 +208,6 @@ def test_resnets_are_shipped_as_measured_once_the_head_is_refitted(
         assert reading["value"] > 1.5 / len(CLASSES)
 
 
-def test_a_task_leaves_the_model_as_it_found_it(
-    resnet18: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = transformers.AutoModel.from_pretrained("resnet-models/cifar10")
-    state, modes = state_of(model), modes_of(model)
-
-    with torch.no_grad():
-        first = resnet18.accuracy("cifar10", "any", model, None)
-        second = resnet18.accuracy("cifar10", "any", model, None)
-    assert first == second
-    monkeypatch.setattr(resnet18, "fit_head", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="stop"), torch.no_grad():
-        resnet18.accuracy("cifar10", "any", model, None)
-
-    assert modes_of(model) == modes
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, state[name]), name
-
-
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt("stop")
-
-
-def test_negative_variances_do_not_reach_the_accuracy(resnet18: ModuleType) -> None:
-    model = transformers.AutoModel.from_pretrained("resnet-models/cifar10")
-    with torch.no_grad():
-        expected = resnet18.accuracy("cifar10", "any", model, None)
-        for name, buffer in model.named_buffers():
-            if name.endswith("running_var"):
-                buffer.fill_(-1)
-        found = resnet18.accuracy("cifar10", "any", model, None)
-
-    assert found == expected
-
-
 def test_the_head_is_the_solution_of_the_ridge_regression(resnet18: ModuleType) -> None:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(40, 5, generator=generator).double() * torch.arange(1, 6)
@@ -281,28 +224,3 @@ def test_the_head_is_the_solution_of_the_ridge_regression(resnet18: ModuleType) 
     ((errors**2).sum() + penalty * (weight**2).sum()).backward()
     torch.testing.assert_close(weight.grad, torch.zeros_like(weight))
     torch.testing.assert_close(bias.grad, torch.zeros_like(bias))
-
-
-def test_images_prepared_anew_are_another_task(resnet18: ModuleType) -> None:
-    shutil.copy(RECIPES / "resnet18.py", "resnet18.py")
-    spec = PythonTask(python="resnet18:cifar10", direction="maximize")
-    first = load_function("cifar10", spec, Path.cwd()).fingerprint
-    assert load_function("cifar10", spec, Path.cwd()).fingerprint == first
-    file = resnet18.DATA / "cifar10.safetensors"
-    data = resnet18.load_file(file)
-    resnet18.save_file({**data, "test_labels": data["test_labels"].flip(0)}, file)
-
-    assert load_function("cifar10", spec, Path.cwd()).fingerprint != first
-
-
-def test_missing_images_say_how_to_get_them(resnet18: ModuleType) -> None:
-    (resnet18.DATA / "flowers102.safetensors").unlink()
-    copy_recipe("resnet18", **QUICK)
-
-    result = click.testing.CliRunner().invoke(
-        main, ["run", "resnet18.yml", "out", "--no-copy-tokenizer"]
-    )
-
-    assert result.exit_code == 2
-    said = " ".join(result.output.split())
-    assert "flowers102.safetensors is missing; run: python resnet18.py prepare" in said

@@ -19,7 +19,7 @@ from mergekit_map.errors import ConfigError, EvaluationError, MergeError
 from mergekit_map.evaluation.worker import Work, Worker
 from mergekit_map.results.log import read_log
 from mergekit_map.workers import pool, worker_main
-from mergekit_map.workers.pool import Answer, Opening, WorkerPool, gpus_of, process_pool
+from mergekit_map.workers.pool import Answer, Opening, WorkerPool, process_pool
 from mergekit_map.workers.worker_main import measure, open_models
 from mergekit_map.workflows.search import search_front
 
@@ -390,24 +390,8 @@ def test_a_worker_that_starts_anew_refuses_a_task_that_was_edited_meanwhile(
         search(dying(edited=True), "run", 1)
 
 
-def test_workers_that_searched_search_again(config: dict[str, Any]) -> None:
-    alone = search(config, "alone")
-    fakes = Fakes(3, seed=2)
-    assert_same(search(config, "once", fakes), alone)
-    config["map"]["tasks"].pop("two")
-    config["map"]["tasks"]["one"]["block"] = 16
-    other = search(config, "other")
-    assert_same(search(config, "again", fakes), other)
-
-
 def test_workers_that_are_gone_are_not_waited_for(config: dict[str, Any]) -> None:
     with process_pool(1) as workers:
         pass
     with pytest.raises(ConfigError, match="these workers have ended"):
         search(config, "run", workers)
-
-
-def test_gpus_are_shared_among_processes() -> None:
-    assert [gpus_of(["0", "1", "2", "3"], i, 2) for i in range(2)] == ["0,2", "1,3"]
-    assert [gpus_of(["0", "1"], i, 3) for i in range(3)] == ["0", "1", "0"]
-    assert gpus_of([], 0, 2) is None

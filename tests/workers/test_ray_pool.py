@@ -118,10 +118,10 @@ def parent(process: str) -> int:
 def test_who_cannot_start_ray_is_told_why() -> None:
     script = """
     from mergekit_map.errors import ConfigError
-    from mergekit_map.workflows import ray_pool
-    ray_pool._STORE = 1  # of which Ray says that it is too little
+    from mergekit_map.workers import ray as workers
+    workers._STORE = 1  # of which Ray says that it is too little
     try:
-        with ray_pool.ray_pool(1):
+        with workers.ray_pool(1):
             pass
     except ConfigError as error:
         print(error)

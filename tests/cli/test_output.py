@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
@@ -14,10 +13,8 @@ import pytest
 import yaml
 from nested_runs import write
 from plain_runs import write_plain
-from rich.console import Console
 
 from mergekit_map.cli.main import main
-from mergekit_map.cli.progress import _State
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import read_log
 from mergekit_map.results.records import read_record
@@ -115,37 +112,3 @@ def test_a_program_gets_one_object_and_people_nothing_less() -> None:
     assert content["verdicts"] == list(front.verdicts)
     for line in plain.stdout.splitlines():
         assert line.strip() in result.stderr
-
-
-def test_every_command_that_prints_results_has_them_for_programs() -> None:
-    keys = {
-        ("select", "run", "--knee"): {"recipe", "recipe_file", "chosen", "reason"},
-        ("report", "run"): {"page", "pictures"},
-        ("merge", "run", "merged", "--trust-run"): {"model", "command", "chosen"},
-        ("run", "config.yml", "other"): {"model", "run", "chosen", "command"},
-    }
-    for command, wanted in keys.items():
-        result = run(*command, "--json")
-
-        assert result.exit_code == 0, result.output
-        assert wanted <= json.loads(result.stdout).keys(), command
-
-
-@pytest.mark.parametrize("width", [40, 120])
-def test_counts_and_times_are_whole_at_every_width(width: int) -> None:
-    state = _State()
-    state.begin(7, 1236, "a_task_with_a_very_long_name")
-    state.step = 120, 48000
-    state.merge = "refinement " + " ".join(f"model_{n}=0.123" for n in range(9))
-    state.values = {f"task_{n}": "0.1234" for n in range(12)}
-    file = io.StringIO()
-
-    Console(width=width, file=file).print(state)
-    lines = file.getvalue().splitlines()
-
-    assert len(lines) == 3
-    assert all(len(line) < width for line in lines)
-    assert lines[0].startswith("7/1236 ")
-    assert "0:00" in lines[0]
-    assert lines[1].endswith("…")
-    assert "120/48000" in lines[1]

@@ -49,20 +49,6 @@ def test_our_commands_are_accepted(tmp_path: Path) -> None:
     assert "--prefer 'code=2,a task=1'" in select
 
 
-def test_a_known_architecture_is_served_and_converted(tmp_path: Path) -> None:
-    out = merged(tmp_path / "out", "LlamaForCausalLM", chats=True)
-
-    lines = typed(tmp_path / "run", out)
-
-    served = [line.split("  #")[0] for line in lines if not line.startswith("mergekit")]
-    assert served == [
-        f"transformers serve {out}",
-        f"transformers chat {out}",
-        f"vllm serve {out}",
-        f"python llama.cpp/convert_hf_to_gguf.py {out} --outfile {out}.gguf",
-    ]
-
-
 @pytest.mark.parametrize(
     ("architecture", "vocabulary", "programs"),
     [

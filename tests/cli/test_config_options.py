@@ -101,25 +101,6 @@ def test_a_search_without_a_file_can_be_continued_with_and_without_it(
     assert set(front["tasks"]) == {"fr", "german"}
 
 
-def test_inspect_needs_no_file_and_leaves_none(options: list[str]) -> None:
-    before = sorted(Path().iterdir())
-
-    result = invoke("inspect", *options, "--json")
-
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["plan"]["tasks"] == ["fr", "german"]
-    assert sorted(Path().iterdir()) == before
-
-
-def test_other_options_are_written_over_what_nobody_edited(options: list[str]) -> None:
-    wrong = [*options, "--dtype", "float23"]
-    assert "there is no dtype 'float23'" in invoke("search", *wrong, "s").stderr
-
-    assert invoke("inspect", "s.yml").exit_code == 2
-    assert "dtype" not in invoke("search", *options, "--method", "x", "s").stderr
-    assert "merge_method: x" in Path("s.yml").read_text()
-
-
 def test_a_file_that_was_edited_is_left_as_it_is(options: list[str]) -> None:
     invoke("search", *options, "--dtype", "float23", "s")
     edited = Path("s.yml").read_text() + "# mine\n"
@@ -162,22 +143,6 @@ def test_what_is_missing_is_told(words: str, options: list[str]) -> None:  # noq
 
     assert result.exit_code == 2
     assert USAGE[words] in " ".join(result.stderr.split())
-
-
-def test_what_is_wrong_in_an_option_is_said_of_the_option(options: list[str]) -> None:
-    wrong = [*options, "--dtype", "float23"]
-    said = "dtype: there is no dtype 'float23'"
-
-    alone, kept = invoke("inspect", *wrong, "--json"), invoke("search", *wrong, "s")
-    Path("s.yml").write_text(f"{Path('s.yml').read_text()}# mine\n")
-    edited = invoke("inspect", "s.yml", "--json")
-
-    places = [
-        json.loads(result.stdout)["problems"][0]["place"] for result in (alone, edited)
-    ]
-    assert places[0] == "--dtype: dtype"
-    assert f"s.yml:8 (--dtype): {said}" in kept.stderr
-    assert places[1] == "s.yml:8: dtype"
 
 
 @pytest.mark.parametrize(
