@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from mergekit_map.workflows.inspect import probe_config as probe_config
     from mergekit_map.workflows.merge import Merged as Merged
     from mergekit_map.workflows.merge import merge_point as merge_point
-    from mergekit_map.workflows.partial_front import look_at as look_at
     from mergekit_map.workflows.results import Run as Run
     from mergekit_map.workflows.results import read_run as read_run
     from mergekit_map.workflows.search import search_front as search_front
     from mergekit_map.workflows.select import Selection as Selection
     from mergekit_map.workflows.select import select_point as select_point
+    from mergekit_map.workflows.unfinished import look_at as look_at
 
 # name -> module that holds it
 _HOMES = {
@@ -55,7 +55,7 @@ _HOMES = {
     "gains": "results.gains",
     "inspect_config": "workflows.inspect",
     "load_project": "evaluation.project",
-    "look_at": "workflows.partial_front",
+    "look_at": "workflows.unfinished",
     "merge_point": "workflows.merge",
     "probe_config": "workflows.inspect",
     "read_imported": "search.import_csv",

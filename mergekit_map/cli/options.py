@@ -193,7 +193,7 @@ def readable_folder(run: Path) -> Path:
     with starting(f"{run} is not finished: reading what is measured"):
         from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.results.search_plan import unfinished_in_words
-        from mergekit_map.workflows.partial_front import look_at
+        from mergekit_map.workflows.unfinished import look_at
 
         found = RunFolder(look_at(run))
     for sentence in unfinished_in_words(found, found.read_front()):

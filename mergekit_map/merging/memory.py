@@ -38,7 +38,6 @@ from mergekit_map.merging.devices import (
 from mergekit_map.merging.low_rank_fit import count_in_low_rank
 from mergekit_map.merging.methods import elects_signs
 from mergekit_map.merging.multi_stage_merge import nests_checkpoints
-from mergekit_map.merging.recordings_cache import lacking_room, recordings_folder
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.tensor_files import with_tensors
@@ -46,6 +45,7 @@ from mergekit_map.models.facts import ModelFacts, read_facts
 from mergekit_map.models.files import find_model
 from mergekit_map.models.preflight import InspectedModel
 from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.results.recordings_cache import lacking_room, recordings_folder
 from mergekit_map.utils.files import cache_home
 from mergekit_map.utils.text import bytes_in_words
 

@@ -33,13 +33,6 @@ from mergekit_map.merging.adapted_model import adapters_of
 from mergekit_map.merging.checkpoint import write_checkpoint
 from mergekit_map.merging.methods import builtin_method, recordable_method, recording
 from mergekit_map.merging.recording_key import recording_key
-from mergekit_map.merging.recordings_cache import (
-    CONTENTS,
-    lock_of,
-    make_room,
-    mark_in_use,
-    recordings_folder,
-)
 from mergekit_map.merging.replay import Replay
 from mergekit_map.merging.space import MergeSpace
 from mergekit_map.merging.tensor_files import (
@@ -53,6 +46,13 @@ from mergekit_map.merging.tensor_files import (
 from mergekit_map.merging.weights import WeightTable, weight_table
 from mergekit_map.models.files import find_model
 from mergekit_map.models.references import Reference, referenced_models
+from mergekit_map.results.recordings_cache import (
+    CONTENTS,
+    lock_of,
+    make_room,
+    mark_in_use,
+    recordings_folder,
+)
 from mergekit_map.utils.files import (
     digest,
     read_json_or_nothing,

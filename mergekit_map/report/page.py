@@ -21,7 +21,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import report_content
 from mergekit_map.report.merges import measured_merges, predict_surfaces
 from mergekit_map.report.plots import plot_front
-from mergekit_map.report.task_panels import plot_surrogates
+from mergekit_map.report.surrogate_plots import plot_surrogates
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.utils.files import StrPath, json_line, unwritable, write_atomically
 

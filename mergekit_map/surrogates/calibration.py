@@ -13,8 +13,7 @@ bounds of the search.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from statistics import NormalDist
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,45 +21,14 @@ from scipy.optimize import brentq
 from scipy.stats import qmc
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.gaussian_process import Process, averaged, fit_process
-from mergekit_map.surrogates.kernel import Rows, distances, matern
+from mergekit_map.surrogates.gaussian_process import Process
+from mergekit_map.surrogates.kernel import Rows
 from mergekit_map.surrogates.least_squares import invert
 from mergekit_map.surrogates.links import INVERT_MARGIN, Link
 from mergekit_map.surrogates.observations import Observations, joined
+from mergekit_map.surrogates.prediction_stderr import draw_metric, stderr_in_metric
+from mergekit_map.surrogates.process_fit import averaged, fit_process
 from mergekit_map.surrogates.quadratic import quadratic_features
-
-# Equally likely places of a normal distribution of variance 1.
-_NODES = np.array([NormalDist().inv_cdf((i + 0.5) / 16) for i in range(16)])
-_NODES = _NODES / np.sqrt((_NODES**2).mean())
-_AT_ONCE = 1 << 13  # places, each of which is thousands of numbers
-
-
-def prediction_stderr(
-    process: Process, link: Link, U: FloatArray, s: FloatArray
-) -> FloatArray:
-    """Return the standard error of predictions at U (k, d), in metric units; (k,).
-
-    It is the root mean square error of the prediction over the draws of the process.
-    """
-    parts = []
-    for start in range(0, max(len(U), 1), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        off = draw_metric(process, link, U[part]) - link.apply(s[part])
-        parts.append(np.sqrt(process.weights @ (off**2).mean(axis=0)))
-    return np.concatenate(parts)
-
-
-def stderr_in_metric(link: Link, s: FloatArray, deviation: FloatArray) -> FloatArray:
-    """Convert a standard error behind the link to the metric's units; (k,)."""
-    off = link.apply(s + _NODES[:, None] * deviation) - link.apply(s)
-    return np.asarray(np.sqrt((off**2).mean(axis=0)))
-
-
-def draw_metric(process: Process, link: Link, U: FloatArray) -> FloatArray:
-    """Draw values that the metric may have at U (k, d): (16, N_DRAWS, k)."""
-    mean, deviation = process.predict(U)
-    return link.apply(mean + _NODES[:, None, None] * deviation)
-
 
 _COVERED, _STDERRS = 0.95, 1.96
 _MOST_MISFIT = 100.0  # standard deviations of what was measured
@@ -176,38 +144,3 @@ def find_misfit(
         return 0.0
     most = _MOST_MISFIT * process.scale
     return float(brentq(missing, 0.0, most, rtol=1e-3)) if missing(most) < 0 else most
-
-
-@dataclass(frozen=True, eq=False)
-class Residual:
-    """A weighted sum of kernels centred on the measured points."""
-
-    points: FloatArray  # (n, d)
-    weights: FloatArray  # (n,) the height of each bump
-    lengths: FloatArray  # (d,) how far one reaches, in widths of the box
-    gaussian: bool = False  # the bumps' shape, as runs of version 1 have it
-
-    def predict(self, U: FloatArray) -> FloatArray:
-        """Evaluate the sum at every row of U (k, d)."""
-        far = distances(U / self.lengths, self.points / self.lengths)
-        bumps = np.exp(-(far**2) / 2) if self.gaussian else matern(far)
-        return np.asarray(bumps @ self.weights)
-
-
-def residual_of_version_1(
-    points: FloatArray, left: FloatArray, scale: float, theta: FloatArray
-) -> Residual:
-    """Rebuild a process that has one length scale for all coefficients.
-
-    Args:
-        points: (n, d)
-        left: (n,) what the quadratic left there.
-        scale: What ``left`` is divided by.
-        theta: Logarithms of height, length and noise of the kernel, as variances.
-    """
-    height, length, noise = np.exp(theta[:3])
-    lengths = np.full(points.shape[1], length)
-    squares = (((points[:, None] - points) / lengths) ** 2).sum(axis=2)
-    covariance = height * np.exp(-squares / 2) + noise * np.eye(len(points))
-    pull = np.linalg.lstsq(covariance, left / scale, rcond=None)[0]  # singular or not
-    return Residual(points, scale * height * pull, lengths, gaussian=True)

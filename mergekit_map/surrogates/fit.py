@@ -26,11 +26,7 @@ import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which is to be fou
 from threadpoolctl import ThreadpoolController
 
 from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.surrogates.calibration import (
-    Residual,
-    find_misfit,
-    fit_process_behind,
-)
+from mergekit_map.surrogates.calibration import find_misfit, fit_process_behind
 from mergekit_map.surrogates.gaussian_process import Process
 from mergekit_map.surrogates.least_squares import (
     fit_terms,
@@ -50,6 +46,7 @@ from mergekit_map.surrogates.observations import (
     make_observations,
 )
 from mergekit_map.surrogates.quadratic import quadratic_from_terms
+from mergekit_map.surrogates.residual import Residual
 from mergekit_map.surrogates.surrogate import FitQuality, Surrogate
 
 # The share of the process's left-out error that the quadratic's must be below: with few

@@ -38,11 +38,11 @@ from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
 from mergekit_map.workflows.holdout import Confirming, with_confirmation
 from mergekit_map.workflows.item_comparison import Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import finished_pairs
-from mergekit_map.workflows.partial_front import look_at
 from mergekit_map.workflows.recipes import present_recipe, write_recipes
 from mergekit_map.workflows.results import front_line
 from mergekit_map.workflows.search_loop import reporting
 from mergekit_map.workflows.select import Selection, select_point
+from mergekit_map.workflows.unfinished import look_at
 
 if TYPE_CHECKING:
     import pandas

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.yaml_file import read_text
@@ -29,13 +27,12 @@ from mergekit_map.results.log import (
 )
 from mergekit_map.results.recipe_rendering import recipe_like
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import RunFolder, open_run
+from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.search_plan import SearchPlan, read_search_plan
 from mergekit_map.results.selection import judged
 from mergekit_map.search.partial_front import complete_merges, find_partial_front
 from mergekit_map.search.study import Study
-from mergekit_map.utils.files import StrPath, digest, unwritable, write_atomically
-from mergekit_map.workflows.atomic_selection import repaired_folder
+from mergekit_map.utils.files import digest, write_atomically
 
 
 def write_partial_front(folder: RunFolder) -> None:
@@ -160,53 +157,3 @@ def _of_pairs(folder: RunFolder) -> str:
         f"{folder.path} merges checkpoints pair by pair, and can be looked at when it "
         f"is finished; its pairs that are: {finished}"
     )
-
-
-_LOCK = ".so-far.lock"
-_PATIENCE = 60  # seconds, for somebody else who is looking
-
-
-def look_at(run: StrPath) -> Path:
-    """Return the folder to read a search from, finished or not.
-
-    A finished search is read from its own folder. The partial front of an unfinished
-    one, be it stopped, killed or running, is first written to ``RUN/so-far``, which
-    ``select_point``, ``merge_point`` and ``write_report`` treat as a finished search.
-
-    Raises:
-        ArtifactError: there is nothing to look at yet, or a file is damaged.
-    """
-    run = Path(run)
-    folder = RunFolder(run)
-    if folder.manifest.exists() or not folder.plan.exists():
-        return repaired_folder(run).path
-    # It fits surrogates, which a finished search has.
-
-    open_run(run)
-    with _alone(folder):
-        write_partial_front(folder)
-    return folder.so_far.path
-
-
-def remove_partial_front(folder: RunFolder) -> None:
-    """Remove the partial front and the plan of a search that is finished."""
-    folder.plan.unlink(missing_ok=True)
-    if folder.so_far.path.exists():
-        with _alone(folder):
-            shutil.rmtree(folder.so_far.path, ignore_errors=True)
-    (folder.path / _LOCK).unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: RunFolder) -> Iterator[None]:
-    """Lock the partial front for one process."""
-    try:
-        with FileLock(folder.path / _LOCK, timeout=_PATIENCE):
-            yield
-    except Timeout:
-        raise ArtifactError(
-            f"somebody else has been writing {folder.so_far.path} for {_PATIENCE} "
-            "seconds; try again"
-        ) from None
-    except PermissionError as error:
-        raise unwritable(folder.path, error) from None

@@ -34,7 +34,6 @@ from mergekit_map.utils.files import StrPath, digest, write_atomically
 from mergekit_map.workers.pool import WorkerPool
 from mergekit_map.workflows.item_comparison import Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs
-from mergekit_map.workflows.partial_front import remove_partial_front
 from mergekit_map.workflows.recipes import write_recipes
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.search_loop import (
@@ -46,6 +45,7 @@ from mergekit_map.workflows.search_loop import (
     started_pool,
     workers_for,
 )
+from mergekit_map.workflows.unfinished import remove_partial_front
 
 
 def search_front(

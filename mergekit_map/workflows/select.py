@@ -22,8 +22,8 @@ from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.results.selection import choose_point, judged
 from mergekit_map.utils.files import StrPath, write_atomically
 from mergekit_map.workflows.atomic_selection import save_choice, selection_lock
-from mergekit_map.workflows.partial_front import look_at
 from mergekit_map.workflows.results import front_line
+from mergekit_map.workflows.unfinished import look_at
 
 if TYPE_CHECKING:
     import pandas

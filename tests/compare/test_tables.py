@@ -6,13 +6,7 @@ import math
 
 import pytest
 
-from mergekit_map.compare.tables import (
-    Column,
-    Spread,
-    Table,
-    csv_text,
-    markdown,
-)
+from mergekit_map.compare.tables import Column, Spread, Table, csv_text, markdown
 
 
 @pytest.fixture

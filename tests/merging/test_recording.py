@@ -33,12 +33,12 @@ from mergekit_map.merging.recording import (
     recorded_in_memory,
 )
 from mergekit_map.merging.recording_key import recording_key
-from mergekit_map.merging.recordings_cache import (
+from mergekit_map.merging.space import MergeSpace
+from mergekit_map.results.recordings_cache import (
     make_room,
     recordings_folder,
     set_limit,
 )
-from mergekit_map.merging.space import MergeSpace
 from mergekit_map.utils.progress import notifying
 
 

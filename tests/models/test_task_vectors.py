@@ -17,11 +17,7 @@ from torch import Tensor
 from mergekit_map.models.adapters import AdaptedWeights, read_adapter
 from mergekit_map.models.files import find_model
 from mergekit_map.models.safetensors_headers import read_headers
-from mergekit_map.models.task_vectors import (
-    StoredWeights,
-    Weights,
-    measure_vectors,
-)
+from mergekit_map.models.task_vectors import StoredWeights, Weights, measure_vectors
 
 Tensors = dict[str, Tensor]
 Store = Callable[[str, Tensors], StoredWeights]

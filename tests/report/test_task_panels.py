@@ -11,7 +11,8 @@ from fronts import NOT_MEASURED, make_front
 from mergekit_map.report.merges import Surfaces
 from mergekit_map.report.pictures import png
 from mergekit_map.report.plots import front_figure
-from mergekit_map.report.task_panels import MOST_DRAWN, plot_surrogates
+from mergekit_map.report.surrogate_plots import plot_surrogates
+from mergekit_map.report.task_panels import MOST_DRAWN
 from mergekit_map.results.front import Front
 
 ABOUT = {"direction": "maximize", "range": [0, 1], "unit": ""}
@@ -64,7 +65,7 @@ def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
 ) -> None:
     front, drawn = front_of(30), []
     monkeypatch.setattr(
-        "mergekit_map.report.task_panels.write_png",
+        "mergekit_map.report.surrogate_plots.write_png",
         lambda figure, _: drawn.append(figure),
     )
     value = np.zeros((30, 2, 10, 5))

@@ -8,8 +8,8 @@ import time
 import click
 
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.merging import recordings_cache
-from mergekit_map.merging.recordings_cache import CacheEntry
+from mergekit_map.results import recordings_cache
+from mergekit_map.results.recordings_cache import CacheEntry
 from mergekit_map.utils.text import bytes_in_words
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
