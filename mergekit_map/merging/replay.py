@@ -68,7 +68,7 @@ class TaskVectorReplay:
         column = deltas.new_tensor(weights)[:, None]
         for block in self._blocks():
             merged = self.merge_deltas(deltas[:, block], column)
-            torch.add(base[block], merged, out=out[block])
+            out[block] = base[block] + merged
 
     def merge_deltas(self, deltas: Tensor, weights: Tensor) -> Tensor:
         """Merge a part of the deltas, (n, k) with weights (n, 1), into (k,)."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _DEATHS = 2  # of workers at the same work, or in a row before the models were open
 _SECONDS_BETWEEN_LOOKS = 0.2  # at signals, which wake nobody
+_LONGEST_FOLDER = 70  # beside /pymp-xxxxxxxx/listener-xxxxxxxx
 _IMPORTS = "mergekit_map.workers.worker_main"  # which takes seconds
 
 
@@ -297,7 +298,7 @@ def start_forkserver() -> None:
     if sys.platform != "linux" or visible_gpus():
         return
     get_context("forkserver").set_forkserver_preload([_IMPORTS])
-    temporary.add(Path(util.get_temp_dir()))  # which has the socket of the forkserver
+    temporary.add(_folder_of_sockets())
     # It removes semaphores of a program that was killed, and need not say so. Started
     # by the forkserver, it would unblock signals.
     sys.warnoptions.append("ignore:resource_tracker")
@@ -305,6 +306,20 @@ def start_forkserver() -> None:
     sys.warnoptions.remove("ignore:resource_tracker")
     with _signals_blocked():
         forkserver.ensure_running()
+
+
+def _folder_of_sockets() -> Path:
+    """Return multiprocessing's temporary folder, which has the forkserver's socket.
+
+    It lies in /tmp where the path of a socket, 107 bytes at most, would be too long.
+    """
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"
+    try:
+        return Path(util.get_temp_dir())
+    finally:
+        tempfile.tempdir = folder
 
 
 class WorkerProcess:
