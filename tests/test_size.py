@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = {"mergekit_map": 42_382, "tests": 32_215, "benchmarks": 15_506}
-MOST_MODULES = 225
+MOST_LINES = {"mergekit_map": 42_500, "tests": 32_215, "benchmarks": 15_506}
+MOST_MODULES = 226
 
 
 @pytest.mark.parametrize("folder", MOST_LINES)
