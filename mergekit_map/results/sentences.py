@@ -1,0 +1,196 @@
+"""Sentences on a front: the headline of its answer, its findings and its numbers.
+
+Nothing else writes about gains, references, significance or predictions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from mergekit_map.results.front import Border, Front, Merge, Reading
+from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict
+from mergekit_map.types import BASE, NATS, SOUP, perplexity
+from mergekit_map.utils.text import listed, percent
+
+VERDICTS: Mapping[Verdict, str] = {
+    "better": "better",
+    "worse": "worse",
+    "noise": "no significant difference",
+}
+_NAMED = 4  # coefficients and tasks that are named one by one
+
+
+def headline(front: Front, found: Gains, advice: str | None = None) -> str:
+    """Return the sentence that decides: use this merge, or another model instead."""
+    if advice is not None:
+        name = called(advice)
+        instead = {SOUP: "use it (`recipes/soup.yml`)", BASE: "keep it"}
+        return f"No merge beats {name} here: {instead.get(advice, 'use it')}."
+    clauses = [_kept(found), _worse_than_base(found), _against_soup(found)]
+    first, *others = filter(None, clauses)
+    text = "; ".join([first, *(f"it {clause}" for clause in others)])
+    return f"The {merge_name(front, front.chosen)} {text}."
+
+
+def called(label: str) -> str:
+    """Return the name of a reference point in a sentence."""
+    return f"the {label}" if label in {BASE, SOUP} else label
+
+
+def merge_name(front: Front, merge: Merge) -> str:
+    """Return the name of a merge: its few weights, or else its number."""
+    if merge.label is not None:
+        return called(merge.label)
+    if len(merge.coefficients) <= _NAMED:
+        short = (f"{n}={round(v, 2) + 0:g}" for n, v in merge.coefficients.items())
+        return f"merge {', '.join(short)}"
+    for index, point in enumerate(front.points):
+        if point is merge:
+            return f"merge of point {index}"
+    return f"merge {merge.weights}"
+
+
+def _kept(found: Gains) -> str:
+    """Write which shares of the parents' gains the chosen merge keeps."""
+    sure = all(source != "predicted" for source in found.sources.values())
+    keeps = "keeps" if sure else "is predicted to keep"
+    best = found.rival(BEST_PARENT)
+    shares = {task: kept for task, kept in found.kept.items() if kept is not None}
+    if best is None or not shares:
+        return _better_than_base(found)
+    if len(shares) > _NAMED:
+        low, high = (
+            min(shares, key=shares.__getitem__),
+            max(shares, key=shares.__getitem__),
+        )
+        span = (
+            f"{share_in_words(shares[low])} ({low}) to {share_in_words(shares[high])}"
+        )
+        return f"{keeps} {span} ({high}) of the best parents' gains"
+    texts: list[str] = []
+    for task, share in shares.items():
+        parent = best.tasks[task].other if task in best.tasks else "the best parent"
+        gain = "" if texts else " gain"
+        on = "" if parent == task else f" on {task}"
+        amount = "none" if round(100 * share) <= 0 else share_in_words(share)
+        texts.append(f"{amount} of {parent}'s{gain}{on}")
+    return f"{keeps} {listed(texts)}"
+
+
+def _better_than_base(found: Gains) -> str:
+    if better := found.where(BASE, "better"):
+        return f"is better than the base on {listed(better)}"
+    return "is not significantly better than the base"
+
+
+def _worse_than_base(found: Gains) -> str:
+    worse = found.where(BASE, "worse")
+    return f"is worse than the base on {listed(worse)}" if worse else ""
+
+
+def _against_soup(found: Gains) -> str:
+    better, worse, same = (found.where(SOUP, verdict) for verdict in VERDICTS)
+    if not (better or worse or same):
+        return ""
+    if not better and not worse:
+        return "shows no significant difference from the soup"
+    parts = [
+        f"{word} than the soup on {listed(tasks)}"
+        for word, tasks in (("better", better), ("worse", worse))
+        if tasks
+    ]
+    rest = f", with no significant difference on {listed(same)}" if same else ""
+    return f"is {' and '.join(parts)}{rest}"
+
+
+def sample(front: Front, found: Gains) -> str:
+    """Return on which documents the gains were measured."""
+    if any(source == "predicted" for source in found.sources.values()):
+        return "Predicted by the model of the search; merging it measures it."
+    if front.holdout is None:
+        return "Measured on the documents that chose it; `--holdout 0.3` confirms."
+    counts = {task: front.holdout.documents.get(task, 0) for task in front.tasks}
+    each = listed(f"{count} of {task}" for task, count in counts.items())
+    text = f"Measured on held-out documents ({each})."
+    if front.holdout.choices > 1:
+        text += f" {front.holdout.choices} merges were tested on them."
+    return text
+
+
+def share_in_words(share: float | None) -> str:
+    """Write ``84 %``; a dash where no parent gains anything."""
+    return "-" if share is None else f"{round(100 * share) + 0} %"
+
+
+def difference(amount: float, stderr: float | None) -> str:
+    """Write ``+0.085 ± 0.012``, with two digits of the standard error."""
+    if not stderr:
+        return f"{amount + 0:+.2g}"
+    digits = max(0, 1 - math.floor(math.log10(stderr)))
+    # A sum with 0 has no sign where it is 0.
+    return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"
+
+
+def compared(found: Improvement) -> str:
+    """Write a gain with its verdict: ``+0.085 ± 0.012, better``."""
+    return f"{difference(found.amount, found.stderr)}, {VERDICTS[found.verdict]}"
+
+
+def value(reading: Reading, unit: str = "") -> str:
+    """Write a measured value without its own standard error.
+
+    Standard errors of differences are smaller, as merges answer the same documents.
+    """
+    if reading.value is None:
+        return "-"
+    some = reading.documents
+    on = "" if some is None else f" ({some} documents)"
+    return f"{reading.value:.4g} {unit}".rstrip() + on
+
+
+def prediction(reading: Reading, unit: str = "") -> str:
+    """Write a prediction, named as such: ``predicted 4.02 ± 0.006 (model)``."""
+    if reading.value is None:
+        return "-"
+    stderr = f" ± {reading.stderr:.1g}" if reading.stderr else ""
+    return f"predicted {reading.value:.4g}{stderr} {unit}".rstrip() + " (model)"
+
+
+def perplexities(front: Front, found: Gains) -> Iterator[str]:
+    """Write losses as perplexities, with those of the reference points."""
+    for task, reading in found.readings.items():
+        if front.tasks[task].unit != NATS or reading.value is None:
+            continue
+        others = [
+            f"{there.other} {perplexity(there.reading.value)}"
+            for rival in found.rivals
+            if (there := rival.tasks.get(task)) and there.reading.value is not None
+        ]
+        text = f"Perplexity on {task}: {perplexity(reading.value)}"
+        yield f"{text} ({', '.join(others)})." if others else f"{text}."
+
+
+def larger_box(front: Front, borders: Sequence[Border]) -> str:
+    """Write that the front ends at the bounds, and how to search beyond them."""
+    at = listed(f"{end.points} at {end.coefficient}={end.end:g}" for end in borders)
+    gain = max(end.gain for end in borders)
+    start = f"The front ends at the bounds of the search ({at} of {len(front.points)})"
+    if front.groups:
+        return f"{start}: larger bounds may gain {percent(gain)} of hypervolume."
+    bounds = {name: list(ends) for name, ends in front.coefficients.items()}
+    for end in borders:
+        lower, upper = bounds[end.coefficient]
+        bounds[end.coefficient] = [min(lower, end.beyond), max(upper, end.beyond)]
+    every = [[round(end, 6) for end in ends] for ends in bounds.values()]
+    text = ", ".join(
+        f"{name}: [{ends[0]:g}, {ends[1]:g}]"
+        for name, ends in bounds.items()
+        if ends != [0, 1]
+    )
+    alike = all(ends == every[0] for ends in every)
+    written = f"[{every[0][0]:g}, {every[0][1]:g}]" if alike else f"{{{text}}}"
+    return (
+        f"{start}: set `bounds: {written}` under `search` and search again; measured "
+        f"merges are kept (predicted gain: {percent(gain)} of hypervolume)."
+    )
