@@ -56,6 +56,7 @@ class Hub:
     # Method and pattern of a path to the status that is answered.
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
     waiting: dict[str, threading.Event] = field(default_factory=dict)  # by sha256
+    tokens: set[str] = field(default_factory=set)  # hosts that were shown the token
 
     def hang(self, file: Path) -> threading.Event:
         """Leave an upload without an answer until the event is set; then drop it."""
@@ -131,6 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         path = unquote(urlparse(self.path).path)
         self.state.requests.append((self.command, path))
+        if self._logged_in():
+            self.state.tokens.add(self.headers.get("Host", "").rpartition(":")[0])
         body = self._body()
         try:
             self._fail_if_told(path)

@@ -76,7 +76,7 @@ def index_of_tasks() -> None:
     """Read what tasks lm-eval has, so that commands that are forked know it."""
     from mergekit_map.tasks import lm_eval_tasks
 
-    lm_eval_tasks._built_in()
+    lm_eval_tasks.built_in_tasks()
 
 
 def configuration() -> dict[str, Any]:

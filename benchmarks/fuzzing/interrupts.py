@@ -288,7 +288,7 @@ def judged(
 ) -> tuple[str, str]:
     """Return what happened, and what is wrong with it."""
     ours = "mergekit_map" in ended.said or "mergekit-map" in ended.said
-    if not ours and (ended.code == -number or "site" in ended.said):
+    if "init_import_site" in ended.said or (not ours and ended.code == -number):
         return "before the first line of the program", ""
     if ended.latency is None:
         return UNTOUCHED, "" if ended.code == 0 else f"exit code {ended.code}"
