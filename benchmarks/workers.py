@@ -32,7 +32,7 @@ from mergekit_map.demo.family import Family, family_folder, train_family
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 RESULT = Path(__file__).resolve().parent / "results" / "workers.md"
-_FOUND = ("front.json", "front.csv", "surrogates.json")
+_FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 
 
 @dataclass(frozen=True)

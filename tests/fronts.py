@@ -11,7 +11,7 @@ import yaml
 
 from mergekit_map.results.front import Front, Reading
 from mergekit_map.results.records import write_record
-from mergekit_map.results.run_folder import Manifest
+from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.utils.files import write_atomically
 
 Pair = tuple[float | None, float | None]  # value, standard error
@@ -99,7 +99,7 @@ def write_folder(run: Path, front: Front) -> None:
         },
         definitions=dict.fromkeys(front.tasks, ""),
     )
-    write_record(run / "manifest.json", manifest)
+    write_record(RunFolder(run).manifest, manifest)
     for index, point in enumerate(front.points):
         weights = zip(("one", "other"), point.coefficients.values(), strict=True)
         models = [{"model": model, "weight": weight} for model, weight in weights]

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from mergekit_map.cli.main import main
 from mergekit_map.results.log import open_log
+from mergekit_map.results.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_one_yaml_in_checkpoint_out(config: dict[str, Any]) -> None:
     result = invoke("run", "config.yml", "out")
 
     assert "predicted" in result.output
-    manifest = json.loads(Path("out.run/manifest.json").read_text())
+    manifest = json.loads(Path("out.run/.state/manifest.json").read_text())
     front = json.loads(Path("out.run/front.json").read_text())
     chosen = front["points"][front["selected"]]
     recipe = Path("out.run/recipe.yml").read_text()
@@ -288,7 +289,7 @@ def test_a_refused_search_leaves_the_running_one_alone(config: dict[str, Any]) -
     before = {p: p.read_bytes() for p in Path("out.run").iterdir() if p.is_file()}
     config["map"]["search"]["evaluations"] = 9
     write(config)
-    with open_log(Path("out.run/evaluations.jsonl")):
+    with open_log(Path("out.run/evaluations.jsonl"), RunFolder(Path("out.run")).lock):
         result = click.testing.CliRunner().invoke(
             main, ["search", "config.yml", "out.run"]
         )

@@ -107,7 +107,7 @@ def test_killed_six_times_a_search_ends_as_if_undisturbed(
     whole, killed = evaluations("whole"), evaluations("killed")
     assert len(whole) == len(set(whole)) > 20
     assert killed == whole
-    for name in ("front.json", "front.csv", "surrogates.json"):
+    for name in ("front.json", "front.csv", ".state/surrogates.json"):
         assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
     recipe = Path("killed/recipe.yml").read_text().replace("killed/", "whole/")
     assert recipe == Path("whole/recipe.yml").read_text()

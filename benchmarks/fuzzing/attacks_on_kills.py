@@ -197,7 +197,7 @@ def _undisturbed(case: Case) -> tuple[int, dict[str, Any], set[str]]:
         assert done.code == 0, done.said
         made = {}
         if case.run is not None:
-            for file in ("front.json", "evaluations.jsonl", "surrogates.json"):
+            for file in ("front.json", "evaluations.jsonl", ".state/surrogates.json"):
                 made[file] = _content(folder / case.run, file)
         names = _names(folder / case.out) if case.out else set()
         return len(count.read_text()), made, names

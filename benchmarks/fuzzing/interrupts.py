@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-FOUND = ("front.json", "front.csv", "surrogates.json")
+FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 TRACES = ("Traceback", "Exception ignored", "KeyboardInterrupt", "Aborted")
 UNTOUCHED = "finished before a signal, so not counted"
 AT_ONCE = 2  # seconds; the interpreter ends meanwhile

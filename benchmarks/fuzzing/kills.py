@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-FOUND = ("front.json", "front.csv", "surrogates.json")
+FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 _ENDED_WITHIN = 120  # seconds; processes of Ray look for their driver now and then
 
 

@@ -184,14 +184,16 @@ def starting(doing: str | None = None) -> Iterator[None]:
 
 def readable_folder(run: Path) -> Path:
     """Return the folder to read; print how far an unfinished search is."""
-    if not (run / "search.json").exists() or (run / "manifest.json").exists():
-        if not (run / ".choosing").exists():
+    from mergekit_map.results.run_folder import RunFolder
+
+    folder = RunFolder(run)
+    if not folder.unfinished:
+        if not folder.choosing.exists():
             return run
         from mergekit_map.workflows.atomic_selection import repaired_folder
 
         return repaired_folder(run).path
     with starting(f"{run} is not finished: reading what is measured"):
-        from mergekit_map.results.run_folder import RunFolder
         from mergekit_map.results.search_plan import unfinished_in_words
         from mergekit_map.workflows.unfinished import look_at
 

@@ -201,7 +201,7 @@ def _compare(
 ) -> ComparedRun:
     project, study, m = search.project, search.study, len(search.front.tasks)
     total = search.merges * m
-    with open_log(search.run.log) as log:
+    with open_log(search.run.log, search.run.lock) as log:
         bench = Bench(search.run, log, reporter.progress, total)
         with bench.open(project) as measure:
             points = [point.coefficients for point in search.points]

@@ -199,8 +199,9 @@ def _public_and_private(
     models, directory = models_of(configs), "/"
     moved: Mapping[str, str] = {}
     if run is not None:
-        folders = [run, *(p.parent for p in run.glob("nested/pair-*/manifest.json"))]
-        found = [RunFolder(folder).read_manifest() for folder in folders]
+        whole = RunFolder(run)
+        folders = [whole, *whole.finished_pairs()]
+        found = [folder.read_manifest() for folder in folders]
         moved = _moved(found[0].models, models)
         models += [m for known in found for m in known.models if m not in moved]
         directory = found[0].directory

@@ -23,6 +23,7 @@ from mergekit_map.hub.card_text import RUN_FOLDER
 from mergekit_map.hub.metadata import FOLDER as RESULTS
 from mergekit_map.hub.sanitize import PublicNames, is_local
 from mergekit_map.results.recipe_rendering import DAMAGES, plain_documents
+from mergekit_map.results.records import STATE
 from mergekit_map.utils.files import written_state
 
 # Of a run folder. Samples are left out: some metrics keep the texts of their benchmark
@@ -39,10 +40,11 @@ _OF_A_SEARCH = (
     "report.html",
     "manifest.json",
 )
+_PAIRS = ("nested/pair-*/", f"{STATE}/nested/pair-*/")  # those of earlier versions
+_PLACES = tuple(f"{at}{state}" for at in ("", *_PAIRS) for state in ("", f"{STATE}/"))
 _OF_A_RUN = (
-    *_OF_A_SEARCH,
-    *(f"nested/pair-*/{pattern}" for pattern in _OF_A_SEARCH),
-    "nested/pair-*.yml",
+    *(f"{place}{pattern}" for place in _PLACES for pattern in _OF_A_SEARCH),
+    *(f"{place[:-1]}.yml" for place in _PAIRS),
     "compare/*.md",
     "compare/*.csv",
     "compare/*.json",
@@ -137,7 +139,7 @@ def _public_files(
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") and name != RESULTS
+    return name.startswith(".") and name not in {RESULTS, STATE}
 
 
 def _public(

@@ -121,9 +121,9 @@ class Report:
 
 
 def write_report(run: StrPath, page: StrPath | None = None) -> Report:
-    """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a finished search.
+    """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a search.
 
-    They are written to the folder of the search; only the page may go elsewhere.
+    They are written to its folder; only the page may go elsewhere.
 
     Raises:
         ArtifactError: the search is not finished, a file cannot be read or written, or
@@ -131,11 +131,12 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
     """
     if page is not None:
         refuse_foreign(Path(page))
-    run, page = Path(run), Path(page or Path(run) / "report.html")
-    finished = read_finished(run)
+    finished = read_finished(Path(run))
+    named = finished.folder.named  # where it stays when the search is finished
+    page = Path(page or named / "report.html")
     surfaces, merges = predict_surfaces(finished), measured_merges(finished)
     content = report_content(finished, surfaces, merges)
-    pictures = [finished.folder.picture, run / "surrogates.png"]
+    pictures = [finished.folder.picture, named / "surrogates.png"]
     if not _is_drawn(finished):
         plot_front(finished.front, pictures[0])
     if finished.surrogates:

@@ -98,8 +98,6 @@ def _content(path: Path) -> bytes:
         raise unreadable(path, error) from None
 
 
-LOCK_NAME = ".mergekit-map.lock"  # also tells a run folder from others
-
 Role = Literal[
     "anchor",
     "design",
@@ -371,13 +369,16 @@ class EvaluationLog:
 
 
 @contextmanager
-def open_log(path: Path) -> Iterator[EvaluationLog]:
+def open_log(path: Path, lock_file: Path | None = None) -> Iterator[EvaluationLog]:
     """Open a log for one search at a time; a line that a kill cut short is dropped.
+
+    The lock is a file beside the log, where none is named.
 
     Raises:
         ArtifactError: another search has it open, or a line cannot be read.
     """
-    lock = FileLock(path.with_name(LOCK_NAME))
+    lock_file = lock_file or path.with_name(f".{path.name}.lock")
+    lock = FileLock(lock_file)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -385,7 +386,7 @@ def open_log(path: Path) -> Iterator[EvaluationLog]:
             f"another search is writing {path}; wait for it, or name another run folder"
         ) from None
     except OSError as error:
-        raise unwritable(path.with_name(LOCK_NAME), error) from None
+        raise unwritable(lock_file, error) from None
     try:
         drop_torn_line(path)
         yield EvaluationLog(path, list(read_log(path)))

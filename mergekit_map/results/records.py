@@ -19,6 +19,7 @@ from mergekit_map.utils.files import read_whole, write_atomically
 from mergekit_map.utils.text import printable
 
 VERSION = 1
+STATE = ".state"  # folder in a run folder, of what users need not open
 MOST_BYTES = 1 << 29  # of a file: far more than any search writes
 # Control characters, separators of lines, halves of characters, turns of direction.
 NO_LINE = re.compile(
@@ -75,9 +76,10 @@ def read_record(path: Path, kind: type[R], what: str) -> R:
     try:
         return kind.model_validate_json(read_whole(path, MOST_BYTES))
     except FileNotFoundError:
+        run = path.parent.parent if path.parent.name == STATE else path.parent
         raise ArtifactError(
-            f"{path.parent} has no {path.name}, so there is no {what}; finish the "
-            f"search with: mergekit-map search CONFIG {path.parent}"
+            f"{run} has no {path.relative_to(run)}, so there is no {what}; finish the "
+            f"search with: mergekit-map search CONFIG {run}"
         ) from None
     except OSError as error:
         raise unreadable(path, error) from None

@@ -1,5 +1,8 @@
 """The folder of a search: its paths and its files.
 
+What a user opens stands at the top; all else is in ``.state``. In folders of earlier
+versions all of it stands at the top, and stays there.
+
 A run folder is data, never code and never a path, because folders are published and
 mailed. File names are derived here, links in a folder are refused, and files are
 written atomically.
@@ -15,12 +18,19 @@ from typing import Literal
 
 from mergekit_map.errors import ArtifactError
 from mergekit_map.results.front import Front, recipe_name
-from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.provenance import Identity
-from mergekit_map.results.records import Line, Record, one_line, read_record, unreadable
+from mergekit_map.results.records import (
+    STATE,
+    Line,
+    Record,
+    one_line,
+    read_record,
+    unreadable,
+)
 from mergekit_map.utils.files import read_whole, unwritable
 
 _SO_FAR = "so-far"
+_LOCK = ".mergekit-map.lock"  # tells folders of earlier versions from others
 _SHARD_LOG = re.compile(r"evaluations\.[0-9]+-of-[0-9]+\.jsonl")
 _MOST_BYTES = 1 << 20  # of a recipe: models by the dozen, layer by layer
 
@@ -64,33 +74,51 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yml"  # as it was given
         self.log = path / "evaluations.jsonl"
-        # What was measured before its turn, and waits for it.
-        self.early = path / "evaluations.early.jsonl"
-        self.surrogates = path / "surrogates.json"
         self.front = path / "front.json"
         self.table = path / "front.csv"
         self.picture = path / "front.png"
-        self.manifest = path / "manifest.json"  # that a finished search has
-        self.plan = path / "search.json"  # that an unfinished search has
         self.chosen_recipe = path / "recipe.yml"
+        self.state = state = _state_of(path)
+        # What was measured before its turn, and waits for it.
+        self.early = state / "evaluations.early.jsonl"
+        self.surrogates = state / "surrogates.json"
+        self.manifest = state / "manifest.json"  # that a finished search has
+        self.plan = state / "search.json"  # that an unfinished search has
+        self.all_samples = state / "samples"
+        self.lock = state / _LOCK  # of the log
         # There while another point is chosen: what follows from it may be of the last.
-        self.choosing = path / ".choosing"
-        self.choosing_lock = path / ".choosing.lock"
+        self.choosing = state / ".choosing"
+        self.choosing_lock = state / ".choosing.lock"
+        self.so_far_lock = state / ".so-far.lock"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder is that of a search."""
+        marks = (self.manifest, self.log, self.plan, self.lock)
+        return any(path.exists() for path in marks)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its search was stopped, was killed or is running."""
+        return self.plan.exists() and not self.manifest.exists()
 
     @property
     def so_far(self) -> RunFolder:
         """Return the folder of the partial front of an unfinished search."""
-        return RunFolder(self.path / _SO_FAR)
+        return RunFolder(self.state / _SO_FAR)
 
     @property
     def named(self) -> Path:
-        """Return the folder that users name: a partial front's parent."""
-        return self.path.parent if self.path.name == _SO_FAR else self.path
+        """Return the folder that users name: for a partial front that of its search."""
+        if self.path.name != _SO_FAR:
+            return self.path
+        parent = self.path.parent
+        return parent.parent if parent.name == STATE else parent
 
     @property
     def merged(self) -> Path:
         """Return the folder of checkpoints that nested MAP merges on the way."""
-        return (self.path / "nested" / "merged").resolve()
+        return (self.state / "nested" / "merged").resolve()
 
     def recipe(self, index: int) -> Path:
         """Return the path of a point's recipe."""
@@ -98,15 +126,20 @@ class RunFolder:
 
     def samples(self, merge: str) -> Path:
         """Return the folder of records per item, of a fingerprint."""
-        return self.path / "samples" / merge
+        return self.all_samples / merge
 
     def held_out_samples(self, merge: str) -> Path:
         """Return the folder of records per item of held-out documents."""
-        return self.path / "samples" / f"{merge}-holdout"
+        return self.all_samples / f"{merge}-holdout"
 
     def pair(self, number: int) -> RunFolder:
         """Return the folder of a pair of nested MAP, counted from 1."""
-        return RunFolder(self.path / "nested" / f"pair-{number}")
+        return RunFolder(self.state / "nested" / f"pair-{number}")
+
+    def finished_pairs(self) -> list[RunFolder]:
+        """List the folders of pairs whose search is finished."""
+        found = map(RunFolder, sorted(self.state.glob("nested/pair-*")))
+        return [pair for pair in found if pair.manifest.exists()]
 
     def read_manifest(self) -> Manifest:
         """Read the manifest of a finished search."""
@@ -150,17 +183,24 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ArtifactError(f"{self.path} is a file; name a folder for the search")
-        known = (self.path / LOCK_NAME).exists() or self.log.exists()
-        if self.path.is_dir() and any(self.path.iterdir()) and not known:
+        open_run(self.path)
+        if not self.exists and any(p != self.state for p in self.path.glob("*")):
             raise ArtifactError(
                 f"{self.path} holds files that are not of a search; name a new or "
                 "empty folder"
             )
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.path, error) from None
-        open_run(self.path)
+
+
+def _state_of(path: Path) -> Path:
+    """Return the folder of what users need not open; earlier versions had none."""
+    marks = ("manifest.json", "search.json", "evaluations.jsonl", _LOCK)
+    state = path / STATE
+    old = not state.exists() and any((path / name).exists() for name in marks)
+    return path if old else state
 
 
 def open_run(path: Path) -> RunFolder:

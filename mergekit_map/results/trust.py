@@ -13,7 +13,6 @@ from mergekit_map.config.engines import EngineSpec
 from mergekit_map.config.schema import BackendSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
-from mergekit_map.results.log import LOCK_NAME
 from mergekit_map.results.run_folder import RunFolder
 
 
@@ -29,8 +28,7 @@ def refuse_code(
         ArtifactError: with what would run.
     """
     folder = RunFolder(config.parent)
-    marks = (folder.manifest, folder.log, folder.plan, folder.path / LOCK_NAME)
-    if not any(path.exists() for path in marks):
+    if not folder.exists:
         return
     own = (spec.engine for spec in tasks.values() if isinstance(spec, LmEvalTask))
     args = [key for spec in (engine, *own) if spec is not None for key in spec.args]

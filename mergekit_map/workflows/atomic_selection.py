@@ -17,7 +17,7 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import plot_front, save_front
 from mergekit_map.results.front import Front
 from mergekit_map.results.front_table import front_table
-from mergekit_map.results.run_folder import RunFolder
+from mergekit_map.results.run_folder import RunFolder, open_run
 from mergekit_map.utils.files import unwritable, write_atomically
 
 _PATIENCE = 60  # seconds, for somebody else who is choosing
@@ -48,8 +48,12 @@ def selection_lock(folder: RunFolder) -> Iterator[None]:
 
 
 def repaired_folder(run: Path) -> RunFolder:
-    """Return the run folder, repaired after an interrupted change."""
-    folder = RunFolder(run)
+    """Return the run folder, repaired after an interrupted change.
+
+    Raises:
+        ArtifactError: it holds a link, or cannot be repaired.
+    """
+    folder = open_run(run)
     if folder.choosing.exists():
         with selection_lock(folder):
             pass

@@ -178,7 +178,7 @@ def _measure_checkpoint(
     Returns the point as the search measured it, and as the checkpoint.
     """
     study, merge = project.study(), point.coefficients
-    with open_log(run.log) as log:
+    with open_log(run.log, run.lock) as log:
         log.tell(events.measured)
         known = _searched_tasks(study, merge, log)
         new = [task for task in study.tasks if task not in known]

@@ -1,8 +1,8 @@
 """The partial front of a running or stopped search, as a folder.
 
-It is computed from the log and written to ``RUN/so-far``, a run folder with a log of
-its own. The search itself never reads it, so that its course does not depend on it, and
-removes it when it is finished.
+It is computed from the log and written to ``RUN/.state/so-far``, a run folder with a
+log of its own. The search itself never reads it, so that its course does not depend on
+it, and removes it when it is finished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.plots import save_front
 from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.log import (
-    LOCK_NAME,
     Evaluation,
     by_merge,
     read_log,
@@ -57,15 +56,15 @@ def write_partial_front(folder: RunFolder) -> None:
         return
     # Before anything is written: they may be damaged.
     measured, config = list(read_log(folder.log)), read_text(folder.config)
+    so_far.claim()
     so_far.manifest.unlink(missing_ok=True)
     so_far.choosing.unlink(missing_ok=True)  # all of it is written anew
     # What merging a point so far has measured is not in the log of the search.
     known = set(lines)
     more = [line for line in whole_lines(so_far.log) if line not in known]
     write_atomically(so_far.log, b"".join(b"%b\n" % line for line in [*lines, *more]))
-    (so_far.path / LOCK_NAME).touch()  # tells a run folder
     write_atomically(so_far.config, config)
-    _link_samples(folder.path / "samples", so_far.path / "samples")
+    _link_samples(folder.all_samples, so_far.all_samples)
     _write_found(folder, plan, measured, _choices(plan, earlier), of)
 
 
@@ -151,8 +150,8 @@ def _link_samples(source: Path, target: Path) -> None:
 
 
 def _of_pairs(folder: RunFolder) -> str:
-    pairs = sorted(p.parent for p in folder.path.glob("nested/pair-*/manifest.json"))
-    finished = ", ".join(map(str, pairs)) or "none yet"
+    pairs = [str(pair.path) for pair in folder.finished_pairs()]
+    finished = ", ".join(pairs) or "none yet"
     return (
         f"{folder.path} merges checkpoints pair by pair, and can be looked at when it "
         f"is finished; its pairs that are: {finished}"

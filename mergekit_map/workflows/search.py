@@ -129,7 +129,7 @@ def _claimed(run: Path) -> Iterator[EvaluationLog]:
     """Lock a run folder for this search, until its results are written."""
     folder = RunFolder(run)
     folder.claim()
-    with open_log(folder.log) as log:
+    with open_log(folder.log, folder.lock) as log:
         yield log
 
 

@@ -198,7 +198,7 @@ def test_no_file_of_the_repository_holds_a_local_path_or_token(
     search = [path for path in files if path.startswith("mergekit-map/")]
     assert len(search) > 10
     # All of it is there on this machine, paths and all.
-    local = [p for p in merged.folder.glob("run/*") if p.suffix in {".json", ".yml"}]
+    local = [p for p in merged.folder.glob("run/**/*") if p.suffix in {".json", ".yml"}]
     holding = [p.name for p in local if str(merged.family["a"]) in p.read_text()]
     assert {"manifest.json", "recipe.yml", "config.yml"} <= set(holding)
 

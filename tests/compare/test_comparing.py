@@ -194,7 +194,7 @@ def test_sums_are_those_of_what_was_measured(compared: Compared) -> None:
     content = json.loads((compared.run / "compare" / "comparison.json").read_text())
     (run,) = content["runs"]
     sums = {name: found["sums"] for name, found in run["methods"].items()}
-    merge = json.loads((compared.run / "manifest.json").read_text())["merge"]
+    merge = json.loads((compared.run / ".state/manifest.json").read_text())["merge"]
     measured: dict[str, dict[str, float]] = {}
     for line in lines(compared.run):
         if line["merge"] == merge and line["task"] in run["tasks"]:

@@ -122,7 +122,7 @@ def test_tasks_that_measure_something_else_are_left_out(
         if line["task"] == "math":
             line["definition"] = "of-another-task"
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    changed(other / "manifest.json", redefine)
+    changed(other / ".state/manifest.json", redefine)
 
     content = content_of(run, other)
 
@@ -137,7 +137,7 @@ def test_searches_that_share_no_task_are_refused(
     run = finished_run("two")
     other = copied(run, tmp_path / "other")
     changed(
-        other / "manifest.json",
+        other / ".state/manifest.json",
         lambda m: m["definitions"].update(math="another", code_loss="another"),
     )
 

@@ -23,7 +23,7 @@ from mergekit_map.workers.pool import Answer, Opening, WorkerPool, process_pool
 from mergekit_map.workers.worker_main import measure, open_models
 from mergekit_map.workflows.search import search_front
 
-FOUND = ("front.json", "front.csv", "surrogates.json")
+FOUND = ("front.json", "front.csv", ".state/surrogates.json")
 
 MINE = """
 def one(model, tokenizer, documents=None):
@@ -296,14 +296,17 @@ def test_what_was_measured_ahead_is_not_measured_again(config: dict[str, Any]) -
     fakes = Fakes(3, seed=1)
 
     def stop(_: Work | None) -> bool:
-        if Path("run/evaluations.early.jsonl").exists() and len(fakes.asked) > 12:
+        if (
+            Path("run/.state/evaluations.early.jsonl").exists()
+            and len(fakes.asked) > 12
+        ):
             raise KeyboardInterrupt("stopped")
         return False
 
     fakes.kill = stop
     with pytest.raises(KeyboardInterrupt, match="stopped"):
         search(config, "run", fakes)
-    early = [*read_log(Path("run/evaluations.early.jsonl"))]
+    early = [*read_log(Path("run/.state/evaluations.early.jsonl"))]
     before = [*read_log(Path("run/evaluations.jsonl"))]
     assert early
 
@@ -328,7 +331,7 @@ def test_pairs_are_merged_by_the_same_workers(
     fakes = Fakes(2, seed=3, deaths=2)
     many = search(config, "many", fakes)
     assert fakes.asked.count(None) > 2
-    for pair in ("nested/pair-1", "nested/pair-2"):
+    for pair in (".state/nested/pair-1", ".state/nested/pair-2"):
         logs = [lines(run / pair) for run in (alone, many)]
         # Fingerprints name the folder that the first pair was merged to.
         assert [{**e, "merge": 0} for e in logs[0]] == [

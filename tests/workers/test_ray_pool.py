@@ -91,7 +91,7 @@ def lines(run: str) -> list[dict[str, Any]]:
 
 def assert_same(run: str, other: str) -> None:
     assert lines(run) == lines(other)
-    for name in ("front.json", "front.csv", "surrogates.json"):
+    for name in ("front.json", "front.csv", ".state/surrogates.json"):
         assert Path(run, name).read_bytes() == Path(other, name).read_bytes()
     recipe = Path(run, "recipe.yml").read_text().replace(f"{run}/", f"{other}/")
     assert recipe == Path(other, "recipe.yml").read_text()

@@ -81,7 +81,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def records(run: Path, task: str, *, held_out: bool) -> dict[str, dict[str, Any]]:
     found = {}
-    for folder in sorted((run / "samples").iterdir()):
+    for folder in sorted((run / ".state/samples").iterdir()):
         if folder.name.endswith("-holdout") == held_out:
             for path in sorted((folder / task).glob("*.json")):
                 found[path.name] = json.loads(path.read_text())
@@ -166,7 +166,7 @@ def test_a_search_that_was_killed_goes_on(run: Path) -> None:
     for left in (1, 2, count + 1):  # nothing, some and all of it is left to confirm
         torn = whole[-left][:40] if left > 1 else ""
         log.write_text("".join(whole[:-left]) + torn)
-        (run / "manifest.json").unlink()
+        (run / ".state/manifest.json").unlink()
 
         invoke("search", "config.yml", "run")
 

@@ -144,7 +144,7 @@ def test_what_the_search_has_not_measured_it_has_from_the_checkpoint() -> None:
 def test_a_task_counts_by_its_file_where_an_earlier_version_searched(
     place: Path,
 ) -> None:
-    manifest = read("run/manifest.json")
+    manifest = read("run/.state/manifest.json")
     (place / "helper.py").write_text("K = 1\n")
     task = place / "mine.py"
     task.write_text(f"import helper\n{task.read_text()}")
@@ -156,8 +156,8 @@ def test_a_task_counts_by_its_file_where_an_earlier_version_searched(
     manifest["directory"] = str(place)
     merge = ["merge", "run", "out", "--trust-run"]
 
-    Path("run/manifest.json").write_text(json.dumps(manifest))
+    Path("run/.state/manifest.json").write_text(json.dumps(manifest))
     result = click.testing.CliRunner().invoke(main, merge)
     assert "task 'first' and task 'second' changed since" in result.output
-    Path("run/manifest.json").write_text(json.dumps({**manifest, "digests": 1}))
+    Path("run/.state/manifest.json").write_text(json.dumps({**manifest, "digests": 1}))
     invoke(*merge)

@@ -75,14 +75,14 @@ def place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         shutil.copy(project / text, folder)
     text = (folder / "run/config.yml").read_text()
     (folder / "run/config.yml").write_text(text.replace("models/", "gone/"))
-    for file in ("manifest.json", "recipe.yml"):
+    for file in (".state/manifest.json", "recipe.yml"):
         path = folder / "run" / file
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
     for path in (folder / "run/recipes").iterdir():
         path.write_text(path.read_text().replace(f"{project}/models", "/old/gone"))
-    manifest = json.loads((folder / "run/manifest.json").read_text())
+    manifest = json.loads((folder / "run/.state/manifest.json").read_text())
     manifest["directory"] = "/old"
-    (folder / "run/manifest.json").write_text(json.dumps(manifest))
+    (folder / "run/.state/manifest.json").write_text(json.dumps(manifest))
     _measured_as(folder / "run")
     monkeypatch.chdir(folder)
     return folder
@@ -92,12 +92,13 @@ def _measured_as(run: Path) -> None:
     """Let a folder be what another machine wrote, whose paths began with /old."""
     from mergekit_map.utils.files import digest
 
-    manifest = json.loads((run / "manifest.json").read_text())
+    manifest = json.loads((run / ".state/manifest.json").read_text())
     new = digest(manifest["identity"])
-    for file in ("manifest.json", "evaluations.jsonl"):
+    for file in (".state/manifest.json", "evaluations.jsonl"):
         path = run / file
         path.write_text(path.read_text().replace(manifest["merge"], new))
-    (run / "samples" / manifest["merge"]).rename(run / "samples" / new)
+    samples = run / ".state/samples"
+    (samples / manifest["merge"]).rename(samples / new)
 
 
 PLACES = ("--model-path", "base=origin", "--model-path", "a=first")

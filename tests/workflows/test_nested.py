@@ -67,14 +67,14 @@ def test_the_fronts_of_all_pairs_are_kept_and_drawn(
 
     tasks = {"pair-1": TASKS[:2], "pair-2": TASKS[2:], "pair-3": TASKS}
     for name, expected in tasks.items():
-        pair = read(f"out.run/nested/{name}/front.json")
+        pair = read(f"out.run/.state/nested/{name}/front.json")
         assert tuple(pair["tasks"]) == expected
-        picture = Path(f"out.run/nested/{name}/front.png").read_bytes()
+        picture = Path(f"out.run/.state/nested/{name}/front.png").read_bytes()
         assert picture.startswith(b"\x89PNG")
     labels = [a["label"] for a in read("out.run/front.json")["anchors"]]
     assert labels == ["base", *NAMES, "soup"]
     # Model d is best at nothing, and yet the third task has a use for it.
-    pair = read("out.run/nested/pair-2/front.json")
+    pair = read("out.run/.state/nested/pair-2/front.json")
     assert pair["points"][pair["selected"]]["coefficients"] == pytest.approx(
         {"a": 0, "b": 0, "c": 0.8, "d": 0.6}, abs=0.02
     )

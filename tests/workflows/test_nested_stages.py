@@ -77,7 +77,9 @@ def test_a_merge_of_ties_merges_is_a_recipe_of_stages(
     stock("out/mergekit_config.yml", "stock")
     assert_same_weights("out", "stock")
     for name in ("pair-1", "pair-2"):
-        assert_same_weights(f"out.run/nested/merged/{name}", f"stock.stages/{name}")
+        assert_same_weights(
+            f"out.run/.state/nested/merged/{name}", f"stock.stages/{name}"
+        )
     # What was measured of merges in memory is what was shipped.
     front = read("out.run/front.json")
     chosen = front["points"][front["selected"]]
@@ -119,7 +121,7 @@ def test_a_finished_nested_search_measures_and_merges_nothing_again(
     run = Path("out.run")
     watched = [
         *run.rglob("evaluations.jsonl"),
-        *(run / "nested" / "merged").rglob("model.safetensors"),
+        *(run / ".state/nested/merged").rglob("model.safetensors"),
     ]
     before = {path: path.stat().st_mtime_ns for path in watched}
 
@@ -146,7 +148,7 @@ def test_goes_on_in_the_pair_where_it_was_stopped(
         command = ["search", "config.yml", "stopped"]
         result = click.testing.CliRunner().invoke(main, command)
     assert result.exit_code == 130
-    assert not Path("stopped/manifest.json").exists()
+    assert not Path("stopped/.state/manifest.json").exists()
 
     invoke("search", "config.yml", "stopped")
 
@@ -165,7 +167,7 @@ def test_the_file_of_a_pair_brings_neither_a_backend_nor_tasks(
 ) -> None:
     monkeypatch.chdir(ties_run)
     shutil.copytree("out.run", "stranger")
-    for path in Path("stranger/nested").rglob("*.yml"):
+    for path in Path("stranger/.state/nested").rglob("*.yml"):
         config = yaml.safe_load(path.read_text())
         if "map" in config:
             config["map"]["merge"] = "disk"

@@ -87,6 +87,8 @@ def test_a_search_that_was_looked_at_ends_byte_for_byte_as_one_that_was_not(
     invoke("merge", "run", "merged", "--trust-run")
     invoke("select", "run", "--index", "0")
     invoke("search", "config.yml", "run")
+    for page in ("report.html", "surrogates.png"):
+        Path("run", page).unlink(missing_ok=True)
     looked = files(Path("run"))
 
     shutil.rmtree("run")
@@ -114,7 +116,7 @@ def test_a_front_is_fitted_to_what_is_measured_and_says_how_far_it_is(
     assert said in result.stderr
     assert "Not finished: 5 of at most 18 merges measured" in result.stderr
     found = RunFolder(Path("run")).so_far
-    assert not Path("run/manifest.json").exists()
+    assert not Path("run/.state/manifest.json").exists()
     front = found.read_front()
     assert front.unfinished is not None
     assert front.unfinished.fitted
@@ -138,8 +140,8 @@ def test_too_few_merges_give_a_front_of_measured_merges_alone(stopped: Any) -> N
     Y = front.utilities([m for m in known if m.is_measured(*TWO)], "measured")
     for point in front.utilities(front.points, "measured"):
         assert not ((point <= Y).all(axis=1) & (point < Y).any(axis=1)).any()
-    assert not Path("run/so-far/surrogates.json").exists()
-    page = Path("run/so-far/report.html").read_text()
+    assert not Path("run/.state/so-far/.state/surrogates.json").exists()
+    page = Path("run/report.html").read_text()
     assert "3 of at most 18 merges measured; the search goes on with" in page
 
 
@@ -152,7 +154,7 @@ def test_a_line_cut_short_by_a_kill_is_passed_over_and_stays(stopped: Any) -> No
     invoke("select", "run")
 
     assert log.read_bytes() == before
-    assert Path("run/so-far/evaluations.jsonl").read_bytes().endswith(b"}\n")
+    assert Path("run/.state/so-far/evaluations.jsonl").read_bytes().endswith(b"}\n")
 
 
 def test_what_was_chosen_stays_until_the_search_has_measured_more(
@@ -202,8 +204,8 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     assert look_at(Path("run")) == Path("run")
     front = read_record(Path("run/front.json"), Front, "front")
     assert front.unfinished is None
-    assert not Path("run/search.json").exists()
-    assert not Path("run/so-far").exists()
+    assert not Path("run/.state/search.json").exists()
+    assert not Path("run/.state/so-far").exists()
 
     config = Path("config.yml").read_text().replace("evaluations: 8", "evaluations: 12")
     Path("config.yml").write_text(config)
@@ -212,4 +214,4 @@ def test_a_search_that_measures_more_than_a_finished_one_can_be_looked_at(
     result = click.testing.CliRunner().invoke(main, ["search", "config.yml", "run"])
     assert result.exit_code == 130, result.output
 
-    assert look_at(Path("run")) == Path("run/so-far")
+    assert look_at(Path("run")) == Path("run/.state/so-far")

@@ -165,7 +165,7 @@ def test_stopped_while_taking_over_or_after_it_ends_as_if_undisturbed(
     search(family, "abc")
 
     assert without_times("run") == without_times("whole")
-    for name in ("front.json", "surrogates.json", "recipe.yml"):
+    for name in ("front.json", ".state/surrogates.json", "recipe.yml"):
         ours, theirs = (Path(run, name).read_text() for run in ("run", "whole"))
         assert ours.replace("run/", "") == theirs.replace("whole/", "")
 
@@ -192,7 +192,7 @@ def test_removing_a_model_takes_over_where_it_had_no_weight(family: Models) -> N
 @pytest.mark.usefixtures("place")
 def test_records_per_item_go_along(family: Models) -> None:
     old = known()[0]
-    folder = Path("run/samples", old["merge"], "low")
+    folder = Path("run/.state/samples", old["merge"], "low")
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{digest(old['coefficients'])}.json"
     content = {"coefficients": old["coefficients"], "samples": [{"value": 1}]}
@@ -202,7 +202,7 @@ def test_records_per_item_go_along(family: Models) -> None:
 
     merge = {**old["coefficients"], "c": 0.0}
     (new,) = {e["merge"] for e in known() if "taken" in e}
-    copied = Path("run/samples", new, "low", f"{digest(merge)}.json")
+    copied = Path("run/.state/samples", new, "low", f"{digest(merge)}.json")
     assert json.loads(copied.read_text()) == {**content, "coefficients": merge}
 
 

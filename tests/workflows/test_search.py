@@ -22,7 +22,7 @@ def test_a_run_is_finished_when_all_of_it_is_there(
     monkeypatch.chdir(tmp_path)
     write_plain(family, ["one"], remeasure=0)
     invoke("search", "config.yml", "run")
-    manifest = Path("run/manifest.json")
+    manifest = Path("run/.state/manifest.json")
     finished = manifest.read_bytes()
 
     def stop(*_: object) -> None:

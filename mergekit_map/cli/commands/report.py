@@ -33,8 +33,7 @@ def report(runs: tuple[Path, ...], page: Path | None) -> None:
     The page shows the front, the surrogates and all that was measured, and lets you
     choose a point by sliders and limits and copy its recipe. It holds all it needs,
     fetches nothing, and can be mailed as it is; recipes name your models as you did,
-    paths included. Of a search that is not finished it shows what is found so far, and
-    goes into RUN/so-far.
+    paths included. Of a search that is not finished it shows what is found so far.
 
     Several searches are laid over one another on one page (TIES or task arithmetic?):
     their fronts, hypervolumes and best points, on the tasks they share. Nothing is
