@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from mergekit_map.types import Metric
 RESULTS = ROOT / "benchmarks" / "results"
 KEPT = ROOT / "docs" / "results"
 Rows = list[list[str]]
+_SUBSETS = ("16", "32", "64")  # documents
+_CENT = Decimal("0.01")
 
 
 def kept_table(result: str, corner: str) -> Rows:
@@ -133,6 +136,43 @@ def scale(corner: str) -> str:
     return _markdown(header, lines)
 
 
+def contest_of_two() -> str:
+    """Write what random search of two models pays for the front that MAP has."""
+    header, *rows = kept_table("../../docs/results/contest.md", "models")
+    paid, random = (header.index(name) for name in ("MAP paid", "random"))
+    (two,) = (row for row in rows if row[0] == "2")
+    return f"{two[random]} merges for the front that this program has after {two[paid]}"
+
+
+def workers() -> str:
+    """Copy the time of one process, two workers and two threads."""
+    header, *lines = kept_table("workers.md", "search")
+    return _markdown(header[:3], [line[:3] for line in lines])
+
+
+def documents_cost() -> str:
+    """Write how much hypervolume a front loses by a subset of the documents."""
+    rows = kept_table("documents.md", "family")
+    fronts = {tuple(row[:2]): Decimal(row[5].split()[0]) for row in rows[1:]}
+    families = {"docs2": "128 blocks of text", "acc2_200": "200 questions"}
+    lines = [
+        [about]
+        + [
+            f"{(100 * (fronts[name, 'all'] - fronts[name, n])).quantize(_CENT)} %"
+            for n in _SUBSETS
+        ]
+        for name, about in families.items()
+    ]
+    return _markdown(["of", *(f"{n} documents" for n in _SUBSETS)], lines)
+
+
+def documents_covered() -> str:
+    """Write the least and the largest share of 95 % intervals that held the truth."""
+    _, *rows = kept_table("documents_unbiased.md", "documents")
+    shares = [round(100 * float(cell)) for row in rows for cell in row[4:6]]
+    return f"{min(shares)} to {max(shares)} %"
+
+
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = [" --- "] + [" ---: "] * (len(header) - 1)
     lines = [header, *rows]
@@ -151,5 +191,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scale-tasks": lambda: scale("tasks"),
     "scale-models": lambda: scale("models"),
     "scale-workers": lambda: scale("workers"),
+    "contest-two": contest_of_two,
+    "workers": workers,
+    "documents-cost": documents_cost,
+    "documents-covered": documents_covered,
     "scale-side": lambda: scale("side by side"),
 }

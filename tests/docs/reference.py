@@ -6,7 +6,7 @@ Write it anew with: python tests/docs/reference.py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from figures import FIGURES
@@ -19,28 +19,40 @@ from mergekit_map.config.schema import MapBlock, SearchSpec, SelectSpec
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, PythonTask, TextSource
 from mergekit_map.results.front import Front
 from mergekit_map.results.log import EVALUATION
-from mergekit_map.results.run_folder import Manifest
-from mergekit_map.results.surrogate_file import Surrogates
 
 _MADE = re.compile(
     r"(<!-- made: (?P<name>[\w-]+) -->)(?P<text>.*?)(<!-- end -->)", re.S
 )
-CONFIGURATION: dict[str, type[BaseModel]] = {
-    "map": MapBlock,
-    "map.tasks.NAME, own text": PerplexityTask,
-    "map.tasks.NAME.perplexity": TextSource,
-    "map.tasks.NAME, benchmark by name": PresetTask,
-    "map.tasks.NAME, lm-evaluation-harness": LmEvalTask,
-    "map.tasks.NAME, own function": PythonTask,
-    "map.engine": EngineSpec,
-    "map.search": SearchSpec,
-    "map.select": SelectSpec,
+_TASK = "tasks.NAME."
+TASKS: dict[str, type[BaseModel]] = {
+    "perplexity": PerplexityTask,
+    "lm_eval": LmEvalTask,
+    "preset": PresetTask,
+    "python": PythonTask,
 }
+OTHERS: dict[str, type[BaseModel]] = {
+    f"{_TASK}perplexity.": TextSource,
+    "search.": SearchSpec,
+    "select.": SelectSpec,
+    "": MapBlock,
+    "engine.": EngineSpec,
+}
+# The keys that people use; the others stand in the table of advanced ones.
+_OF_TASKS = (
+    "perplexity perplexity.file perplexity.dataset perplexity.field max_tokens preset "
+    "lm_eval metric filter limit num_fewshot apply_chat_template python direction "
+    "documents"
+)
+_OF_SEARCH = "evaluations hours bounds holdout seed"
+_OF_SELECT = "prefer require not_worse_than margin knee"
+COMMON = [
+    *(f"{_TASK}{key}" for key in _OF_TASKS.split()),
+    *(f"search.{key}" for key in _OF_SEARCH.split()),
+    *(f"select.{key}" for key in _OF_SELECT.split()),
+]
 FORMS: dict[str, TypeAdapter[Any]] = {
     "front.json": TypeAdapter(Front),
-    "evaluations.jsonl, a line": EVALUATION,
-    "surrogates.json": TypeAdapter(Surrogates),
-    "manifest.json": TypeAdapter(Manifest),
+    "evaluations.jsonl": EVALUATION,
 }
 
 
@@ -60,15 +72,55 @@ def with_parts(text: str) -> str:
     return _MADE.sub(make, text)
 
 
-def reference() -> str:
-    """Write a table per mapping of the ``map:`` block."""
-    parts = []
-    for title, model in CONFIGURATION.items():
+def keys() -> dict[str, str]:
+    """Write a row for every key of the ``map:`` block, by the path of the key."""
+    rows: dict[str, str] = {}
+    for model in TASKS.values():
         schema = model.model_json_schema()
-        rows = "\n".join(_rows(schema))
-        head = "| key | value | default | meaning |\n| --- | --- | --- | --- |"
-        parts.append(f"**{_title(title)}**\n\n{head}\n{rows}\n")
-    return "\n".join(parts)
+        for name, field in schema["properties"].items():
+            kinds = [kind for kind, m in TASKS.items() if name in m.model_fields]
+            needed = name not in TASKS and name in schema["required"]
+            of = "any" if len(kinds) == len(TASKS) else ", ".join(kinds)
+            key = f"{_TASK}{name}"
+            rows.setdefault(key, _row(key, field, schema, of, needed))
+    for path, model in OTHERS.items():
+        schema = model.model_json_schema()
+        for name, field in schema["properties"].items():
+            if path or name not in {"tasks", "search", "select"}:
+                of = "perplexity" if path.startswith(_TASK) else ""
+                key = f"{path}{name}"
+                needed = name in schema.get("required", ())
+                rows[key] = _row(key, field, schema, of, needed)
+    return rows
+
+
+def common_keys() -> str:
+    """Write the table of the keys that people use."""
+    rows = keys()
+    return _table(rows[key] for key in COMMON)
+
+
+def advanced_keys() -> str:
+    """Write the table of all other keys."""
+    return _table(row for key, row in keys().items() if key not in COMMON)
+
+
+def _table(rows: Iterable[str]) -> str:
+    head = "| key | tasks | value | default | meaning |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows]) + "\n"
+
+
+def _row(
+    key: str,
+    field: Mapping[str, Any],
+    schema: Mapping[str, Any],
+    tasks: str,
+    required: bool,
+) -> str:
+    about = _resolved(field, schema).get("description", "").replace("\n", " ")
+    values = _values(field, schema, lambda _: "mapping").replace("|", "\\|")
+    default = "required" if required else _default(field)
+    return f"| `{key}` | {tasks} | {values} | {default} | {about} |"
 
 
 def presets() -> str:
@@ -85,36 +137,22 @@ def presets() -> str:
 
 
 def forms() -> str:
-    """Write a table per file of the run folder, and one for each form in them."""
-    parts: dict[str, str] = {}
-    for title, model in FORMS.items():
-        schema = model.json_schema()
-        parts[_title(title)] = _form(schema, schema)
-        for name, inner in schema.get("$defs", {}).items():
-            if "properties" in inner:
-                parts[f"`{name}`"] = _form(inner, schema)
-    return "\n".join(f"**{title}**\n\n{table}\n" for title, table in parts.items())
+    """Write a table per file of the run folder that other programs may read."""
+    return "\n".join(f"`{file}`:\n\n{_form(file)}" for file in FORMS)
 
 
-def _title(title: str) -> str:
-    key, _, about = title.partition(", ")
-    return f"`{key}`" + (f", {about}" if about else "")
-
-
-def _form(form: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    rows = ["| key | value | meaning |", "| --- | --- | --- |"]
-    for name, field in form["properties"].items():
-        about = field.get("description", "").replace("\n", " ")
-        rows.append(f"| `{name}` | {_values(field, schema, _named)} | {about} |")
-    return "\n".join(rows)
-
-
-def _rows(schema: Mapping[str, Any]) -> Iterator[str]:
-    for name, field in schema["properties"].items():
-        about = _resolved(field, schema).get("description", "").replace("\n", " ")
-        default = "required" if name in schema.get("required", ()) else _default(field)
-        values = _values(field, schema, _below).replace("|", "\\|")
-        yield f"| `{name}` | {values} | {default} | {about} |"
+def _form(file: str) -> str:
+    schema = FORMS[file].json_schema()
+    # The keys of `select` stand in configuration.md, readings in the first table.
+    left_out = {"SelectSpec"} | ({"Reading"} if file != "front.json" else set())
+    shown = {n: d for n, d in schema.get("$defs", {}).items() if n not in left_out}
+    rows = ["| of | key | value | meaning |", "| --- | --- | --- | --- |"]
+    for of, form in {"": schema, **shown}.items():
+        for name, field in form.get("properties", {}).items():
+            about = field.get("description", "").replace("\n", " ")
+            values = _values(field, schema, _named)
+            rows.append(f"| {of} | `{name}` | {values} | {about} |")
+    return "\n".join(rows) + "\n"
 
 
 def _resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,10 +175,6 @@ def _default(field: Mapping[str, Any]) -> str:
 
 
 Refer = Callable[[str], str]
-
-
-def _below(name: str) -> str:
-    return "mapping" if "Backend" in name else "mapping, below"
 
 
 def _named(name: str) -> str:
@@ -167,11 +201,15 @@ def _values(field: Mapping[str, Any], schema: Mapping[str, Any], refer: Refer) -
     return _type(field)
 
 
+_MANY = 10_000  # a larger maximum is only there to refuse nonsense
+
+
 def _type(field: Mapping[str, Any]) -> str:
     if not field:
         return "anything"
-    lowest = f" from {field['minimum']}" if "minimum" in field else ""
-    if "maximum" in field:
+    least = field.get("minimum", -_MANY)
+    lowest = f" from {least}" if least > -_MANY else ""
+    if field.get("maximum", _MANY) < _MANY:
         lowest += f" up to {field['maximum']}"
     if field.get("maxItems") == 2:
         return "two numbers"
@@ -181,7 +219,8 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "reference": reference,
+    "common-keys": common_keys,
+    "advanced-keys": advanced_keys,
     "forms": forms,
     "presets": presets,
     **FIGURES,

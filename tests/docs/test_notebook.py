@@ -76,7 +76,7 @@ def test_figures_are_shown_without_pyplot(executed: dict[str, dict[str, Any]]) -
 def test_the_script_of_the_page_does_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script, _ = blocks("docs/python.md", "python")
+    (script,) = blocks("docs/run-folder.md", "python")
     monkeypatch.chdir(folder)
 
     exec(script.replace("my-", "its-"), {})
