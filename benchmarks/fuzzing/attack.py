@@ -6,6 +6,8 @@ one costs milliseconds; it has limits of time and memory, and no terminal.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import importlib
 import os
 import re
@@ -142,6 +144,7 @@ def warm() -> None:
     from mergekit_map.cli.main import main
 
     torch.set_num_threads(1)
+    codecs.lookup("utf-8-sig")  # which another user may not read
     for name in main.list_commands(click.Context(main)):
         importlib.import_module(f"mergekit_map.cli.commands.{name.replace('-', '_')}")
     for name in ("workflows.merge", "workflows.search", "hub.plan", "report.page"):
@@ -206,7 +209,8 @@ def _be_the_command(
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()
+                with contextlib.suppress(OSError):  # the limit on files is on it too
+                    stream.flush()
     except BaseException:  # noqa: BLE001 - it is what is looked for
         import traceback
 
