@@ -231,7 +231,8 @@ def _invalid(merge: MergeConfig) -> list[Problem]:
         found = mistakes(error.errors(), merge)
         return [Problem(place, text) for place, text in found.items()]
     except (RuntimeError, ValueError) as error:
-        return [Problem((), f"mergekit refuses this: {error}")]
+        key = ("modules",) if "modules" in merge else ()
+        return [Problem(key, f"mergekit refuses this: {error}")]
     return []
 
 
