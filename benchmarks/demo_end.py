@@ -1,9 +1,9 @@
-"""How the demo ends, as the README shows it.
+"""Keep how the demo ends, as the README shows it.
 
     python benchmarks/demo_end.py
 
-Runs ``mergekit-map demo`` in a folder of its own and keeps the end of what it says, and
-what made it, in ``docs/results/demo.json`` and ``demo.md``.
+Runs ``mergekit-map demo`` in a folder of its own and keeps its last answer, and what
+made it, in ``docs/results/demo.json`` and ``demo.md``.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from experiments.kept import INDEX, index, machine, versions
+from paper.kept import INDEX, index, machine, versions
 
 from mergekit_map.utils.files import write_atomically, write_json
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 _COMMAND = "from mergekit_map.cli.main import main; main()"
-_BEGIN = "mergekit-map-demo/merged holds"
-_END = "It is better than the soup"
+_BEGIN = "mergekit-map-demo/merged holds"  # the line before the answer
+_END = "Next"  # the line after it
 
 
 def main() -> None:
-    """Run it, and keep what it says."""
+    """Run the demo and keep its end."""
     with tempfile.TemporaryDirectory() as folder:
-        said = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", _COMMAND, "demo"],
             cwd=folder,
             capture_output=True,
@@ -35,7 +35,7 @@ def main() -> None:
             check=True,
         ).stdout
     content = {
-        "end": _end(said),
+        "end": _end(printed),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": machine(),
         "versions": versions(),
@@ -47,11 +47,11 @@ def main() -> None:
     print(_page(content))
 
 
-def _end(said: str) -> str:
-    """Give what stands in the README: from the checkpoint to the last sentence."""
-    lines = said[said.index(_BEGIN) :].splitlines()
-    last = next(i for i, line in enumerate(lines) if line.startswith(_END))
-    return "\n".join(line.rstrip() for line in lines[: last + 1]) + "\n"
+def _end(printed: str) -> str:
+    """Return the last answer, without the next steps."""
+    lines = printed[printed.rindex(_BEGIN) :].splitlines()
+    count = next(i for i, line in enumerate(lines) if line.startswith(_END))
+    return "\n".join(line.rstrip() for line in lines[:count]).strip() + "\n"
 
 
 def _page(content: dict[str, object]) -> str:

@@ -31,42 +31,41 @@ class SearchSpec(Strict):
     """The search for coefficients."""
 
     strategy: Literal["map", "bayesian", "nested"] = "map"
-    """One search in all coefficients, the paper's Bayesian sampling, or pair by
-    pair."""
+    """`map`: one search in all coefficients. `bayesian`: the sampling of algorithm 2 of
+    the paper. `nested`: two models at a time."""
     order: list[Any] | None = None
-    """The pairs that `nested` merges, as lists of two coefficients or lists."""
+    """The pairs that `nested` merges: lists of two coefficients or lists."""
     design: Literal["sobol", "latin_hypercube", "uniform", "d_optimal", "grid"] = (
         "sobol"
     )
-    """Distribution of the merges; `d_optimal` adds to those of the run folder."""
+    """Distribution of the first merges; `d_optimal` completes those of the run
+    folder."""
     evaluations: Annotated[Int, Field(ge=1, le=100_000)] | None = None
-    """Merges to evaluate at most, anchors included; by default (N+1)(N+2) for N
-    coefficients."""
+    """Largest number of merges, references included; by default (N+1)(N+2) for N
+    coefficients. Points of the front come on top."""
     hours: Annotated[Float, Field(gt=0, le=10**6)] | None = None
-    """Hours of measurements at most, by the times in the log."""
+    """Largest sum of measured hours, by the seconds in the log."""
     bounds: Bounds | dict[str, Bounds] = (0.0, 1.0)
-    """Bounds of all coefficients, or a mapping from coefficient to bounds."""
+    """Bounds of all coefficients, or a pair for each coefficient."""
     seed: Annotated[Int, Field(ge=0, le=2**32 - 1)] = 0
     """Seed of the design, and of mergekit's random methods unless `--random-seed` sets
     theirs."""
     remeasure: Annotated[Int, Field(ge=0, le=10_000)] = 5
-    """Predicted points of the front to measure at the end."""
+    """Number of predicted points of the front that are measured at the end."""
     surrogate: Literal["auto", "quadratic", "regularized", "residual_gp"] = "auto"
     """`quadratic`: least squares. `regularized`: ridge, for fewer evaluations.
     `residual_gp`: with a Gaussian process for the residuals. `auto`: for each task, the
     better predictor of quadratic and residual_gp."""
     refine: Annotated[bool, Field(strict=True)] | None = None
-    """Measure first the merges that a fit needs, then those where the front is
-    uncertain, until predictions come true or the evaluations are used. On, unless the
-    strategy or a grid decides the merges."""
+    """`true`: choose merges one by one from earlier measurements. `false`: measure one
+    design. `true` by default for the strategy `map`, except with a grid."""
     holdout: Annotated[Float, Field(ge=0.001, le=0.99)] | None = None
-    """Share of every task's documents that the search never sees. At its end, the
-    recommended merge, the base, the soup and the best single models are measured on
-    them. None by default."""
+    """Share of each task's documents that the search never measures. At its end, the
+    chosen merge and the references are measured on them. None by default."""
     gradients: Annotated[bool, Field(strict=True)] = False
-    """Also measure the derivatives of perplexity tasks."""
+    """Also measure derivatives of perplexity tasks."""
     checkpoint_activations: Annotated[bool, Field(strict=True)] = False
-    """Less memory and more time for `gradients`."""
+    """Less memory and more time with `gradients`."""
 
     @property
     def refines(self) -> bool:
@@ -202,26 +201,23 @@ class MapBlock(Strict):
     """The whole block; tasks are validated one by one, for precise error messages."""
 
     tasks: Annotated[dict[str, _Task], Field(min_length=1, max_length=MOST_TASKS)]
-    """The tasks to measure, each under a name of your own."""
+    """The tasks to measure, by names of your own."""
     search: SearchSpec = SearchSpec()
     """The search for coefficients."""
     select: SelectSpec = SelectSpec()
     """The choice of the point of the front that becomes the recipe."""
     batch_size: Literal["auto"] | Annotated[Int, Field(ge=1, le=10**6)] = "auto"
-    """Rows in a batch. `auto`: as many tokens as are fastest on a CPU, and as many as
-    fit into the memory of a GPU, rows sorted by length; 8 rows for generation."""
+    """Rows in a batch. `auto`: the fastest number of tokens on a CPU, as many as fit
+    into the memory of a GPU; 8 rows for generation."""
     merge: Literal["memory", "disk"] = "memory"
-    """`disk`: write each merge and load it, for models that cannot be merged in
-    memory."""
+    """`disk`: write and load each merge, for models that cannot be merged in memory."""
     task_vectors: Literal["auto", "device", "memory", "mapped"] = "auto"
-    """Place of base and task vectors during a search: the `device` that merges, the
-    `memory` of the host, or `mapped` from files in the cache folder, which processes
-    share. `auto`: mapped on a CPU; on a GPU the first of device, memory and mapped in
-    which they fit."""
+    """Place of base and task vectors: the `device` that merges, the `memory` of the
+    host, or `mapped` from files in the cache, which processes share. `auto`: mapped on
+    a CPU; on a GPU the first of device, memory and mapped where they fit."""
     engine: Engine = EngineSpec(name="auto")
-    """The engine for lm-eval's tasks that generate: `auto`, `hf` or `vllm`, or
-    `{name: vllm, args: {...}}`. Hugging Face's model in this process measures all
-    other tasks."""
+    """The engine that generates answers: `auto`, `hf` or `vllm`, or `{name: vllm, args:
+    {...}}`. Other tasks are measured by transformers in this process."""
     backend: BackendSpec | None = None
     """With `merge: disk`, another model class of lm-eval for its tasks:
     `{name: vllm, args: {...}}`."""

@@ -39,9 +39,9 @@ Named = Annotated[str, Field(min_length=1)]
 Documents = Annotated[
     Literal["all"] | Annotated[Int, Field(ge=8, le=10**12)],
     Field(
-        description="How many documents a merge of the search is measured on: `all`, "
-        "or so many, the same for every merge, by which the value on all is estimated. "
-        "Anchors and measured points of the front are measured on all."
+        description="Documents per merge: `all`, or a number that is drawn once, the "
+        "same documents for every merge; the value on all is estimated from them. "
+        "References and measured points of the front use all documents."
     ),
 ]
 
@@ -58,9 +58,9 @@ class TextSource(Strict):
     """The source of documents: a .txt or .jsonl file, or a dataset of the Hub."""
 
     file: Path | None = None
-    """A .txt file, which is one document, or a .jsonl file with one a line."""
+    """A .txt file with one document, or a .jsonl file with one document per line."""
     dataset: Named | None = None
-    """A dataset of the Hub, in the place of a file."""
+    """A dataset of the Hub, instead of a file."""
     name: Named | None = None
     """Configuration of the dataset."""
     split: Named = "test"
@@ -68,8 +68,8 @@ class TextSource(Strict):
     revision: Named | None = None
     """Commit, branch or tag of the dataset."""
     field: Named | None = None
-    """The field that holds the text, of .jsonl files and datasets; by default `text`,
-    or else the only one that is text."""
+    """The field with the text, in .jsonl files and datasets; by default `text`, or the
+    only text field."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -96,12 +96,12 @@ class PerplexityTask(Strict):
         TextSource,
         BeforeValidator(_file_alone, json_schema_input_type=TextSource | str),
     ]
-    """The text: a file, or a mapping with `file`, or `dataset` with `name`, `split` and
-    `revision`; `field`."""
+    """Text to measure the token loss on: a file, or a mapping with `file` or
+    `dataset`."""
     max_tokens: Annotated[Int, Field(ge=2, le=10**9)] = 65536
-    """Tokens of the text to use, from its start."""
+    """Largest number of tokens, from the start of the text."""
     block: Annotated[Int, Field(ge=2, le=10**8)] | None = None
-    """Tokens per row of a forward pass; by default 512, or the model's maximum."""
+    """Tokens per block; by default 512, or the model's maximum."""
     documents: Documents = "all"
 
 
@@ -144,19 +144,21 @@ class LmEvalTask(Strict):
     """Name of a task or group of lm-evaluation-harness, or the path of a task YAML."""
     metric: str
     """Metric of the task, such as `acc` or `exact_match`; or `answer_tokens`, the mean
-    number of tokens of generated answers, where fewer is better."""
+    number of tokens of generated answers (fewer is better)."""
     filter: Named | None = None
     """Filter of the task, where it has several."""
     limit: Annotated[Int, Field(le=10**12)] | Float | None = None
-    """Documents to use: a whole number, or a share between 0 and 1; all by default."""
+    """Documents to use, from the first: a whole number, or a share between 0 and 1; all
+    by default (for a preset, its own limit; `null` for all)."""
     direction: Literal["maximize", "minimize"] | None = None
-    """Whether higher or lower is better; by default as in lm-eval."""
+    """Whether higher or lower is better; by default as in lm-eval, for `python`
+    required."""
     num_fewshot: Annotated[Int, Field(ge=0, le=1000)] | None = None
     """Examples in the prompt; by default as in the task."""
     apply_chat_template: Annotated[bool, Field(strict=True)] = False
     """Whether to apply the chat template of the tokenizer to prompts."""
     confirm_run_unsafe_code: Annotated[bool, Field(strict=True)] = False
-    """Whether code that a merge writes may run on this machine, as `humaneval` and
+    """Whether code that a model writes may run on this machine, as `humaneval` and
     `mbpp` require."""
     documents: Documents = "all"
     engine: Engine | None = None
@@ -175,10 +177,9 @@ class PythonTask(Strict):
 
     python: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
     """`module:function`, called as `function(model, tokenizer)`. It returns a number, a
-    pair of a number and its standard error, or a list with a number for each document,
-    whose mean is the value. A third parameter `documents` gets the documents to
-    measure, a list of indices from 0, or None for all. Modules of the working directory
-    come first."""
+    number and its standard error, or a number for each document. A third parameter
+    `documents` gets the indices to measure, or None for all. Modules of the working
+    directory come first."""
     direction: Literal["maximize", "minimize"]
     """Whether higher or lower is better."""
     documents: Documents = "all"
