@@ -43,7 +43,7 @@ def search_and_show(
     with starting():
         from mergekit_map.cli.progress import TerminalReporter
         from mergekit_map.cli.tables import show_front
-        from mergekit_map.results.narrative import unmet_limits
+        from mergekit_map.results.limits import unmet_limits
         from mergekit_map.workflows.search import search_front
 
     again = again or ["search", str(config), str(run)]

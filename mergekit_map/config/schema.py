@@ -106,6 +106,8 @@ class SearchSpec(Strict):
         return self
 
 
+# Standard errors of a difference that is significant: one-sided, 5 %.
+SIGNIFICANT = 1.645
 _LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
 
 
@@ -122,9 +124,11 @@ class SelectSpec(Strict):
     """Limits per task: a number, or a share of the best single model's gain over the
     base, such as `95%`."""
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
-    """No task may be worse than with `base`, `soup`, a model by its name, or a list."""
-    margin: Float = 0.0
-    """Standard errors to be better by at least; less than 0 allows being worse."""
+    """No task may be significantly worse than with `base`, `soup`, a model by its name,
+    or a list."""
+    margin: Float | None = None
+    """Instead of significance: standard errors to be better by at least; less than 0
+    allows being worse."""
     index: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Number of the point."""
 
@@ -148,7 +152,7 @@ class SelectSpec(Strict):
                     raise ValueError(f"give {other!r} or {way!r}, not both")
         if self.margin and self.not_worse_than is None:
             raise ValueError("a margin is over something; add 'not_worse_than'")
-        if not math.isfinite(self.margin):
+        if not math.isfinite(self.margin or 0.0):
             raise ValueError(f"a margin is a finite number, got {self.margin}")
         weights = list((self.prefer or {"": 1.0}).values())
         if any(not 0 <= w <= _LARGEST_WEIGHT for w in weights) or not any(weights):
@@ -163,6 +167,11 @@ class SelectSpec(Strict):
         """Return the references that a choice must not be worse than."""
         names = self.not_worse_than or ()
         return (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+
+    @property
+    def least(self) -> float:
+        """Return the standard errors by which a choice must be better at least."""
+        return -SIGNIFICANT if self.margin is None else self.margin
 
     @property
     def limited(self) -> bool:

@@ -325,7 +325,7 @@ def _start(front: Front) -> dict[str, object] | None:
         "weights": [prefer.get(task, 0.0) for task in front.tasks],
         "limits": [str(limits.get(task, "")) for task in front.tasks],
         "not_worse_than": select.rivals,
-        "margin": select.margin,
+        "margin": select.least if select.rivals else 0,
         "scalarization": select.scalarization,
     }
 

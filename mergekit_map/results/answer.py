@@ -15,7 +15,9 @@ from mergekit_map.results.dominance import Dominance
 from mergekit_map.results.front import Front, Unfinished
 from mergekit_map.results.gain_sentences import confirmed_in_words
 from mergekit_map.results.gains import BEST_PARENT, Gains, gains
-from mergekit_map.results.narrative import missed_as_measured, unmet_limits
+from mergekit_map.results.narrative import missed_as_measured
+from mergekit_map.results.selection import MERGE as MERGE
+from mergekit_map.results.selection import advice
 from mergekit_map.results.sentences import (
     VERDICTS,
     called,
@@ -32,7 +34,6 @@ from mergekit_map.results.sentences import (
 from mergekit_map.types import BASE
 from mergekit_map.utils.text import listed, percent
 
-MERGE = "merge"
 _SHOWN = 3  # findings on the screen; the others are details
 _UNRELIABLE = 0.1  # share of the front's range that predictions on it may miss by
 
@@ -69,7 +70,7 @@ def answer(front: Front) -> Answer:
         *front.verdicts,
     ]
     return Answer(
-        advice=MERGE,
+        advice=advice(front),
         headline=headline(front, found),
         table=gain_table(front, found),
         sample=sample(front, found),
@@ -82,8 +83,6 @@ def _findings(front: Front) -> Iterator[str]:
     """Write the findings that change a decision, the most important first."""
     verdicts = diagnose(front)
     yield from missed_as_measured(front)
-    if unmet := unmet_limits(front):
-        yield f"No merge was found that keeps {unmet}; this is the nearest."
     for one in verdicts:
         if isinstance(one, Dominance) and one.merge.label is None:
             name, tasks = merge_name(front, one.merge), listed(one.tasks)

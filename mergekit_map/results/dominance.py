@@ -17,7 +17,7 @@ import numpy as np
 from mergekit_map.optimize.degenerate_front import stderr_of_difference
 from mergekit_map.results.front import Front, Merge
 from mergekit_map.results.multiple_testing import Comparisons, compare
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,46 @@ class Dominance:
 
 
 @dataclass(frozen=True, eq=False)
+class PairedMerges:
+    """Measured merges beside others, a pair in each row; larger is better."""
+
+    Y: FloatArray  # (r, m) of the first
+    other: FloatArray  # (r, m) of the second
+    stderr: FloatArray  # (r, m) of the difference, NaN where unknown
+    items: FloatArray  # (r, m) that it was estimated from; infinite if not paired
+    answers: BoolArray  # (m,) whether items are right or wrong answers
+
+    @classmethod
+    def of(cls, front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
+        """Pair merges by their places among ``front.known``; (r,) each.
+
+        Standard errors are paired where both were measured on the same items.
+        """
+        Y = front.utilities(front.known, "measured")
+        errors = front.stderrs(front.known, "measured")
+        stderr = stderr_of_difference(errors[ones], errors[others])
+        items = np.full(stderr.shape, np.inf)
+        differences = [front.differences.get(task) for task in front.tasks]
+        for column, known in enumerate(differences):
+            if known is not None:
+                paired = known.between(ones, others)
+                there = ~np.isnan(paired)
+                stderr[there, column] = paired[there]
+                items[there, column] = known.items
+        answers = [known is not None and known.answers for known in differences]
+        return cls(Y[ones], Y[others], stderr, items, np.array(answers))
+
+    @property
+    def ahead(self) -> FloatArray:
+        """Return the differences; (r, m)."""
+        return self.Y - self.other
+
+    def tested(self) -> Comparisons:
+        """Test all differences together."""
+        return compare(self.Y, self.other, self.stderr, self.items, self.answers)
+
+
+@dataclass(frozen=True, eq=False)
 class DominanceTest:
     """All comparisons between merges of a front, tested together."""
 
@@ -54,23 +94,9 @@ class DominanceTest:
         place = {id(merge): i for i, merge in enumerate(front.known)}
         unique = dict.fromkeys((place[id(a)], place[id(b)]) for a, b in pairs)
         ones, others = np.array([*unique], np.int_).reshape(-1, 2).T
-        Y = front.utilities(front.known, "measured")
-        errors = front.stderrs(front.known, "measured")
-        alone = stderr_of_difference(errors[ones], errors[others])
-        stderr, items = alone, np.full(alone.shape, np.inf)
-        differences = [front.differences.get(task) for task in front.tasks]
-        for column, known in enumerate(differences):
-            if known is not None:
-                paired = known.between(ones, others)
-                there = ~np.isnan(paired)
-                stderr[there, column] = paired[there]
-                items[there, column] = known.items
+        paired = PairedMerges.of(front, ones, others)
         rows = {pair: row for row, pair in enumerate(unique)}
-        answers = np.array(
-            [known is not None and known.answers for known in differences]
-        )
-        found = compare(Y[ones], Y[others], stderr, items, answers)
-        return cls(front, rows, Y[ones] - Y[others], stderr, found)
+        return cls(front, rows, paired.ahead, paired.stderr, paired.tested())
 
     def dominating(self, merges: Sequence[Merge], other: Merge) -> Iterator[Dominance]:
         """List the merges that dominate another one, in their order."""

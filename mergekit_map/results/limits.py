@@ -8,12 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mergekit_map.config.schema import SelectSpec, share_of
+from mergekit_map.config.schema import SIGNIFICANT, SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
-from mergekit_map.optimize.selection import nearest_to_limits
-from mergekit_map.results.gains import Anchors
-from mergekit_map.surrogates.arrays import FloatArray
+from mergekit_map.optimize.selection import TIE
+from mergekit_map.results.dominance import PairedMerges
+from mergekit_map.results.front import Front, Kind, Task
+from mergekit_map.results.gains import Anchors, anchor_values
+from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, Metric
+from mergekit_map.utils.text import listed
+
+# A limit that all reference points keep by so many times their range is a mistake,
+# such as 95 for 95%.
+_FAR, _LEAST_PERCENTAGE = 2, 5
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class Limit:
 
     value: float
     source: str = ""  # where it is from, if it was not given as a number
+    share: bool = False  # of the best single model's gain over the base
 
 
 def find_limits(
@@ -52,28 +60,34 @@ def required_limits(
     for task, required in (select.require or {}).items():
         share = share_of(required)
         if share is None:
-            limits[task] = _possible(task, tasks[task], float(required))
+            limits[task] = _possible(task, tasks[task], float(required), anchors)
         else:
             base, best = _gain(task, tasks[task], anchors)
             source = (
                 f"{100 * share:g}% of the best single model's gain over the base, from "
                 f"{base:.4g} to {best:.4g}"
             )
-            limits[task] = Limit((1 - share) * base + share * best, source)
+            limits[task] = Limit((1 - share) * base + share * best, source, share=True)
     return limits
 
 
-def _possible(task: str, metric: Metric, value: float) -> Limit:
-    """Return a limit within the range of its metric."""
+def _possible(task: str, metric: Metric, value: float, anchors: Anchors) -> Limit:
+    """Return a limit that is within the range of its metric, and no mere mistake."""
     best = metric.bounds[metric.higher_is_better]
-    if metric.utility(value) <= metric.utility(best):
-        return Limit(value)
-    word = "most" if metric.higher_is_better else "least"
-    message = f"require: {task} is {best:g} at {word}, so that nothing keeps {value:g}"
-    if value > 0:
-        share = "share of the best single model's gain over the base"
-        message += f"; for a {share} write {task}={value:g}%"
-    raise ConfigError(message)
+    known = [of[task] for of in anchors.values.values() if task in of]
+    meant = f"did you mean {value:g}%, of the best single model's gain over the base?"
+    if metric.utility(value) > metric.utility(best):
+        word = "most" if metric.higher_is_better else "least"
+        text = f"require: {task} is {best:g} at {word}, so that nothing keeps {value:g}"
+        raise ConfigError(f"{text}; {meant}" if value > 0 else text)
+    worst = min(map(metric.utility, known), default=-math.inf)
+    room = _FAR * np.ptp(known) if known else math.inf
+    if value >= _LEAST_PERCENTAGE and 0 < room < worst - metric.utility(value):
+        raise ConfigError(
+            f"require: every model and the soup keep {task}={value:g} by far, with "
+            f"{min(known):.4g} to {max(known):.4g}; {meant}"
+        )
+    return Limit(value)
 
 
 def limit_in_words(task: str, metric: Metric, limit: Limit) -> str:
@@ -96,53 +110,90 @@ def lower_limits(
     )
 
 
-def out_of_reach(
-    tasks: Mapping[str, Metric],
-    utilities: FloatArray,
-    limits: Mapping[str, Limit],
-    lower: FloatArray,
-    way_out: str,
-) -> str:
-    """Describe the limits that no point of a front keeps, and how near they come."""
-    point = nearest_to_limits(utilities, lower)
-    wanted = [limit_in_words(task, tasks[task], limits[task]) for task in limits]
-    missed = []
-    for column, (task, metric) in enumerate(tasks.items()):
-        short = lower[column] - utilities[point, column]
-        if short > 0:
-            values = utilities[:, column] * metric.sign
-            best = values[utilities[:, column].argmax()]
-            missed.append(
-                f"{task} is {values[point]:.4g}, {short:.2g} short (the best {task} of "
-                f"the front is {best:.4g})"
-            )
-    return (
-        f"no point of the front has {' and '.join(wanted)}; at point {point}, the "
-        f"nearest, {' and '.join(missed)}; {way_out}, nothing is measured again"
-    )
+def excess(front: Front, rows: IntArray) -> FloatArray:
+    """Return by how much measured merges miss what the selection requires; (r, m).
+
+    In standard errors beyond those that noise explains: 0 or less where it is kept. A
+    requirement may be missed by one, paired with the base. Without a ``margin`` no task
+    may be significantly worse than with a rival: the base, if nothing was selected.
+
+    Args:
+        front: The front with its selection.
+        rows: (r,) merges measured on every task, as places in ``front.known``.
+    """
+    select, tasks = front.select, list(front.tasks)
+    rivals = select.rivals if select.model_fields_set else (BASE,)
+    found = np.full((len(rows), len(tasks)), -np.inf)
+    noise = np.zeros(found.shape)
+    for place, merge in enumerate(front.known):
+        if merge.label in {BASE, *rivals} and merge.is_measured(*tasks):
+            paired = PairedMerges.of(front, rows, np.full(len(rows), place))
+            if merge.label in rivals:
+                np.fmax(found, select.least - paired.tested().scores, out=found)
+            if merge.label == BASE:
+                noise = np.nan_to_num(paired.stderr)
+    required = required_limits(select, front.metrics, anchor_values(front))
+    lower = lower_limits(front.metrics, required)
+    Y = front.utilities([front.known[row] for row in rows], "measured")
+    short = lower - Y
+    short[short <= TIE * np.abs(Y)] = 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        missed = np.where(short > 0, short / noise - 1, -np.inf)
+    worst: FloatArray = np.fmax(found, missed)
+    return worst
 
 
-def how_to_relax(select: SelectSpec) -> str:
-    """Describe how to relax limits that no merge keeps."""
-    if select.rivals and select.margin >= 0:
-        return "relax a limit, or allow for noise with a margin of -1"
-    return "relax a limit"
+def unmet_limits(front: Front, *, predicted: bool = False) -> str:
+    """Describe how far the chosen point misses its limits; "" if it keeps them.
 
-
-def shortfalls(
-    tasks: Mapping[str, Metric],
-    utilities: FloatArray,
-    limits: Mapping[str, Limit],
-    lower: FloatArray,
-) -> list[str]:
-    """Describe by how much a point with these utilities (m,) misses limits."""
-    return [
-        f"{limit_in_words(task, metric, limits[task])} (predicted "
-        f"{utilities[column] * metric.sign:.4g}, "
-        f"{lower[column] - utilities[column]:.2g} short)"
-        for column, (task, metric) in enumerate(tasks.items())
-        if lower[column] > utilities[column]
+    Of a measured point, the measured values count, and by noise alone it misses none;
+    or those ``predicted``.
+    """
+    select, metrics, chosen = front.select, front.metrics, front.chosen
+    if not select.limited:
+        return ""
+    measured = chosen.is_measured(*metrics) and not predicted
+    kind: Kind = "measured" if measured else "predicted"
+    limits = find_limits(select, metrics, anchor_values(front))
+    short = lower_limits(metrics, limits) - front.utilities([chosen], kind)[0]
+    missed = short > 0
+    if measured:
+        missed = excess(front, np.array([front.selected]))[0] > 0
+    lines = [
+        f"{limit_in_words(task, metrics[task], limits[task])} ({kind} "
+        f"{chosen.readings(kind)[task]}, {max(amount, 0):.2g} short)"
+        for task, amount, yes in zip(metrics, short, missed, strict=True)
+        if yes
     ]
+    return listed(lines) if lines else ""
+
+
+def best_within(
+    tasks: Mapping[str, Task],
+    utilities: FloatArray,
+    limits: Mapping[str, Limit],
+    anchors: Anchors,
+) -> str:
+    """Describe the best value of each task that merges (k, m) have within the others.
+
+    Nothing of a task whose limit is kept so, or where no merge keeps the others.
+    """
+    metrics = {task: about.metric for task, about in tasks.items()}
+    lower = lower_limits(metrics, limits)
+    found = []
+    for column, (task, metric) in enumerate(metrics.items()):
+        others = np.arange(len(metrics)) != column
+        kept = utilities[(utilities[:, others] >= lower[others]).all(axis=1), column]
+        if not len(kept) or kept.max() >= lower[column]:
+            continue
+        best = kept.max() * metric.sign
+        if limits[task].share:
+            start, end = _gain(task, metric, anchors)
+            share = max(0.0, (best - start) / (end - start))
+            found.append(f"{share:.0%} of {task}")
+        else:
+            found.append(f"{task} {best:.4g}")
+    return f"at most {listed(found)} can be had within the others; " if found else ""
 
 
 def _limits_of_rivals(
@@ -161,7 +212,13 @@ def _limits_of_rivals(
                     "as numbers"
                 )
             value, source = anchors.values[rival][task], f"what {rival} has"
-            if margin := select.margin:
+            if select.margin is None:
+                known = np.nan_to_num(
+                    anchors.errors.get(rival, {}).get(task, (0.0, 0.0))[0]
+                )
+                value -= metric.sign * SIGNIFICANT * known
+                source += ", within noise"
+            elif margin := select.margin:
                 value += metric.sign * margin * _error(rival, task, anchors, margin)
                 source += f", {margin:+g} standard errors"
             yield task, Limit(value, source)

@@ -7,12 +7,10 @@ The ends of the searched box, in sentences.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from mergekit_map.errors import ConfigError
 from mergekit_map.optimize.degenerate_front import NOISE_FACTOR, TradeOff
-from mergekit_map.optimize.selection import TIE
 from mergekit_map.results.diagnostics import (
     NOMINAL,
     STDERRS,
@@ -39,13 +37,9 @@ from mergekit_map.results.gain_sentences import (
 )
 from mergekit_map.results.gains import anchor_values
 from mergekit_map.results.limits import (
-    Limit,
-    find_limits,
-    how_to_relax,
     limit_in_words,
-    lower_limits,
     required_limits,
-    shortfalls,
+    unmet_limits,
 )
 from mergekit_map.utils.text import listed, number_in_words, percent
 
@@ -303,10 +297,6 @@ def _difference(miss: PredictionError) -> str:
     return f"{text} apart"
 
 
-# What a margin counts moves a little with the point that joins a front.
-_SLACK = 0.99
-
-
 def reason(front: Front) -> str:
     """Explain in a sentence how the point was chosen."""
     start, select = f"Point {front.selected} of {len(front.points)}", front.select
@@ -315,7 +305,7 @@ def reason(front: Front) -> str:
     if unmet := unmet_limits(front):
         return (
             f"{start}, the nearest to its limits that was found: it does not keep "
-            f"{unmet}; {how_to_relax(select)}, or allow more evaluations."
+            f"{unmet}; relax a limit, or allow more evaluations."
         )
     how = "the knee of the front" if select.knee else _preferred(front)
     kept = "" if select.require is None else f" with {_kept_limits(front)}"
@@ -323,53 +313,20 @@ def reason(front: Front) -> str:
     return f"{start}, {how}{kept}{rivals}.{_unsure(front)}"
 
 
-def unmet_limits(front: Front) -> str:
-    """Describe how far predictions for the chosen point miss its limits; "" if not."""
-    if not front.select.limited:
-        return ""
-    select = front.select
-    if select.margin > 0:
-        select = select.model_copy(update={"margin": _SLACK * select.margin})
-    limits = find_limits(select, front.metrics, anchor_values(front))
-    utilities = front.utilities([front.chosen], "predicted")
-    lower = lower_limits(front.metrics, limits)
-    if (utilities >= lower).all():
-        return ""
-    return listed(shortfalls(front.metrics, utilities[0], limits, lower))
-
-
 def missed_as_measured(front: Front) -> list[str]:
-    """Name the limits that the chosen point keeps as predicted, but not as measured."""
-    chosen, metrics = front.chosen, front.metrics
-    if not front.select.limited or not chosen.is_measured(*metrics):
+    """Name the limits that the chosen point misses as measured, by more than noise."""
+    if not front.chosen.is_measured(*front.metrics):
         return []
-    # A margin above 0 is asked of predictions alone.
-    select = front.select
-    select = select.model_copy(update={"margin": min(select.margin, 0.0)})
     try:
-        limits = find_limits(select, metrics, anchor_values(front))
+        missed = unmet_limits(front)
     except ConfigError:  # chosen when shares were of something else
         return []
-    missed = [
-        f"{limit_in_words(task, metrics[task], limit)} (measured "
-        f"{chosen.measured[task]}, {short:.2g} short)"
-        for task, limit in limits.items()
-        for short in [_short(front, task, limit)]
-        if short > TIE * abs(limit.value)
-    ]
     if not missed:
         return []
     return [
-        f"As measured, point {front.selected} does not keep {listed(missed)}; ask for "
-        "a little more than is needed, or choose another point."
+        f"As measured, point {front.selected} does not keep {missed}; require a little "
+        "more than is needed, or choose another point."
     ]
-
-
-def _short(front: Front, task: str, limit: Limit) -> float:
-    metric, value = front.metrics[task], front.chosen.measured[task].value
-    if value is None:
-        return math.nan
-    return metric.utility(limit.value) - metric.utility(value)
 
 
 def _preferred(front: Front) -> str:

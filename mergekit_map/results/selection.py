@@ -1,4 +1,18 @@
-"""Selection of the point of a front that becomes the recipe."""
+"""The choice of a merge, from those that were measured or from the whole front.
+
+At the end of a search the choice is among the measured points of its front:
+
+1. *Allowed* is a point that keeps the limits and is on no task significantly worse than
+   the base: by the paired difference, one-sided, at 5 %.
+2. A point is left out if an allowed merge *dominates* it: is significantly better on
+   some task and significantly worse on none.
+3. Points that are significantly better than the base on some task come first.
+4. Of these the largest sum of gains is chosen. Each gain is divided by the range of its
+   task over the front; the tasks count alike, or as preferred.
+
+``advice`` compares this point with base, soup and parents. Whoever chooses afterwards
+may choose a merge that is only predicted.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +21,137 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mergekit_map.config.schema import SelectSpec
+from mergekit_map.config.schema import SIGNIFICANT, SelectSpec
 from mergekit_map.errors import ConfigError, DesignError, nearest
 from mergekit_map.optimize.scalarized_optimum import Predict, Wish, best_merge
 from mergekit_map.optimize.selection import (
     nearest_to_limits,
     select_by_achievement,
     select_by_preference,
-    select_knee,
 )
+from mergekit_map.results.dominance import PairedMerges
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
 from mergekit_map.results.gains import Anchors, anchor_values
 from mergekit_map.results.holdout_check import with_gains
 from mergekit_map.results.limits import (
+    best_within,
+    excess,
     find_limits,
-    how_to_relax,
     lower_limits,
-    out_of_reach,
+    unmet_limits,
 )
-from mergekit_map.results.narrative import reason, unmet_limits, verdicts_in_words
-from mergekit_map.surrogates.arrays import FloatArray
-from mergekit_map.types import Metric
+from mergekit_map.results.narrative import reason, verdicts_in_words
+from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
+from mergekit_map.types import BASE, Metric
 
 if TYPE_CHECKING:
     from mergekit_map.results.surrogate_file import Surrogates
 
+MERGE = "merge"  # the advice to use the chosen merge
 _SCALARIZATIONS = {"sum": select_by_preference, "achievement": select_by_achievement}
+
+
+def choose_measured(front: Front) -> Front:
+    """Choose among the measured points, as the selection of the front requires.
+
+    A point chosen by its index stays. If no point is allowed, the nearest is chosen.
+    """
+    select = front.select
+    whole = _measured(front)
+    points = whole[whole < len(front.points)]
+    if select.index is not None or not len(points):
+        return front
+    missing = excess(front, whole).max(axis=1)
+    allowed = whole[missing <= 0]
+    rows = np.intersect1d(points, allowed)
+    if not len(rows):
+        return chosen_as(front, int(whole[missing[: len(points)].argmin()]), select)
+    rows = _first(rows, [not _is_dominated(front, row, allowed) for row in rows])
+    rows = _first(rows, [_beats_base(front, row) for row in rows])
+    mask = np.isin(np.arange(len(front.points)), rows)
+    weights = _weights(select, front.tasks)
+    chosen = _SCALARIZATIONS[select.scalarization](_values(front), weights, mask)
+    return chosen_as(front, chosen, select)
+
+
+def advice(front: Front) -> str:
+    """Return ``MERGE``, or the label of the reference point to use instead.
+
+    That is a reference point which the chosen point is not significantly better than:
+    on no task that counts, and not by the weighted sum. All comparisons are adjusted
+    together. Of several, the one with the largest sum.
+    """
+    start, chosen = len(front.points), front.chosen
+    whole = _measured(front)
+    anchors = whole[(whole >= start) & (whole < start + len(front.anchors))]
+    if front.unfinished is not None or not {front.selected, *anchors} <= {*whole}:
+        return MERGE
+    labels = [front.known[i].label or MERGE for i in anchors]
+    for i, label in zip(anchors, labels, strict=True):
+        if chosen.coefficients == front.known[i].coefficients:
+            return label
+    missing = excess(front, np.append(front.selected, anchors)).max(axis=1)
+    allowed = missing[1:] <= 0
+    with_sum = _with_sum(front, np.full(len(anchors), front.selected), anchors)
+    better = with_sum.tested().better.any(axis=1)
+    instead = np.flatnonzero(allowed & ~(better & (missing[0] <= 0)))
+    sums = with_sum.other[instead, -1]
+    return labels[instead[sums.argmax()]] if len(instead) else MERGE
+
+
+def _measured(front: Front) -> IntArray:
+    """List the merges that were measured on every task, as places in ``known``."""
+    Y = front.utilities(front.known, "measured")
+    return np.flatnonzero(np.isfinite(Y).all(axis=1))
+
+
+def _values(front: Front) -> FloatArray:
+    """Return the values of the points, predicted where not measured; (k, m)."""
+    measured = front.utilities(front.points, "measured")
+    predicted = front.utilities(front.points, "predicted")
+    return np.where(np.isfinite(measured).all(axis=1)[:, None], measured, predicted)
+
+
+def _first(rows: IntArray, preferred: list[bool]) -> IntArray:
+    """Keep the preferred rows, or all where there are none."""
+    return rows[preferred] if any(preferred) else rows
+
+
+def _is_dominated(front: Front, row: int, allowed: IntArray) -> bool:
+    scores = PairedMerges.of(front, allowed, np.full_like(allowed, row)).tested().scores
+    ahead, behind = scores >= SIGNIFICANT, scores <= -SIGNIFICANT
+    return bool((ahead.any(axis=1) & ~behind.any(axis=1)).any())
+
+
+def _beats_base(front: Front, row: int) -> bool:
+    base = [i for i, merge in enumerate(front.known) if merge.label == BASE]
+    paired = PairedMerges.of(front, np.full(len(base), row), np.array(base, np.int_))
+    return bool((paired.tested().scores >= SIGNIFICANT).any())
+
+
+def _with_sum(front: Front, ones: IntArray, others: IntArray) -> PairedMerges:
+    """Compare merges on the tasks that count; the last column is the weighted sum."""
+    weights = _weights(front.select, front.tasks)
+    shares = weights / weights.sum() / ranges(_values(front))
+    counted, found = weights > 0, PairedMerges.of(front, ones, others)
+    stderr = np.sqrt(found.stderr[:, counted] ** 2 @ shares[counted] ** 2)
+
+    def joined(values: FloatArray, last: FloatArray) -> FloatArray:
+        return np.column_stack([values[:, counted], last])
+
+    return PairedMerges(
+        joined(found.Y, found.Y @ shares),
+        joined(found.other, found.other @ shares),
+        joined(found.stderr, stderr),
+        joined(found.items, np.full(len(ones), np.inf)),
+        np.append(found.answers[counted], [False]),
+    )
 
 
 def choose_point(
     front: Front, select: SelectSpec, surrogates: Surrogates | None = None
 ) -> Front:
-    """Choose a point of a front as requested.
+    """Choose a point of a front as requested, measured or predicted.
 
     With surrogates, a merge that they predict to be better than all points becomes the
     last point.
@@ -53,51 +166,69 @@ def choose_point(
                 raise ConfigError(
                     f"{key}: there is no task {name!r}; {nearest(name, front.tasks)}"
                 )
-    anchors = anchor_values(front)
+    anchors, metrics = anchor_values(front), front.metrics
+    Y = front.utilities(front.points, "predicted")
+    place = choose(select, metrics, Y, anchors)
     if surrogates is not None and select.index is None:
-        longer = _with_better_merge(front, select, surrogates, anchors)
-        if longer is not None:
-            chosen = chosen_as(longer, len(front.points), select)
-            if missed := unmet_limits(chosen):
-                raise DesignError(
-                    "no merge in the searched box is predicted to keep its limits; the "
-                    f"nearest ({chosen.chosen.weights}) misses {missed}; "
-                    f"{how_to_relax(select)}, nothing is measured again"
-                )
-            return chosen
-    predicted = front.utilities(front.points, "predicted")
-    index = choose(select, front.metrics, predicted, anchors)
-    return chosen_as(front, index, select)
+        better, most = _best_of_box(front, wished(select, metrics, anchors), surrogates)
+        Y = np.vstack([Y, most])
+        if better is not None:
+            front, place = _with_point(front, better), len(front.points)
+    chosen = chosen_as(front, place, select)
+    if select.index is None and (missed := unmet_limits(chosen, predicted=True)):
+        limits = find_limits(select, metrics, anchors)
+        raise DesignError(
+            f"no merge is predicted to keep its limits: the nearest "
+            f"({chosen.chosen.weights}) misses {missed}; "
+            f"{best_within(front.tasks, Y, limits, anchors)}relax a limit, nothing is "
+            "measured again"
+        )
+    return chosen
 
 
-def _with_better_merge(
-    front: Front, select: SelectSpec, surrogates: Surrogates, anchors: Anchors
-) -> Front | None:
-    """Add the merge that is predicted to be better than all points, if there is one."""
+def _best_of_box(
+    front: Front, wish: Wish, surrogates: Surrogates
+) -> tuple[Merge | None, FloatArray]:
+    """Return the merge that is predicted to be better than all points, if any.
+
+    Also the predictions (r, m) for the best merge on each limited task, within the
+    limits of the others.
+    """
     # It brings SciPy, which takes longer than all else where a point is looked up.
     from mergekit_map.results.surrogate_file import locate, predict
 
-    fitted, metrics = surrogates.values(), front.metrics
+    fitted = {task: surrogates.values()[task] for task in front.metrics}
     bounds = next(iter(fitted.values())).bounds
-    signs = [metric.sign for metric in metrics.values()]
+    signs = [metric.sign for metric in front.metrics.values()]
 
     def utilities(X: FloatArray) -> FloatArray:
-        return np.column_stack([fitted[task].predict(X) for task in metrics]) * signs
+        return np.column_stack([one.predict(X) for one in fitted.values()]) * signs
 
     merges = [point.coefficients for point in front.points]
     X = locate(merges, front.coefficients, surrogates.groups, bounds)
     X = X[np.isfinite(X).all(axis=1)]
-    wish = wished(select, metrics, anchors)
     better = best_merge(utilities, bounds, X, wish) if len(X) else None
     if better is None:
-        return None
-    order = {task: fitted[task] for task in metrics}
-    point = Merge(
+        return None, np.empty((0, len(signs)))
+    merge = Merge(
         coefficients=surrogates.named(better),
-        predicted=predict(order, better[None])[0],
-        measured=dict.fromkeys(metrics, UNKNOWN),
+        predicted=predict(fitted, better[None])[0],
+        measured=dict.fromkeys(front.tasks, UNKNOWN),
         recipe=recipe_name(len(front.points)),
     )
+    if (utilities(better[None]) >= wish.lower).all():
+        return merge, np.empty((0, len(signs)))
+    found = []
+    for column in np.flatnonzero(np.isfinite(wish.lower)):
+        lower = np.where(np.arange(len(signs)) == column, -np.inf, wish.lower)
+        alone = Wish(np.eye(len(signs))[column], lower)
+        if (most := best_merge(utilities, bounds, X, alone)) is not None:
+            found.append(most)
+    return merge, utilities(np.array(found).reshape(-1, len(bounds)))
+
+
+def _with_point(front: Front, point: Merge) -> Front:
+    """Add a point to a front as its last one."""
     place = len(front.points)
     moved = {task: known.with_room(place) for task, known in front.differences.items()}
     points = (*front.points, point)
@@ -121,16 +252,14 @@ def choose(
     tasks: Mapping[str, Metric],
     utilities: FloatArray,
     anchors: Anchors,
-    *,
-    strict: bool = True,
 ) -> int:
     """Choose a row of the front's utilities (k, m), a column per task, as requested.
 
-    If all rows miss a limit, the nearest is chosen, unless ``strict``.
+    If all rows miss a limit, the nearest is chosen.
 
     Raises:
         ConfigError: a limit cannot be computed from the measurements.
-        DesignError: there is no such row, or none within the limits.
+        DesignError: there is no such row.
     """
     if select.index is not None:
         if select.index >= len(utilities):
@@ -139,17 +268,10 @@ def choose(
                 f"{select.index}; choose one of them, nothing is measured again"
             )
         return select.index
-    limits = find_limits(select, tasks, anchors)
-    lower = lower_limits(tasks, limits)
+    lower = lower_limits(tasks, find_limits(select, tasks, anchors))
     allowed = np.all(utilities >= lower, axis=1)
     if not allowed.any():
-        if strict:
-            raise DesignError(
-                out_of_reach(tasks, utilities, limits, lower, how_to_relax(select))
-            )
         return nearest_to_limits(utilities, lower)
-    if select.knee:
-        return select_knee(utilities, allowed)
     weights = _weights(select, tasks)
     return _SCALARIZATIONS[select.scalarization](utilities, weights, allowed)
 
@@ -178,8 +300,7 @@ def choose_merge(
         better = best_merge(predict_utilities, bounds, X, wish)
     if better is not None:
         return np.vstack([X, better]), len(X)
-    chosen = choose(select, tasks, predict_utilities(X), anchors, strict=False)
-    return X, chosen
+    return X, choose(select, tasks, predict_utilities(X), anchors)
 
 
 def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) -> Wish:
@@ -188,15 +309,15 @@ def wished(select: SelectSpec, tasks: Mapping[str, Metric], anchors: Anchors) ->
     Raises:
         ConfigError: a limit cannot be computed from the measurements.
     """
-    weights = np.ones(len(tasks)) if select.knee else _weights(select, tasks)
+    weights = _weights(select, tasks)
     shares = weights / weights.max()
     return Wish(
         weights=shares / shares.sum(),
         lower=lower_limits(tasks, find_limits(select, tasks, anchors)),
-        achievement=select.scalarization == "achievement" and not select.knee,
+        achievement=select.scalarization == "achievement",
     )
 
 
 def _weights(select: SelectSpec, tasks: Iterable[str]) -> FloatArray:
-    prefer = select.preference(tasks)
+    prefer = (SelectSpec() if select.knee else select).preference(tasks)
     return np.array([prefer.get(task, 0.0) for task in tasks])

@@ -144,11 +144,11 @@ def _chosen(
     Y = front.utilities(front.points, "measured")
     for wish in wishes:
         try:
-            index = choose(wish, study.tasks, Y, anchors, strict=False)
+            index = choose(wish, study.tasks, Y, anchors)
             return chosen_as(front, index, wish)
         except (ConfigError, DesignError):
             continue
-    index = choose(SelectSpec(), study.tasks, Y, anchors, strict=False)
+    index = choose(SelectSpec(), study.tasks, Y, anchors)
     return chosen_as(front, index, SelectSpec())
 
 

@@ -26,9 +26,8 @@ from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
 from mergekit_map.results.front import UNKNOWN, Front, Merge
 from mergekit_map.results.gains import Anchors, measured_anchors
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.limits import find_limits, unmet_limits
 from mergekit_map.results.log import Evaluation
-from mergekit_map.results.narrative import unmet_limits
 from mergekit_map.results.nested_order import Order
 from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder

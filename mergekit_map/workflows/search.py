@@ -20,6 +20,7 @@ from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.results.records import write_record
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.search_plan import SearchPlan, TaskInfo
+from mergekit_map.results.selection import choose_measured
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import Callback, CallbackList, with_callbacks
@@ -119,7 +120,7 @@ def _search_nested(
             project, evaluations, RunFolder(run), search
         )
         records = Records.of(project, RunFolder(run))
-        front = with_differences(front, project.tasks, records)
+        front = choose_measured(with_differences(front, project.tasks, records))
         _write_results(project, front, surrogates, recipes, log)
     return front
 

@@ -21,6 +21,7 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.log import Evaluation, EvaluationLog
 from mergekit_map.results.run_folder import Manifest, RunFolder
 from mergekit_map.results.search_plan import read_search_plan
+from mergekit_map.results.selection import choose_measured
 from mergekit_map.search.budget import forecast, warn_of_budget
 from mergekit_map.search.callbacks import CallbackList, Started
 from mergekit_map.search.finish import found_front
@@ -103,6 +104,7 @@ def measured_front(
         records = Records.of(project, RunFolder(run))
         front = found_front(study, result, log)
         front = with_differences(front, project.tasks, records, log)
+        front = choose_measured(front)
         confirming = Confirming(project, RunFolder(run), log, evaluate, told.progress)
         return result, confirming.front(front)
 

@@ -11,7 +11,7 @@ from fakes import make_study, run
 
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.results.front import Front
-from mergekit_map.results.narrative import unmet_limits
+from mergekit_map.results.limits import unmet_limits
 from mergekit_map.results.records import read_record
 from mergekit_map.search.study import Study
 from mergekit_map.types import Measurement
