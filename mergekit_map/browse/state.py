@@ -82,7 +82,9 @@ class View:
         Raises:
             MapError: what is asked for does not go together, or there is no such point.
         """
-        select = parse_select(dict(choice))
+        limits = choice.get("limits", True)
+        select = parse_select({k: v for k, v in choice.items() if k != "limits"})
+        select = self.front.select.limits_in(select) if limits else select
         points = self.front.points[: self.saved]
         chosen = self.front.selected if self.front.selected < self.saved else 0
         known = self.front.model_copy(update={"points": points, "selected": chosen})

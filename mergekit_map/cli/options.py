@@ -284,15 +284,23 @@ _SELECTION_OPTIONS = {
         "--not-worse-than",
         metavar="base|soup|NAME,...",
         callback=_names,
-        help="Only what is predicted to be at least as good on every task as the base, "
-        "the soup or a model measured.",
+        help="Only what is on no task significantly worse than the base, the soup or a "
+        "model.",
     ),
     "margin": click.option(
         "--margin",
         type=float,
         metavar="N",
-        help="With --not-worse-than: by so many standard errors at least; -1 lets it "
-        "be worse by one.",
+        help="With --not-worse-than, instead of significance: better by so many "
+        "standard errors at least; -1 lets it be worse by one.",
+    ),
+    "limits": click.option(
+        "--no-limits",
+        "limits",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="Drop the limits of the last choice, which --prefer and --knee keep.",
     ),
     "index": click.option(
         "--index",

@@ -108,6 +108,7 @@ class SearchSpec(Strict):
 
 # Standard errors of a difference that is significant: one-sided, 5 %.
 SIGNIFICANT = 1.645
+_LIMITS = ("require", "not_worse_than", "margin")
 _LARGEST_WEIGHT = 1e9  # only ratios count, and sums of more are not finite
 
 
@@ -177,6 +178,14 @@ class SelectSpec(Strict):
     def limited(self) -> bool:
         """Whether there are limits that a choice must keep."""
         return self.require is not None or self.not_worse_than is not None
+
+    def limits_in(self, other: SelectSpec) -> SelectSpec:
+        """Return another selection with these limits, if it has none and may have."""
+        if not other.model_fields_set or other.limited or other.index is not None:
+            return other
+        mine = {name: getattr(self, name) for name in _LIMITS}
+        known = {name: value for name, value in mine.items() if value is not None}
+        return other.model_copy(update=known)
 
     def preference(self, tasks: Iterable[str]) -> Mapping[str, float]:
         """Weigh the tasks; by default alike those without a limit, or else all."""

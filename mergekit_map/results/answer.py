@@ -60,7 +60,7 @@ class Answer:
 
 def answer(front: Front) -> Answer:
     """Compose the answer of a front with its chosen point."""
-    found = gains(front)
+    found, advised = gains(front), advice(front)
     findings = list(_findings(front))
     details = [
         *findings[_SHOWN:],
@@ -70,8 +70,8 @@ def answer(front: Front) -> Answer:
         *front.verdicts,
     ]
     return Answer(
-        advice=advice(front),
-        headline=headline(front, found),
+        advice=advised,
+        headline=headline(front, found, None if advised == MERGE else advised),
         table=gain_table(front, found),
         sample=sample(front, found),
         findings=tuple(findings[:_SHOWN]),

@@ -12,7 +12,7 @@ from mergekit_map.config.schema import SIGNIFICANT, SelectSpec, share_of
 from mergekit_map.errors import ConfigError, nearest
 from mergekit_map.optimize.selection import TIE
 from mergekit_map.results.dominance import PairedMerges
-from mergekit_map.results.front import Front, Kind, Task
+from mergekit_map.results.front import Front, Kind
 from mergekit_map.results.gains import Anchors, anchor_values
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, Metric
@@ -63,10 +63,7 @@ def required_limits(
             limits[task] = _possible(task, tasks[task], float(required), anchors)
         else:
             base, best = _gain(task, tasks[task], anchors)
-            source = (
-                f"{100 * share:g}% of the best single model's gain over the base, from "
-                f"{base:.4g} to {best:.4g}"
-            )
+            source = f"{100 * share:g}% of the best parent's gain"
             limits[task] = Limit((1 - share) * base + share * best, source, share=True)
     return limits
 
@@ -75,7 +72,7 @@ def _possible(task: str, metric: Metric, value: float, anchors: Anchors) -> Limi
     """Return a limit that is within the range of its metric, and no mere mistake."""
     best = metric.bounds[metric.higher_is_better]
     known = [of[task] for of in anchors.values.values() if task in of]
-    meant = f"did you mean {value:g}%, of the best single model's gain over the base?"
+    meant = f"did you mean {value:g}%, a share of the best parent's gain over the base?"
     if metric.utility(value) > metric.utility(best):
         word = "most" if metric.higher_is_better else "least"
         text = f"require: {task} is {best:g} at {word}, so that nothing keeps {value:g}"
@@ -169,20 +166,18 @@ def unmet_limits(front: Front, *, predicted: bool = False) -> str:
 
 
 def best_within(
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, Metric],
     utilities: FloatArray,
     limits: Mapping[str, Limit],
     anchors: Anchors,
 ) -> str:
-    """Describe the best value of each task that merges (k, m) have within the others.
+    """Describe the best values of merges (k, m) that keep the limits of other tasks.
 
-    Nothing of a task whose limit is kept so, or where no merge keeps the others.
+    Of tasks whose limit is out of reach so; nothing where the others cannot be kept.
     """
-    metrics = {task: about.metric for task, about in tasks.items()}
-    lower = lower_limits(metrics, limits)
-    found = []
-    for column, (task, metric) in enumerate(metrics.items()):
-        others = np.arange(len(metrics)) != column
+    lower, found = lower_limits(tasks, limits), []
+    for column, (task, metric) in enumerate(tasks.items()):
+        others = np.arange(len(tasks)) != column
         kept = utilities[(utilities[:, others] >= lower[others]).all(axis=1), column]
         if not len(kept) or kept.max() >= lower[column]:
             continue
@@ -190,10 +185,11 @@ def best_within(
         if limits[task].share:
             start, end = _gain(task, metric, anchors)
             share = max(0.0, (best - start) / (end - start))
-            found.append(f"{share:.0%} of {task}")
+            found.append(f"at most {100 * share:.0f}% of {task} can be had")
         else:
-            found.append(f"{task} {best:.4g}")
-    return f"at most {listed(found)} can be had within the others; " if found else ""
+            found.append(f"{task} is {best:.4g} at best")
+    within = "with the other limits kept, " if len(limits) > 1 else ""
+    return f"{within}{listed(found)}; " if found else ""
 
 
 def _limits_of_rivals(

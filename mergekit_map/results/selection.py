@@ -90,11 +90,10 @@ def advice(front: Front) -> str:
     for i, label in zip(anchors, labels, strict=True):
         if chosen.coefficients == front.known[i].coefficients:
             return label
-    missing = excess(front, np.append(front.selected, anchors)).max(axis=1)
-    allowed = missing[1:] <= 0
+    keeps = np.max(excess(front, np.append(front.selected, anchors)), axis=1) <= 0
     with_sum = _with_sum(front, np.full(len(anchors), front.selected), anchors)
-    better = with_sum.tested().better.any(axis=1)
-    instead = np.flatnonzero(allowed & ~(better & (missing[0] <= 0)))
+    better = np.any(with_sum.tested().better, axis=1)
+    (instead,) = np.nonzero(keeps[1:] & ~(better & keeps[0]))
     sums = with_sum.other[instead, -1]
     return labels[instead[sums.argmax()]] if len(instead) else MERGE
 
@@ -109,7 +108,8 @@ def _values(front: Front) -> FloatArray:
     """Return the values of the points, predicted where not measured; (k, m)."""
     measured = front.utilities(front.points, "measured")
     predicted = front.utilities(front.points, "predicted")
-    return np.where(np.isfinite(measured).all(axis=1)[:, None], measured, predicted)
+    whole = np.isfinite(measured).all(axis=1, keepdims=True)
+    return np.where(whole, measured, predicted)
 
 
 def _first(rows: IntArray, preferred: list[bool]) -> IntArray:
@@ -178,9 +178,9 @@ def choose_point(
     if select.index is None and (missed := unmet_limits(chosen, predicted=True)):
         limits = find_limits(select, metrics, anchors)
         raise DesignError(
-            f"no merge is predicted to keep its limits: the nearest "
-            f"({chosen.chosen.weights}) misses {missed}; "
-            f"{best_within(front.tasks, Y, limits, anchors)}relax a limit, nothing is "
+            f"no merge is predicted to keep all limits; the nearest "
+            f"({chosen.chosen.weights}) does not keep {missed}; "
+            f"{best_within(metrics, Y, limits, anchors)}relax a limit, nothing is "
             "measured again"
         )
     return chosen

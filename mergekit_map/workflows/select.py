@@ -76,11 +76,13 @@ def select_point(
     not_worse_than: str | Sequence[str] | None = None,
     margin: float | None = None,
     index: int | None = None,
+    limits: bool = True,
 ) -> Selection:
     """Choose a point of a front and write ``recipe.yml``.
 
     The arguments are the keys of ``map.select``. Without any, what was chosen last
-    stays chosen.
+    stays chosen. Where none of them is a limit, the limits of the last choice still
+    hold, at first those of the configuration.
 
     Args:
         run: The folder of a finished search.
@@ -93,10 +95,11 @@ def select_point(
             task's own units, or a share of the best single model's gain over the base,
             such as ``"95%"``.
         not_worse_than: ``base``, ``soup``, a model by its name, or several of these:
-            on no task may the point be predicted to be worse than they measured.
-        margin: By how many standard errors at least it must be better than these;
-            less than 0 lets it be worse by as many.
+            on no task may the point be significantly worse than they measured.
+        margin: Instead of significance: by how many standard errors at least it must
+            be better than these; less than 0 lets it be worse by as many.
         index: The number of the point.
+        limits: Whether the limits of the last choice hold where none is given.
 
     Where the surrogates predict a better merge than all points of the front, that merge
     joins the front as its last point and gets a recipe.
@@ -120,6 +123,8 @@ def select_point(
     folder.read_manifest()
     with selection_lock(folder):
         before = folder.read_front()
+        if limits:
+            select = before.select.limits_in(select)
         front = _chosen(folder, before, select)
         joined = len(front.points) > len(before.points)
         _write_recipe(folder, front, joined=joined)

@@ -10,7 +10,7 @@ import pytest
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ConfigError, DesignError
 from mergekit_map.results.gains import Anchors
-from mergekit_map.results.limits import find_limits
+from mergekit_map.results.limits import best_within, find_limits
 from mergekit_map.results.selection import choose
 from mergekit_map.types import Metric
 
@@ -129,7 +129,7 @@ def test_a_limit_of_what_nobody_knows_is_refused(
 
 
 def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
-    assert limits_of(not_worse_than="base") == VALUES_OF["base"]
+    assert limits_of(not_worse_than="base", margin=0) == VALUES_OF["base"]
     # The last point has 0.4 of text, as the base has: that is not worse.
     assert chosen(not_worse_than="base", prefer={"code": 1}) == 3
     assert chosen(not_worse_than=["base"], prefer={"math": 1}) == 1
@@ -140,10 +140,11 @@ def test_not_worse_than_a_rival_is_what_it_measured_on_every_task() -> None:
     [
         (2.0, {"math": 0.22 + 2 * 0.05, "code": 4.9 - 2 * 0.5, "text": 0.4 + 2 * 0.05}),
         (-1.0, {"math": 0.22 - 0.01, "code": 4.9 + 0.1, "text": 0.4 - 0.01}),
+        (None, {"math": 0.22 - 0.01645, "code": 4.9 + 0.1645, "text": 0.4 - 0.01645}),
     ],
 )
 def test_a_margin_counts_the_errors_that_allow_the_least(
-    margin: float, limits: dict[str, float]
+    margin: float | None, limits: dict[str, float]
 ) -> None:
     errors = {"math": (0.01, 0.05), "code": (0.1, 0.5), "text": (0.01, 0.05)}
     anchors = Anchors(VALUES_OF, {"base": errors})
@@ -153,23 +154,21 @@ def test_a_margin_counts_the_errors_that_allow_the_least(
     assert found == pytest.approx(limits)
 
 
-def test_limits_out_of_reach_say_by_how_much() -> None:
-    with pytest.raises(
-        DesignError,
-        match=r"no point of the front has math at least 0\.8; at point 0, the nearest, "
-        r"math is 0\.7, 0\.1 short \(the best math of the front is 0\.7\); relax",
-    ):
-        chosen(require={"math": 0.8})
+def test_limits_that_nothing_keeps_are_come_near_to() -> None:
+    assert chosen(require={"math": 0.8}) == 0
+    assert chosen(require={"math": 0.65, "code": 2.2}) == 2
 
 
-def test_limits_that_cannot_be_kept_together_say_what_can() -> None:
-    with pytest.raises(
-        DesignError,
-        match=r"math at least 0\.65 and code at most 2\.2 nats/token, perplexity 9\.03"
-        r"; at point 2, the nearest, math is 0\.6, 0\.05 short \(the best math of the "
-        r"front is 0\.7\)",
-    ):
-        chosen(require={"math": 0.65, "code": 2.2})
+def test_the_best_that_the_other_limits_allow_is_said() -> None:
+    def said(**require: Any) -> str:
+        limits = find_limits(SelectSpec(require=require), TASKS, ANCHORS)
+        return best_within(TASKS, UTILITIES, limits, ANCHORS)
+
+    assert said(math=0.8) == "math is 0.7 at best; "
+    assert said(math="100%") == "at most 96% of math can be had; "
+    assert said(math=0.65, code=2.2) == (
+        "with the other limits kept, math is 0.6 at best and code is 2.4 at best; "
+    )
 
 
 def test_a_point_that_is_not_there_is_refused() -> None:
@@ -178,8 +177,16 @@ def test_a_point_that_is_not_there_is_refused() -> None:
 
 
 def test_a_limit_beyond_what_a_metric_can_be_is_told_from_a_share() -> None:
-    with pytest.raises(ConfigError, match=r"math is 1 at most.* 95; .* math=95%"):
+    with pytest.raises(ConfigError, match=r"math is 1 at most.* 95; did you mean 95%"):
         limits_of(require={"math": 95})
     with pytest.raises(ConfigError, match=r"code is 0 at least.* keeps -0.1$"):
         limits_of(require={"code": -0.1})
     assert limits_of(require={"math": 1, "code": 0}) == {"math": 1, "code": 0}
+
+
+def test_a_limit_that_all_models_keep_by_far_is_told_from_a_share() -> None:
+    with pytest.raises(
+        ConfigError, match=r"code=95 by far.* 0\.1 to 4\.9; .* 95%, a sh"
+    ):
+        limits_of(require={"code": 95})
+    assert limits_of(require={"code": 9}) == {"code": 9}

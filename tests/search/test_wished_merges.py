@@ -58,7 +58,7 @@ def test_a_limit_that_nothing_keeps_ends_a_search_all_the_same(tmp_path: Path) -
     assert front.reason.startswith(f"Point {front.selected} of {len(front.points)}, ")
     assert "the nearest to its limits that was found" in front.reason
     assert front.reason.endswith("relax a limit, or allow more evaluations.")
-    assert "at most 0.6 (predicted " in unmet_limits(front)
+    assert "at most 0.6 (measured " in unmet_limits(front)
 
 
 def test_the_points_before_are_those_of_any_other_choice(tmp_path: Path) -> None:

@@ -236,7 +236,8 @@ def _read_choice(words: list[str]) -> dict[str, Any]:
     @selection_options
     def choosing(choice: dict[str, Any]) -> None:
         for name, value in choice.items():
-            if value is not None and value is not False and value != ():
+            off = name == "limits"  # the value without the option
+            if value is not None and value is not off and value != ():
                 found[name] = list(value) if isinstance(value, tuple) else value
 
     try:

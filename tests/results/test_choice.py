@@ -1,0 +1,99 @@
+"""The choice among measured merges, and the advice, on fronts made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fronts import NOT_MEASURED, Row, make_front
+
+from mergekit_map.results.front import Front
+from mergekit_map.results.selection import MERGE, advice, choose_measured
+
+# Math is better where larger, code where smaller; every merge errs by 0.01 on its own,
+# and so by 0.014 beside another one.
+BASE: Row = [(0.50, 0.01), (2.50, 0.01)]
+
+
+def row(math: float, code: float, stderr: float = 0.01) -> Row:
+    return [(math, stderr), (code, stderr)]
+
+
+def chosen(rows: Sequence[Row], soup: Row = BASE, **others: Any) -> Front:
+    """Choose among points, each predicted as if it were measured elsewhere."""
+    points = [(row(0.5 + i / 100, 2.5), measured) for i, measured in enumerate(rows)]
+    return choose_measured(make_front(points, {"base": BASE, "soup": soup}, **others))
+
+
+@pytest.mark.parametrize(
+    ("rows", "index"),
+    [
+        ([row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.28)], 1),  # the largest sum
+        ([row(0.90, 2.60), row(0.55, 2.45)], 1),  # the first is worse than the base
+        ([row(0.90, 2.51), row(0.55, 2.45)], 0),  # which noise explains here
+        ([row(0.51, 2.49), row(0.54, 2.515)], 1),  # the first is the base in disguise
+        ([row(0.50, 2.60), row(0.40, 2.70)], 0),  # none is allowed: the nearest
+    ],
+)
+def test_the_rule_decides(rows: list[Row], index: int) -> None:
+    assert chosen(rows).selected == index
+
+
+def test_a_point_that_an_allowed_merge_dominates_is_left_out() -> None:
+    code = {"prefer": {"code": 1}, "not_worse_than": "base"}
+    # The second is far better on math, and worse on code by no more than noise.
+    assert chosen([row(0.60, 2.51), row(0.70, 2.52)], select=code).selected == 1
+    # Now it is significantly worse than the base on code.
+    assert chosen([row(0.60, 2.51), row(0.70, 2.53)], select=code).selected == 0
+
+
+def test_points_that_are_only_predicted_are_not_chosen() -> None:
+    front = chosen([row(0.55, 2.45), NOT_MEASURED])
+
+    assert front.selected == 0
+
+
+def test_preferences_and_limits_hold_for_measured_values() -> None:
+    rows = [row(0.60, 2.45), row(0.55, 2.30), row(0.51, 2.25)]
+
+    def selected(**select: Any) -> int:
+        return chosen(rows, select=select).selected
+
+    assert selected(prefer={"math": 1}) == 0
+    assert selected(prefer={"code": 1}) == 2
+    assert selected(require={"math": 0.60}) == 0
+    # Missed by 0.71 standard errors of the difference from the base: by noise.
+    assert selected(require={"math": 0.56}, prefer={"code": 1}) == 1
+    assert selected(not_worse_than=["base"], margin=2, prefer={"code": 1}) == 1
+    assert selected(index=0) == 0
+
+
+@pytest.mark.parametrize(
+    ("measured", "soup", "label"),
+    [
+        (row(0.60, 2.40), row(0.52, 2.45), MERGE),
+        (row(0.60, 2.40), row(0.61, 2.39), "soup"),
+        (row(0.60, 2.40), row(0.58, 2.41), "soup"),  # nothing that noise does not do
+        (row(0.60, 2.40), row(0.58, 2.60), MERGE),  # which is worse than the base
+        (row(0.51, 2.48), row(0.40, 2.60), "base"),
+        (row(0.60, 2.60), row(0.40, 2.60), "base"),  # no point is allowed
+        (NOT_MEASURED, row(0.90, 2.0), MERGE),
+    ],
+)
+def test_the_advice_is_what_no_merge_beats(
+    measured: Row, soup: Row, label: str
+) -> None:
+    assert advice(chosen([measured], soup)) == label
+
+
+def test_a_choice_that_is_a_reference_point_is_called_so() -> None:
+    front = chosen([row(0.6, 2.4)])
+    soup = front.anchors[1].model_copy(
+        update={"coefficients": front.chosen.coefficients}
+    )
+
+    same = front.model_copy(update={"anchors": (front.anchors[0], soup)})
+
+    assert advice(front) == MERGE
+    assert advice(same) == "soup"
