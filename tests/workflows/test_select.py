@@ -133,6 +133,8 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     assert selection.index == 1
     assert selection.front.verdicts
     knee = select_point(run, knee=True)
+    assert knee.index == 1  # with the limit of before
+    knee = select_point(run, knee=True, limits=False)
     assert knee.front.reason == "Point 2 of 4, the knee of the front."
     with pytest.raises(ConfigError, match="give 'prefer' or 'knee', not both"):
         select_point(run, prefer={"math": 1}, knee=True)
