@@ -6,8 +6,7 @@
 
 writes, with the home directory as ``~``,
 
-- ``report-1280.png``, ``report-400.png`` and ``report-dark.png``: the page at both
-  widths and dark, from its top to the chart of all tasks;
+- ``report-1280.png``: the page from its top to the chart of all tasks;
 - ``front.png``, the front as the search drew it;
 
 and with ``--all FOLDER``, to be looked at: the whole page at both widths, light and
@@ -54,9 +53,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = [r.resolve() for r in (arguments.run, arguments.two)]
         page, fronts = pages_without_paths(runs, Path(folder))
-        for width in WIDTHS:
-            take_picture(page, width, "light", out / f"report-{width}.png", LAST)
-        take_picture(page, WIDTHS[0], "dark", out / "report-dark.png", LAST)
+        picture = out / f"report-{WIDTHS[0]}.png"
+        take_picture(page, WIDTHS[0], SCHEMES[0], picture, LAST)
         if arguments.all is not None:
             take_all(page, fronts, arguments.all.resolve())
 
