@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mergekit_map.errors import ConfigError
-from mergekit_map.results.front import KINDS, UNKNOWN, Front
+from mergekit_map.results.front import KINDS, UNKNOWN, Front, Merge
 
 if TYPE_CHECKING:
     import pandas
@@ -21,33 +21,31 @@ def front_table(front: Front) -> str:
     """Write the points of a front as CSV, one row a point."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    header = [
-        f"{task} {kind} {part}"
-        for task in front.tasks
-        for kind in KINDS
-        for part in _PARTS
-    ]
-    added = [f"{task} foretold {part}" for task in front.tasks for part in _PARTS]
-    header = ["point", "selected", *front.coefficients, *header]
     engines = {n: t.engine for n, t in front.tasks.items() if t.engine is not None}
-    named = [f"{task}{ENGINE}" for task in engines]
-    writer.writerow([*header, "recommended", *added, *named])
+    columns = [(task, kind) for task in front.tasks for kind in KINDS]
+    before = [(task, "foretold") for task in front.tasks]
+    headings, added = (
+        [f"{task} {kind} {part}" for task, kind in some for part in _PARTS]
+        for some in (columns, before)
+    )
+    first = ["point", "selected", *front.coefficients, *headings, "recommended"]
+    writer.writerow([*first, *added, *(f"{task}{ENGINE}" for task in engines)])
     for index, point in enumerate(front.points):
-        readings = [
-            point.readings(kind)[task] for task in front.tasks for kind in KINDS
-        ]
-        known = point.foretold or {}
-        foretold = [known.get(task, UNKNOWN) for task in front.tasks]
-        values, before = (
-            [part for r in some for part in (r.value, r.stderr)]
-            for some in (readings, foretold)
-        )
         coefficients = [point.coefficients[name] for name in front.coefficients]
-        chosen = int(index == front.selected)
+        numbers, foretold = (
+            [part for column in some for part in _cells(point, *column)]
+            for some in (columns, before)
+        )
+        row = [index, int(index == front.selected), *coefficients, *numbers]
         recommended = int(index in front.recommended)
-        row = [index, chosen, *coefficients, *values, recommended, *before]
-        writer.writerow([*row, *engines.values()])
+        writer.writerow([*row, recommended, *foretold, *engines.values()])
     return buffer.getvalue()
+
+
+def _cells(point: Merge, task: str, kind: str) -> tuple[float | None, float | None]:
+    readings = {"measured": point.measured, "predicted": point.predicted}
+    reading = (readings.get(kind, point.foretold) or {}).get(task, UNKNOWN)
+    return reading.value, reading.stderr
 
 
 def front_frame(front: Front) -> pandas.DataFrame:
@@ -66,13 +64,12 @@ def front_frame(front: Front) -> pandas.DataFrame:
     header, *rows = csv.reader(io.StringIO(front_table(front)))
     named = {f"{task}{ENGINE}" for task in front.tasks}
     cells = [
-        [c if h in named else _number(c) for h, c in zip(header, row, strict=True)]
+        [
+            cell if heading in named else float(cell or math.nan)
+            for heading, cell in zip(header, row, strict=True)
+        ]
         for row in rows
     ]
     frame = pandas.DataFrame(cells, columns=header)
     kinds = {"point": int, "selected": bool, "recommended": bool}
     return frame.astype(kinds).set_index("point")
-
-
-def _number(cell: str) -> float:
-    return float(cell) if cell else math.nan

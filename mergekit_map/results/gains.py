@@ -2,27 +2,29 @@
 
 Reference points are the base model, the uniform soup, and for each task the parent that
 measured best on it. Amounts are positive where the chosen merge is better, in the
-tasks' own units.
+tasks' own units. With held-out documents, a gain is what these documents show.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
-from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading, Readings
+from mergekit_map.results.holdout import Amount, Gain
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import compare
+from mergekit_map.results.paired import Differences
 from mergekit_map.surrogates.arrays import finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 Verdict: TypeAlias = Literal["better", "worse", "noise"]
-Source: TypeAlias = Literal["measured", "predicted"]
+Source: TypeAlias = Literal["held-out", "measured", "predicted"]
 BEST_PARENT = "best parent"
 _RIVALS = (BASE, SOUP, BEST_PARENT)
 
@@ -36,11 +38,6 @@ class Improvement:
     amount: float  # larger is better
     stderr: float | None  # of the amount: item by item where both answered the same
     verdict: Verdict  # of all comparisons of the table together
-
-    @property
-    def errors(self) -> float | None:
-        """Return the amount in standard errors; None where these are unknown."""
-        return self.amount / self.stderr if self.stderr else None
 
 
 @dataclass(frozen=True)
@@ -75,40 +72,99 @@ class Gains:
         found = rival.tasks.items() if rival is not None else ()
         return [task for task, gained in found if gained.verdict == verdict]
 
+    def share(self, task: str, value: float) -> float | None:
+        """Return the share of the best parent's gain over the base that a value has.
+
+        None where the best parent is not better than the base.
+        """
+        rows = [self.rival(label) for label in (BASE, BEST_PARENT)]
+        known = [row.tasks[task] for row in rows if row and task in row.tasks]
+        if len(known) < len(rows) or known[0].amount <= known[1].amount:
+            return None
+        base, best = (one.reading.value or 0.0 for one in known)
+        return (value - base) / (best - base)
+
 
 _FORM = TypeAdapter(Gains)
 
 
-def gains(front: Front) -> Gains:
+def gains(front: Front, *, in_search: bool = False) -> Gains:
     """Compare the chosen merge with base, soup and, on each task, its best parent.
 
-    Predictions replace the measurements of a merge that was not measured.
+    Held-out documents count where it was measured on them, unless ``in_search``, and
+    predictions where it was not measured at all.
     """
-    merges = {
-        (label, task): merge
-        for label in _RIVALS
-        for task in front.tasks
-        if (merge := rival_of(front, label, task)) is not None
-    }
+    known = {task: _known(front, task, in_search=in_search) for task in front.tasks}
     found = {
-        place: difference
-        for place, merge in merges.items()
-        if (difference := _difference(front, merge, place[1])) is not None
+        (label, task): pair
+        for label in _RIVALS
+        for task, own in known.items()
+        if (rival := rival_of(front, label, task)) is not None
+        and (pair := _compared(front, rival, task, *own)) is not None
     }
-    verdicts = _verdicts(front, found)
-    rows: dict[str, dict[str, Improvement]] = {label: {} for label, _ in merges}
-    for (label, task), one in found.items():
-        other, verdict = merges[label, task], verdicts[label, task]
-        rows[label][task] = Improvement(
-            other.label or "", other.measured[task], one.amount, one.stderr, verdict
+    rows: dict[str, dict[str, Improvement]] = {}
+    pairs = list(found.values())
+    for (label, task), one, verdict in zip(found, pairs, _verdicts(pairs), strict=True):
+        rows.setdefault(label, {})[task] = Improvement(
+            one.label, one.reading, one.amount, finite(one.stderr), verdict
         )
-    known = {task: _known(front, task) for task in front.tasks}
-    return Gains(
+    compared = Gains(
         readings={task: reading for task, (reading, _) in known.items()},
         sources={task: source for task, (_, source) in known.items()},
         rivals=tuple(Rival(label, tasks) for label, tasks in rows.items()),
-        kept={task: _kept(front, task) for task in front.tasks},
+        kept={},
     )
+    kept = {
+        task: None if reading.value is None else compared.share(task, reading.value)
+        for task, reading in compared.readings.items()
+    }
+    return replace(compared, kept=kept)
+
+
+def with_gains(front: Front) -> Front:
+    """Record the gains on held-out documents, beside those of the search."""
+    if (holdout := front.holdout) is None:
+        return front
+    found, before = gains(front), gains(front, in_search=True)
+    compared, promises = [], []
+    for label in (BASE, BEST_PARENT, SOUP):
+        rival, old = found.rival(label), before.rival(label)
+        for task, one in rival.tasks.items() if rival is not None else ():
+            merge = rival_of(front, label, task)
+            if found.sources[task] != "held-out" or merge is None or one.stderr == 0:
+                continue
+            sign = front.tasks[task].metric.sign
+            was = old.tasks.get(task) if old is not None else None
+            was = was if before.sources[task] == "measured" else None
+            errors = [one.stderr, was.stderr if was is not None else None]
+            promised = one.amount if was is None else was.amount
+            promises.append(
+                _Pair("", UNKNOWN, promised, one.amount, _independent(*errors))
+            )
+            gain = Gain(
+                task=task,
+                other=one.other,
+                held_out=Amount(value=sign * one.amount, stderr=one.stderr),
+                measured=was and Amount(value=sign * was.amount, stderr=was.stderr),
+                predicted=_predicted(front, merge, task),
+                verdict=one.verdict,
+            )
+            compared.append(gain)
+    kept = [
+        gain.model_copy(update={"kept": verdict == "noise"})
+        if not math.isnan(promise.stderr)
+        else gain
+        for gain, promise, verdict in zip(
+            compared, promises, _verdicts(promises), strict=True
+        )
+    ]
+    updated = holdout.model_copy(update={"gains": tuple(kept)})
+    return front.model_copy(update={"holdout": updated})
+
+
+def foretold(merge: Merge) -> Readings:
+    """Return the prediction made before a merge was measured."""
+    return merge.foretold or merge.readings("predicted")
 
 
 def best_single(front: Front, task: str) -> Merge | None:
@@ -131,59 +187,76 @@ def labelled(front: Front, label: str) -> Merge | None:
     return next((a for a in front.anchors if a.label == label), None)
 
 
-def ahead_of(front: Front, rival: Merge, task: str) -> Reading:
-    """Return the chosen merge minus a rival on a task; larger is better."""
-    found = _difference(front, rival, task)
-    return UNKNOWN if found is None else Reading.of(found.amount, found.stderr)
-
-
-def apart(front: Front, rival: Merge, task: str) -> float:
-    """Return the standard error of chosen minus rival, item by item; NaN if unknown."""
-    known = front.differences.get(task)
-    if known is None:
-        return math.nan
-    there = len(front.points) + front.anchors.index(rival)
-    return float(known.between(np.array(front.selected), np.array(there)))
-
-
-def _known(front: Front, task: str) -> tuple[Reading, Source]:
+def _known(front: Front, task: str, *, in_search: bool) -> tuple[Reading, Source]:
+    """Return the value of the chosen merge on a task, and how it is known."""
     chosen = front.chosen
+    if not in_search and (reading := _held_out(front, chosen, task)) is not None:
+        return reading, "held-out"
     if chosen.is_measured(task):
         return chosen.measured[task], "measured"
     return chosen.readings("predicted").get(task, UNKNOWN), "predicted"
 
 
+def _held_out(front: Front, merge: Merge, task: str) -> Reading | None:
+    place = front.holdout and front.holdout.place(merge.coefficients, merge.label)
+    if front.holdout is None or place is None:
+        return None
+    amount = front.holdout.merges[place].measured.get(task)
+    return None if amount is None else Reading.of(amount.value, amount.stderr)
+
+
 @dataclass(frozen=True)
-class _Difference:
-    value: float  # of the chosen merge
+class _Pair:
+    """Values of the chosen merge and of another one; larger is better."""
+
+    label: str
+    reading: Reading  # of the other, in the task's own direction
+    own: float
     other: float
-    sign: float  # turns values into such that are larger where better
-    stderr: float | None
-    items: float  # that the standard error was estimated from
+    stderr: float  # of the difference; NaN where unknown
+    items: float = math.inf  # that the standard error was estimated from
+    answers: bool = False  # whether items are right or wrong answers
 
     @property
     def amount(self) -> float:
-        return self.sign * (self.value - self.other)
+        return self.own - self.other
 
 
-def _difference(front: Front, rival: Merge, task: str) -> _Difference | None:
-    reading, source = _known(front, task)
-    other = rival.measured[task]
-    if reading.value is None or other.value is None:
+def _compared(
+    front: Front, rival: Merge, task: str, own: Reading, source: Source
+) -> _Pair | None:
+    held_out = source == "held-out"
+    other = _held_out(front, rival, task) if held_out else rival.measured[task]
+    if own.value is None or other is None or other.value is None:
         return None
-    known = front.differences.get(task)
+    utility = front.tasks[task].metric.utility
+    values = rival.label or "", other, utility(own.value), utility(other.value)
     if rival.coefficients and rival.coefficients == front.chosen.coefficients:
-        error, items = 0.0, math.inf  # it is that merge
-    elif source == "measured":
-        error, items = apart(front, rival, task), known.items if known else math.inf
-        if math.isnan(error):
-            error, items = _hypot(reading.stderr, other.stderr), math.inf
-    else:
+        return _Pair(*values, 0.0)
+    if source == "predicted":
         # What its items would say is unknown: no less than those of any other merge.
-        error = _hypot(reading.stderr, most_apart(front, rival, task))
-        items = math.inf
-    sign = front.tasks[task].metric.sign
-    return _Difference(reading.value, other.value, sign, finite(error), items)
+        return _Pair(*values, _independent(own.stderr, most_apart(front, rival, task)))
+    stderr, known = _paired(front, rival, task, held_out=held_out)
+    if math.isnan(stderr) or known is None:
+        return _Pair(*values, _independent(own.stderr, other.stderr))
+    return _Pair(*values, stderr, known.items, known.answers)
+
+
+def _paired(
+    front: Front, rival: Merge, task: str, *, held_out: bool
+) -> tuple[float, Differences | None]:
+    """Return the standard error of chosen minus rival on the same items, or NaN."""
+    places: list[int | None]
+    places = [front.selected, len(front.points) + front.anchors.index(rival)]
+    differences = front.differences
+    if held_out and (holdout := front.holdout) is not None:
+        merges = (front.chosen, rival)
+        places = [holdout.place(merge.coefficients, merge.label) for merge in merges]
+        differences = holdout.differences
+    if (known := differences.get(task)) is None:
+        return math.nan, None
+    one, other = (np.array(place) for place in places)
+    return float(known.between(one, other)), known
 
 
 def most_apart(front: Front, rival: Merge, task: str) -> float:
@@ -201,48 +274,31 @@ def most_apart(front: Front, rival: Merge, task: str) -> float:
     return math.sqrt(2) * (math.nan if stderr is None else stderr)
 
 
-def _hypot(*errors: float | None) -> float:
+def _predicted(front: Front, rival: Merge, task: str) -> Amount | None:
+    readings = foretold(front.chosen), rival.readings("predicted")
+    one, other = (known.get(task, UNKNOWN) for known in readings)
+    if one.value is None or other.value is None:
+        return None
+    stderr = finite(_independent(one.stderr, other.stderr))
+    return Amount(value=one.value - other.value, stderr=stderr)
+
+
+def _independent(*errors: float | None) -> float:
     return math.hypot(*(math.nan if error is None else error for error in errors))
 
 
-def _verdicts(
-    front: Front, found: Mapping[tuple[str, str], _Difference]
-) -> dict[tuple[str, str], Verdict]:
+def _verdicts(pairs: Sequence[_Pair]) -> list[Verdict]:
     """Test which differences exceed noise, all of them together."""
-    shape = len(_RIVALS), len(front.tasks)
-    own, other, error = (np.full(shape, np.nan) for _ in range(3))
-    items = np.full(shape, np.inf)
-    columns = list(front.tasks)
-    places = {
-        (label, task): (_RIVALS.index(label), columns.index(task))
-        for label, task in found
-    }
-    for key, one in found.items():
-        at = places[key]
-        own[at], other[at] = one.sign * one.value, one.sign * one.other
-        error[at] = math.nan if one.stderr is None else one.stderr
-        items[at] = one.items
-    differences = [front.differences.get(task) for task in front.tasks]
-    answers = np.array([known is not None and known.answers for known in differences])
-    ahead = compare(own, other, error, items, answers).better
-    behind = compare(other, own, error, items, answers).better
-    return {
-        key: "better" if ahead[at] else "worse" if behind[at] else "noise"
-        for key, at in places.items()
-    }
-
-
-def _kept(front: Front, task: str) -> float | None:
-    """Return the share of the best parent's gain that is kept; None without one."""
-    base, best = labelled(front, BASE), best_single(front, task)
-    value = _known(front, task)[0].value
-    if base is None or best is None or value is None:
-        return None
-    start, end = base.measured[task].value, best.measured[task].value
-    metric = front.tasks[task].metric
-    if start is None or end is None or metric.utility(end) <= metric.utility(start):
-        return None
-    return (value - start) / (end - start)
+    own, other, stderr, items, answers = (
+        np.array([[getattr(pair, name) for pair in pairs]])
+        for name in ("own", "other", "stderr", "items", "answers")
+    )
+    ahead = compare(own, other, stderr, items, answers[0]).better[0]
+    behind = compare(other, own, stderr, items, answers[0]).better[0]
+    return [
+        "better" if better else "worse" if worse else "noise"
+        for better, worse in zip(ahead, behind, strict=True)
+    ]
 
 
 # Of a measurement and of a prediction, NaN where it is not known.

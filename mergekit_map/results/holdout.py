@@ -78,7 +78,11 @@ class HoldoutEvaluation(Frozen):
         named = [*self.documents, *self.differences, *(g.task for g in self.gains)]
         return {*named, *(task for merge in self.merges for task in merge.measured)}
 
-    def place(self, coefficients: Coefficients) -> int | None:
-        """Return the place of a merge; None where it was not measured."""
+    def place(self, coefficients: Coefficients, label: str | None = None) -> int | None:
+        """Return the place of a merge, by its label first; None if not measured."""
+        for place, merge in enumerate(self.merges):
+            if label is not None and merge.label == label:
+                return place
         known = [merge.coefficients for merge in self.merges]
-        return known.index(coefficients) if coefficients in known else None
+        measured = bool(coefficients) and coefficients in known
+        return known.index(coefficients) if measured else None

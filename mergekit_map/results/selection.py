@@ -31,8 +31,7 @@ from mergekit_map.optimize.selection import (
 )
 from mergekit_map.results.dominance import PairedMerges
 from mergekit_map.results.front import UNKNOWN, Front, Merge, recipe_name
-from mergekit_map.results.gains import Anchors, anchor_values
-from mergekit_map.results.holdout_check import with_gains
+from mergekit_map.results.gains import Anchors, anchor_values, with_gains
 from mergekit_map.results.limits import (
     best_within,
     excess,

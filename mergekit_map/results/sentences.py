@@ -8,8 +8,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from mergekit_map.results.front import Border, Front, Merge, Reading
-from mergekit_map.results.gains import BEST_PARENT, Gains, Improvement, Verdict
+from mergekit_map.errors import ConfigError
+from mergekit_map.optimize.degenerate_front import TradeOff
+from mergekit_map.optimize.selection import TIE
+from mergekit_map.results.dominance import Dominance
+from mergekit_map.results.findings import (
+    AtBounds,
+    BrokenPromises,
+    FewMerges,
+    Finding,
+    PredictionChecks,
+    Predictions,
+    decides,
+    find,
+)
+from mergekit_map.results.front import Border, Ending, Front, Merge, Reading, Unfinished
+from mergekit_map.results.gains import (
+    BEST_PARENT,
+    Gains,
+    Improvement,
+    Verdict,
+    anchor_values,
+    gains,
+)
+from mergekit_map.results.limits import find_limits, lower_limits
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed, percent
 
@@ -24,13 +46,190 @@ _NAMED = 4  # coefficients and tasks that are named one by one
 def headline(front: Front, found: Gains, advice: str | None = None) -> str:
     """Return the sentence that decides: use this merge, or another model instead."""
     if advice is not None:
-        name = called(advice)
         instead = {SOUP: "use it (`recipes/soup.yml`)", BASE: "keep it"}
-        return f"No merge beats {name} here: {instead.get(advice, 'use it')}."
-    clauses = [_kept(found), _worse_than_base(found), _against_soup(found)]
+        return f"No merge beats {called(advice)} here: {instead.get(advice, 'use it')}."
+    clauses = [
+        limits_in_words(front),
+        _kept(found),
+        _worse_than_base(found),
+        _against_soup(found),
+    ]
     first, *others = filter(None, clauses)
     text = "; ".join([first, *(f"it {clause}" for clause in others)])
     return f"The {merge_name(front, front.chosen)} {text}."
+
+
+def reason(front: Front) -> str:
+    """Return in a sentence how the point was chosen."""
+    select, start = front.select, f"Point {front.selected} of {len(front.points)}"
+    if select.index is not None:
+        return f"{start}, chosen by its number."
+    weights = select.preference(front.tasks)
+    preferred = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
+    alike = "all tasks weighted equally" if select.prefer is None else preferred
+    how = f"the largest sum of gains ({alike})"
+    if select.knee:
+        how = "the knee of the front"
+    elif select.scalarization == "achievement":
+        how = f"the smallest weighted distance to the best values ({alike})"
+    limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
+    kept = f" that keeps {listed(limits)}" if limits else ""
+    worse = f", on no task worse than {listed(select.rivals)}" if select.rivals else ""
+    if unmet := unmet_limits(front):
+        return f"{start}, the nearest to its limits: it misses {unmet}."
+    return f"{start}: {how}{kept}{worse}."
+
+
+def limits_in_words(front: Front) -> str:
+    """Write whether the chosen merge keeps its limits: ``meets its limit on fr``."""
+    chosen, metrics, required = front.chosen, front.metrics, front.select.require
+    try:
+        if unmet := unmet_limits(front):
+            return f"misses its limits: {unmet}"
+        if not required or not chosen.is_measured(*metrics):
+            return ""
+        limits = find_limits(front.select, metrics, anchor_values(front))
+    except ConfigError:  # chosen when shares were of something else
+        return ""
+    lower, values = lower_limits(metrics, limits), front.utilities([chosen], "measured")
+    short = (lower - values[0] > TIE * abs(values[0])).any()
+    text = f"meets its limit{'s' if len(required) > 1 else ''} on {listed(required)}"
+    return f"{text} within noise" if short else text
+
+
+def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
+    """Write the findings that may change a decision, and the others as details."""
+    decisive, details = [], []
+    for found in find(front):
+        (decisive if decides(found) else details).append(in_words(front, found))
+    return decisive, details
+
+
+def in_words(front: Front, found: Finding) -> str:
+    """Write a finding as a sentence or two."""
+    match found:
+        case Dominance():
+            return _dominance(front, found)
+        case BrokenPromises():
+            return _broken(front, found)
+        case Unfinished():
+            return _unfinished(found)
+        case FewMerges():
+            return (
+                f"Only {found.fitted} merges were measured for {found.coefficients} "
+                "coefficients: predictions are a guess. Allow more evaluations."
+            )
+        case Predictions():
+            return _predictions(found)
+        case TradeOff():
+            return _trade_off(front, found)
+        case AtBounds():
+            return larger_box(front, found.borders)
+        case Ending():
+            return _ended(found)
+        case PredictionChecks():
+            return _checks(front, found)
+
+
+def _dominance(front: Front, found: Dominance) -> str:
+    amounts = zip(found.tasks, found.amounts, found.stderrs, strict=True)
+    texts = [f"{task} ({difference(by, stderr)})" for task, by, stderr in amounts]
+    name = merge_name(front, found.merge)
+    others = len(front.tasks) > len(found.tasks)
+    rest = ", with no significant difference elsewhere" if others else ""
+    point = next((i for i, p in enumerate(front.points) if p is found.merge), None)
+    how = "" if point is None else f": choose it with `--index {point}`"
+    return f"The {name} is better on {listed(texts)}{rest}{how}."
+
+
+def _broken(front: Front, found: BrokenPromises) -> str:
+    texts = []
+    for gain in found.gains:
+        sign, was = front.tasks[gain.task].metric.sign, gain.measured
+        amounts = [
+            difference(sign * amount.value, amount.stderr)
+            for amount in (gain.held_out, was)
+            if amount is not None
+        ]
+        texts.append(
+            f"{amounts[0]} on {gain.task} over {called(gain.other)} (in the search "
+            f"{amounts[-1]})"
+        )
+    return f"Not confirmed on held-out documents: {listed(texts)}."
+
+
+def _unfinished(found: Unfinished) -> str:
+    text = (
+        f"The search is not finished: {found.measured} of at most {found.most} merges "
+        "are measured."
+    )
+    few = " These are too few to predict others: the front is of measured merges alone."
+    return text if found.fitted else text + few
+
+
+def _predictions(found: Predictions) -> str:
+    advice = "measure more documents" if found.noisy else "allow more evaluations"
+    if found.error is None:
+        if found.reliable:
+            return "Predictions explain more than 93 % of the differences of merges."
+        return f"Predictions of {listed(found.poor)} are not reliable: {advice}."
+    known = f"{percent(found.error)} of its range ({found.task})"
+    if not found.reliable:
+        return (
+            f"Predictions on the front are good only to ± {known}: trust measured "
+            f"merges, or {advice}."
+        )
+    text = f"Predictions on the front are good to ± {known}."
+    if not found.poor:
+        return text
+    return f"{text} Elsewhere within the bounds they are poorer ({listed(found.poor)})."
+
+
+def _trade_off(front: Front, found: TradeOff) -> str:
+    if found.kind == "within noise":
+        return (
+            "The points of the front differ by less than the noise on every task: "
+            "measure more documents."
+        )
+    if found.kind != "trade-off":
+        return f"There is no trade-off: point {found.best} is the best on every task."
+    Y = front.utilities(front.points, "predicted")
+    spans = []
+    for column, (task, metric) in enumerate(front.metrics.items()):
+        worst, best = (
+            metric.utility(Y[row, column])
+            for row in (Y[:, column].argmin(), Y[:, column].argmax())
+        )
+        spans.append(f"{task} from {worst:.4g} to {best:.4g} {metric.unit}".rstrip())
+    return f"The front trades {listed(spans)}, as predicted."
+
+
+def _ended(found: Ending) -> str:
+    if found.trusted:
+        return (
+            f"The search converged after {found.evaluations} of {found.allowed} merges."
+        )
+    used = f"({found.evaluations} of {found.allowed} merges)"
+    if found.spent:
+        used = f"({found.evaluations} merges in the hours allowed)"
+    return (
+        f"Budget used {used}. Possible gain from more evaluations: up to "
+        f"{percent(found.hope)} of hypervolume."
+    )
+
+
+def _checks(front: Front, found: PredictionChecks) -> str:
+    text = (
+        f"{found.held} of {found.count} predictions made before measuring fell within "
+        "their 95 % interval."
+    )
+    for one in found.misses:
+        unit = front.tasks[one.task].unit
+        text += (
+            f" Of the chosen merge, {one.task} was {prediction(one.foretold, unit)} "
+            f"and measured {value(one.measured)}."
+        )
+    return text
 
 
 def called(label: str) -> str:

@@ -1,0 +1,226 @@
+"""Findings on a front, as values; ``sentences`` writes them.
+
+Some change a decision: a better merge exists, a gain was not confirmed on held-out
+documents, predictions are not reliable, the bounds are too narrow. Predictions that
+were made before measuring are compared with the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from mergekit_map.optimize.degenerate_front import TradeOff, detect_tradeoff
+from mergekit_map.results.dominance import Dominance, dominating_merge
+from mergekit_map.results.front import (
+    Border,
+    Ending,
+    Front,
+    Merge,
+    Reading,
+    Unfinished,
+    n_safe,
+)
+from mergekit_map.results.holdout import Gain
+from mergekit_map.surrogates.arrays import FloatArray
+
+STDERRS = 1.96  # 95 % of errors lie within so many standard errors
+_SAME_DIGITS = 1e-4  # relative difference that four digits do not show
+
+
+@dataclass(frozen=True, eq=False)
+class PriorPrediction:
+    """A prediction that was made before the merge was measured."""
+
+    merge: Merge
+    task: str
+    foretold: Reading
+    measured: Reading
+    errors: float | None  # standard errors apart; None where none is known
+
+    @property
+    def within_95(self) -> bool:
+        """Whether the measurement lies within the 95 % interval of the prediction."""
+        value = self.measured.value or 0.0
+        same = math.isclose(self.foretold.value or 0.0, value, rel_tol=_SAME_DIGITS)
+        return same or (self.errors is not None and self.errors <= STDERRS)
+
+
+def prior_predictions(front: Front) -> Iterator[PriorPrediction]:
+    """List the predictions that were made before measuring, merge by merge.
+
+    Their standard errors are those of prediction and measurement. Of the latter only
+    the noise between merges counts, where it is known.
+    """
+    noise = {task: own_noise(front, task) for task in front.tasks}
+    for place, merge in enumerate(front.known):
+        for task, before in (merge.foretold or {}).items():
+            after = merge.measured[task]
+            if before.value is None or after.value is None:
+                continue
+            own = float(noise[task][place])
+            own = (after.stderr or 0.0) if math.isnan(own) else own
+            stderr = math.hypot(before.stderr or 0.0, own)
+            errors = abs(before.value - after.value) / stderr if stderr else None
+            yield PriorPrediction(merge, task, before, after, errors)
+
+
+def own_noise(front: Front, task: str) -> FloatArray:
+    """Return an upper bound of the noise that each merge (k,) has on its own.
+
+    It is the semivariance at the shortest distance, which geostatistics calls the
+    nugget: for merges with nearly equal errors, the shape of the metric can only
+    enlarge it. NaN where no merges were compared by items.
+    """
+    found = np.full(len(front.known), np.nan)
+    if (known := front.differences.get(task)) is None:
+        return found
+    apart = known.square
+    # One without any difference is the same model under another name.
+    least = np.where(apart > 0, apart, np.inf).min(axis=1) / math.sqrt(2)
+    least[np.isinf(least)] = 0
+    found[list(known.merges)] = least
+    return found
+
+
+@dataclass(frozen=True)
+class BrokenPromises:
+    """Gains on held-out documents that are not those of the search."""
+
+    gains: Sequence[Gain]
+
+
+@dataclass(frozen=True)
+class FewMerges:
+    """Too few fitted merges for a front."""
+
+    fitted: int
+    coefficients: int
+
+
+# Predictions are good if R² over the bounds is 0.9. What is known of it are two
+# estimates, by their own standard errors and from merges left out one by one: both are
+# below this where it is not, in 9 of 10 cases, and in few others
+# (benchmarks/contest_fits.py).
+_GOOD_R2 = 0.93
+# Share of the front's range that predictions on it may miss by and still be some.
+_GOOD_SHARE = 0.1
+# The scatter of a few degrees of freedom is up to half as large again by chance.
+_CHANCE_SCATTER = 1.5
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The quality of predictions on the front, where the choice is made."""
+
+    task: str  # the task with the largest error
+    error: float | None  # standard error there, as a share of the front's range
+    poor: Sequence[str]  # tasks that are predicted poorly elsewhere in the bounds
+    noisy: bool  # whether the noise of measurements explains the error
+
+    @property
+    def reliable(self) -> bool:
+        """Whether predictions can be chosen from."""
+        return not self.poor if self.error is None else self.error <= _GOOD_SHARE
+
+
+@dataclass(frozen=True)
+class AtBounds:
+    """Points of the front lie at the bounds; better merges may lie beyond."""
+
+    borders: Sequence[Border]
+
+
+@dataclass(frozen=True)
+class PredictionChecks:
+    """Predictions that were made before measuring, compared with the measurements."""
+
+    held: int
+    count: int
+    misses: Sequence[PriorPrediction]  # of the chosen merge
+
+
+Finding: TypeAlias = (
+    Dominance
+    | BrokenPromises
+    | Unfinished
+    | FewMerges
+    | Predictions
+    | TradeOff
+    | AtBounds
+    | Ending
+    | PredictionChecks
+)
+
+
+def find(front: Front) -> Iterator[Finding]:
+    """Yield the findings on a front and its chosen point, most important first."""
+    if (better := dominating_merge(front)) is not None:
+        yield better
+    gains = () if front.holdout is None else front.holdout.gains
+    if broken := [gain for gain in gains if gain.kept is False]:
+        yield BrokenPromises(broken)
+    if front.unfinished is not None:
+        yield front.unfinished
+    fitted = min(task.fit.n for task in front.tasks.values())
+    coefficients = len(front.groups or front.coefficients)
+    if fitted < n_safe(coefficients):
+        yield FewMerges(fitted, coefficients)
+    if front.unfinished is not None and not front.unfinished.fitted:
+        return  # nothing was predicted
+    yield predictions(front)
+    yield detect_tradeoff(
+        front.utilities(front.points, "predicted"),
+        front.stderrs(front.points, "predicted"),
+    )
+    if front.border:
+        yield AtBounds(front.border)
+    if front.ending is not None:
+        yield front.ending
+    if checks := list(prior_predictions(front)):
+        missed = [one for one in checks if not one.within_95]
+        own = [one for one in missed if one.merge is front.chosen]
+        yield PredictionChecks(len(checks) - len(missed), len(checks), own)
+
+
+def decides(finding: Finding) -> bool:
+    """Whether a finding may change a decision."""
+    match finding:
+        case Predictions():
+            return not finding.reliable
+        case TradeOff():
+            return finding.kind == "within noise"
+        case Ending() | PredictionChecks():
+            return False
+    return True
+
+
+def predictions(front: Front) -> Predictions:
+    """Return the quality of the predictions of a front."""
+    fits = {task: about.fit for task, about in front.tasks.items()}
+    errors = {task: fit.front_error or 0.0 for task, fit in fits.items()}
+    worst = max(errors, key=errors.__getitem__)
+    poor = [
+        task
+        for task, fit in fits.items()
+        if max(fit.expected_r2 or -math.inf, fit.loo_r2 or -math.inf) < _GOOD_R2
+    ]
+    named = worst if errors[worst] or not poor else poor[0]
+    noisy = _explained_by_noise(front, named)
+    return Predictions(named, fits[named].front_error, poor, noisy)
+
+
+def _explained_by_noise(front: Front, task: str) -> bool:
+    """Return whether the noise of single merges explains the residuals of a fit.
+
+    The standard errors of values do not contain that noise: they come from the
+    documents, which are the same for all merges.
+    """
+    scatter, between = front.tasks[task].fit.residual_stderr, own_noise(front, task)
+    if scatter is None or not np.isfinite(between).any():
+        return False
+    return scatter <= _CHANCE_SCATTER * float(np.nanmedian(between))
