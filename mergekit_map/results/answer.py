@@ -111,5 +111,3 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
         ]
         than = rival.label if rival.label == BEST_PARENT else called(rival.label)
         yield f"In the search, the gain over {than} was {listed(texts)}."
-
-

@@ -14,12 +14,12 @@ def gains_in_words(front: Front, found: Gains | None = None) -> list[str]:
     return [headline(front, found), *perplexities(front, found)]
 
 
-def worse_than_base(front: Front, found: Gains) -> list[str]:
+def worse_than_base(_front: Front, _found: Gains) -> list[str]:
     """Return nothing: the headline names these tasks."""
     return []
 
 
-def confirmed_in_words(front: Front) -> tuple[str, ...]:
+def confirmed_in_words(_front: Front) -> tuple[str, ...]:
     """Return nothing: the table holds the gains on held-out documents."""
     return ()
 

@@ -128,37 +128,39 @@ def with_gains(front: Front) -> Front:
     found, before = gains(front), gains(front, in_search=True)
     compared, promises = [], []
     for label in (BASE, BEST_PARENT, SOUP):
-        rival, old = found.rival(label), before.rival(label)
+        rival, earlier = found.rival(label), before.rival(label)
         for task, one in rival.tasks.items() if rival is not None else ():
-            merge = rival_of(front, label, task)
-            if found.sources[task] != "held-out" or merge is None or one.stderr == 0:
-                continue
-            sign = front.tasks[task].metric.sign
-            was = old.tasks.get(task) if old is not None else None
-            was = was if before.sources[task] == "measured" else None
-            errors = [one.stderr, was.stderr if was is not None else None]
-            promised = one.amount if was is None else was.amount
-            promises.append(
-                _Pair("", UNKNOWN, promised, one.amount, _independent(*errors))
+            if found.sources[task] != "held-out" or one.stderr == 0:
+                continue  # the chosen merge is the rival itself
+            measured = earlier is not None and before.sources[task] == "measured"
+            was = earlier.tasks.get(task) if earlier is not None and measured else None
+            held = _Pair("", UNKNOWN, one.amount, one.amount, math.nan)
+            if was is not None:
+                apart = _independent(one.stderr, was.stderr)
+                held = _Pair("", UNKNOWN, one.amount, was.amount, apart)
+            promises.append(held)
+            sign, merge = front.tasks[task].metric.sign, rival_of(front, label, task)
+            compared.append(
+                Gain(
+                    task=task,
+                    other=one.other,
+                    held_out=Amount(value=sign * one.amount, stderr=one.stderr),
+                    measured=None
+                    if was is None
+                    else Amount(value=sign * was.amount, stderr=was.stderr),
+                    predicted=_predicted(front, merge, task),
+                    verdict=one.verdict,
+                )
             )
-            gain = Gain(
-                task=task,
-                other=one.other,
-                held_out=Amount(value=sign * one.amount, stderr=one.stderr),
-                measured=was and Amount(value=sign * was.amount, stderr=was.stderr),
-                predicted=_predicted(front, merge, task),
-                verdict=one.verdict,
-            )
-            compared.append(gain)
     kept = [
-        gain.model_copy(update={"kept": verdict == "noise"})
-        if not math.isnan(promise.stderr)
-        else gain
-        for gain, promise, verdict in zip(
-            compared, promises, _verdicts(promises), strict=True
-        )
+        None if math.isnan(promise.stderr) else verdict == "noise"
+        for promise, verdict in zip(promises, _verdicts(promises), strict=True)
     ]
-    updated = holdout.model_copy(update={"gains": tuple(kept)})
+    checked = (
+        gain.model_copy(update={"kept": yes})
+        for gain, yes in zip(compared, kept, strict=True)
+    )
+    updated = holdout.model_copy(update={"gains": tuple(checked)})
     return front.model_copy(update={"holdout": updated})
 
 
@@ -198,10 +200,10 @@ def _known(front: Front, task: str, *, in_search: bool) -> tuple[Reading, Source
 
 
 def _held_out(front: Front, merge: Merge, task: str) -> Reading | None:
-    place = front.holdout and front.holdout.place(merge.coefficients, merge.label)
-    if front.holdout is None or place is None:
+    if (holdout := front.holdout) is None:
         return None
-    amount = front.holdout.merges[place].measured.get(task)
+    place = holdout.place(merge.coefficients, merge.label)
+    amount = None if place is None else holdout.merges[place].measured.get(task)
     return None if amount is None else Reading.of(amount.value, amount.stderr)
 
 
@@ -274,9 +276,10 @@ def most_apart(front: Front, rival: Merge, task: str) -> float:
     return math.sqrt(2) * (math.nan if stderr is None else stderr)
 
 
-def _predicted(front: Front, rival: Merge, task: str) -> Amount | None:
-    readings = foretold(front.chosen), rival.readings("predicted")
-    one, other = (known.get(task, UNKNOWN) for known in readings)
+def _predicted(front: Front, rival: Merge | None, task: str) -> Amount | None:
+    known = rival.readings("predicted") if rival is not None else {}
+    readings = foretold(front.chosen), known
+    one, other = (some.get(task, UNKNOWN) for some in readings)
     if one.value is None or other.value is None:
         return None
     stderr = finite(_independent(one.stderr, other.stderr))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.sentences import findings_in_words
+from mergekit_map.results.sentences import reason as reason
 
 
 def verdicts_in_words(front: Front) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ def choice_in_words(front: Front) -> tuple[str, ...]:
 warnings_in_words = choice_in_words
 
 
-def missed_as_measured(front: Front) -> list[str]:
+def missed_as_measured(_front: Front) -> list[str]:
     """Return nothing: the headline names limits that are missed."""
     return []
 

@@ -29,9 +29,8 @@ from mergekit_map.results.gains import (
     Improvement,
     Verdict,
     anchor_values,
-    gains,
 )
-from mergekit_map.results.limits import find_limits, lower_limits
+from mergekit_map.results.limits import find_limits, lower_limits, unmet_limits
 from mergekit_map.types import BASE, NATS, SOUP, perplexity
 from mergekit_map.utils.text import listed, percent
 
@@ -99,7 +98,8 @@ def limits_in_words(front: Front) -> str:
 
 def findings_in_words(front: Front) -> tuple[list[str], list[str]]:
     """Write the findings that may change a decision, and the others as details."""
-    decisive, details = [], []
+    decisive: list[str] = []
+    details: list[str] = []
     for found in find(front):
         (decisive if decides(found) else details).append(in_words(front, found))
     return decisive, details
