@@ -141,7 +141,6 @@ class PredictionChecks:
 
     held: int
     count: int
-    misses: Sequence[PriorPrediction]  # of the chosen merge
 
 
 Finding: TypeAlias = (
@@ -173,18 +172,18 @@ def find(front: Front) -> Iterator[Finding]:
     if front.unfinished is not None and not front.unfinished.fitted:
         return  # nothing was predicted
     yield predictions(front)
-    yield detect_tradeoff(
+    trade_off = detect_tradeoff(
         front.utilities(front.points, "predicted"),
         front.stderrs(front.points, "predicted"),
     )
+    if trade_off.kind != "trade-off":
+        yield trade_off
     if front.border:
         yield AtBounds(front.border)
     if front.ending is not None:
         yield front.ending
-    if checks := list(prior_predictions(front)):
-        missed = [one for one in checks if not one.within_95]
-        own = [one for one in missed if one.merge is front.chosen]
-        yield PredictionChecks(len(checks) - len(missed), len(checks), own)
+    if held := [one.within_95 for one in prior_predictions(front)]:
+        yield PredictionChecks(sum(held), len(held))
 
 
 def decides(finding: Finding) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -31,19 +30,13 @@ class Comparisons:
     chances: FloatArray  # (r, m) of one as far ahead among all of them, at most
     count: int  # of those whose noise is known
 
-    @cached_property
+    @property
     def better(self) -> BoolArray:
         """Return where a merge is better by more than noise; (r, m)."""
-        found: BoolArray = (self.chances <= ALPHA) & self.promising
+        found: BoolArray = (self.chances <= ALPHA) & (self.scores >= NOISE_FACTOR)
         return found
 
-    @cached_property
-    def promising(self) -> BoolArray:
-        """Return where a merge would be better, were it the only comparison; (r, m)."""
-        found: BoolArray = self.scores >= NOISE_FACTOR
-        return found
-
-    @cached_property
+    @property
     def kept(self) -> BoolArray:
         """Return which merges are worse on no task by more than noise; (r,)."""
         found: BoolArray = np.all(self.scores > -NOISE_FACTOR, axis=1)

@@ -14,8 +14,6 @@ an item, cancels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -25,13 +23,6 @@ from mergekit_map.results.records import Frozen
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
 
 _DIGITS = 5  # of a standard error: more than anybody judges by
-
-
-@dataclass(frozen=True, eq=False)
-class _Square:
-    """Cached arrays; values that hold one are compared by their fields."""
-
-    stderr: FloatArray
 
 
 class Differences(Frozen):
@@ -83,22 +74,15 @@ class Differences(Frozen):
     @property
     def square(self) -> FloatArray:
         """Return those of the compared merges, in their order; (r, r)."""
-        return self._once.stderr
-
-    @cached_property
-    def _once(self) -> _Square:
         found = np.zeros((len(self.merges),) * 2)
-        for row, values in enumerate(self.stderr, start=1):
-            found[row, :row] = found[:row, row] = values
-        return _Square(found)
+        rows, columns = np.tril_indices(len(found), -1)
+        found[rows, columns] = [value for row in self.stderr for value in row]
+        return found + found.T
 
     def array(self, k: int) -> FloatArray:
         """Return all of them, (k, k); NaN where not compared."""
         found = np.full((k, k), np.nan)
-        for row, values in enumerate(self.stderr, start=1):
-            one, others = self.merges[row], list(self.merges[:row])
-            found[one, others] = found[others, one] = values
-        found[self.merges, self.merges] = 0
+        found[np.ix_(self.merges, self.merges)] = self.square
         return found
 
 

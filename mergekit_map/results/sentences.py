@@ -26,7 +26,6 @@ from mergekit_map.results.front import Border, Ending, Front, Merge, Reading, Un
 from mergekit_map.results.gains import (
     BEST_PARENT,
     Gains,
-    Improvement,
     Verdict,
     anchor_values,
 )
@@ -113,7 +112,11 @@ def in_words(front: Front, found: Finding) -> str:
         case BrokenPromises():
             return _broken(front, found)
         case Unfinished():
-            return _unfinished(found)
+            few = "" if found.fitted else ", too few to predict others"
+            return (
+                f"The search is not finished: {found.measured} of at most {found.most} "
+                f"merges are measured{few}."
+            )
         case FewMerges():
             return (
                 f"Only {found.fitted} merges were measured for {found.coefficients} "
@@ -122,13 +125,28 @@ def in_words(front: Front, found: Finding) -> str:
         case Predictions():
             return _predictions(found)
         case TradeOff():
-            return _trade_off(front, found)
+            if found.kind != "within noise":
+                best = f"point {found.best} is the best on every task"
+                return f"There is no trade-off, as predicted: {best}."
+            return (
+                "The points of the front differ by less than the noise on every task: "
+                "measure more documents."
+            )
         case AtBounds():
             return larger_box(front, found.borders)
         case Ending():
-            return _ended(found)
+            merges = f"{found.evaluations} of at most {found.allowed} merges"
+            if found.trusted:
+                return f"The search converged after {merges}."
+            return (
+                f"Budget used ({merges}). Possible gain from more evaluations: up to "
+                f"{percent(found.hope)} of hypervolume."
+            )
         case PredictionChecks():
-            return _checks(front, found)
+            return (
+                f"{found.held} of {found.count} predictions made before measuring fell "
+                "within their 95 % interval."
+            )
 
 
 def _dominance(front: Front, found: Dominance) -> str:
@@ -158,78 +176,18 @@ def _broken(front: Front, found: BrokenPromises) -> str:
     return f"Not confirmed on held-out documents: {listed(texts)}."
 
 
-def _unfinished(found: Unfinished) -> str:
-    text = (
-        f"The search is not finished: {found.measured} of at most {found.most} merges "
-        "are measured."
-    )
-    few = " These are too few to predict others: the front is of measured merges alone."
-    return text if found.fitted else text + few
-
-
 def _predictions(found: Predictions) -> str:
     advice = "measure more documents" if found.noisy else "allow more evaluations"
-    if found.error is None:
-        if found.reliable:
-            return "Predictions explain more than 93 % of the differences of merges."
-        return f"Predictions of {listed(found.poor)} are not reliable: {advice}."
-    known = f"{percent(found.error)} of its range ({found.task})"
+    known = "an unknown share"
+    if found.error is not None:
+        known = f"{percent(found.error)} of its range ({found.task})"
     if not found.reliable:
         return (
             f"Predictions on the front are good only to ± {known}: trust measured "
             f"merges, or {advice}."
         )
-    text = f"Predictions on the front are good to ± {known}."
-    if not found.poor:
-        return text
-    return f"{text} Elsewhere within the bounds they are poorer ({listed(found.poor)})."
-
-
-def _trade_off(front: Front, found: TradeOff) -> str:
-    if found.kind == "within noise":
-        return (
-            "The points of the front differ by less than the noise on every task: "
-            "measure more documents."
-        )
-    if found.kind != "trade-off":
-        return f"There is no trade-off: point {found.best} is the best on every task."
-    Y = front.utilities(front.points, "predicted")
-    spans = []
-    for column, (task, metric) in enumerate(front.metrics.items()):
-        worst, best = (
-            metric.utility(Y[row, column])
-            for row in (Y[:, column].argmin(), Y[:, column].argmax())
-        )
-        spans.append(f"{task} from {worst:.4g} to {best:.4g} {metric.unit}".rstrip())
-    return f"The front trades {listed(spans)}, as predicted."
-
-
-def _ended(found: Ending) -> str:
-    if found.trusted:
-        return (
-            f"The search converged after {found.evaluations} of {found.allowed} merges."
-        )
-    used = f"({found.evaluations} of {found.allowed} merges)"
-    if found.spent:
-        used = f"({found.evaluations} merges in the hours allowed)"
-    return (
-        f"Budget used {used}. Possible gain from more evaluations: up to "
-        f"{percent(found.hope)} of hypervolume."
-    )
-
-
-def _checks(front: Front, found: PredictionChecks) -> str:
-    text = (
-        f"{found.held} of {found.count} predictions made before measuring fell within "
-        "their 95 % interval."
-    )
-    for one in found.misses:
-        unit = front.tasks[one.task].unit
-        text += (
-            f" Of the chosen merge, {one.task} was {prediction(one.foretold, unit)} "
-            f"and measured {value(one.measured)}."
-        )
-    return text
+    where = f" Elsewhere they are poorer ({listed(found.poor)})." if found.poor else ""
+    return f"Predictions on the front are good to ± {known}.{where}"
 
 
 def called(label: str) -> str:
@@ -331,11 +289,6 @@ def difference(amount: float, stderr: float | None) -> str:
     return f"{round(amount, digits) + 0:+.{digits}f} ± {stderr:.{digits}f}"
 
 
-def compared(found: Improvement) -> str:
-    """Write a gain with its verdict: ``+0.085 ± 0.012, better``."""
-    return f"{difference(found.amount, found.stderr)}, {VERDICTS[found.verdict]}"
-
-
 def value(reading: Reading, unit: str = "") -> str:
     """Write a measured value without its own standard error.
 
@@ -357,39 +310,32 @@ def prediction(reading: Reading, unit: str = "") -> str:
 
 
 def perplexities(front: Front, found: Gains) -> Iterator[str]:
-    """Write losses as perplexities, with those of the reference points."""
-    for task, reading in found.readings.items():
-        if front.tasks[task].unit != NATS or reading.value is None:
-            continue
-        others = [
-            f"{there.other} {perplexity(there.reading.value)}"
-            for rival in found.rivals
-            if (there := rival.tasks.get(task)) and there.reading.value is not None
-        ]
-        text = f"Perplexity on {task}: {perplexity(reading.value)}"
-        yield f"{text} ({', '.join(others)})." if others else f"{text}."
+    """Write the losses of the chosen merge as perplexities."""
+    texts = [
+        f"{perplexity(reading.value)} on {task}"
+        for task, reading in found.readings.items()
+        if front.tasks[task].unit == NATS and reading.value is not None
+    ]
+    if texts:
+        yield f"As a perplexity the chosen merge has {listed(texts)}."
 
 
 def larger_box(front: Front, borders: Sequence[Border]) -> str:
     """Write that the front ends at the bounds, and how to search beyond them."""
     at = listed(f"{end.points} at {end.coefficient}={end.end:g}" for end in borders)
-    gain = max(end.gain for end in borders)
-    start = f"The front ends at the bounds of the search ({at} of {len(front.points)})"
+    gain = percent(max(end.gain for end in borders))
+    text = f"The front ends at the bounds of the search ({at} of {len(front.points)})"
     if front.groups:
-        return f"{start}: larger bounds may gain {percent(gain)} of hypervolume."
-    bounds = {name: list(ends) for name, ends in front.coefficients.items()}
+        return f"{text}: larger bounds may gain {gain} of hypervolume."
+    bounds = {name: [*ends] for name, ends in front.coefficients.items()}
     for end in borders:
-        lower, upper = bounds[end.coefficient]
-        bounds[end.coefficient] = [min(lower, end.beyond), max(upper, end.beyond)]
-    every = [[round(end, 6) for end in ends] for ends in bounds.values()]
-    text = ", ".join(
-        f"{name}: [{ends[0]:g}, {ends[1]:g}]"
+        bounds[end.coefficient].append(end.beyond)
+    written = ", ".join(
+        f"{name}: [{min(ends):g}, {max(ends):g}]"
         for name, ends in bounds.items()
-        if ends != [0, 1]
+        if (min(ends), max(ends)) != (0, 1)
     )
-    alike = all(ends == every[0] for ends in every)
-    written = f"[{every[0][0]:g}, {every[0][1]:g}]" if alike else f"{{{text}}}"
     return (
-        f"{start}: set `bounds: {written}` under `search` and search again; measured "
-        f"merges are kept (predicted gain: {percent(gain)} of hypervolume)."
+        f"{text}: set `bounds: {{{written}}}` under `search` and search again; "
+        f"measured merges are kept (predicted gain: {gain} of hypervolume)."
     )

@@ -9,9 +9,8 @@ import pytest
 from fronts import NOT_MEASURED, Row, make_front
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.gain_sentences import gains_in_words
 from mergekit_map.results.gains import BEST_PARENT, gains
-from mergekit_map.results.narrative import missed_as_measured
+from mergekit_map.results.selection import judged
 
 CHOSEN: Row = [(0.70, 0.04), (2.0, 0.05)]
 ANCHORS: dict[str, Row] = {
@@ -87,29 +86,120 @@ def test_a_point_that_was_not_measured_is_held_against_others_as_predicted() -> 
     )
 
 
-def test_the_gain_is_said_in_a_few_sentences() -> None:
-    assert gains_in_words(front()) == [
-        "The chosen merge keeps 80 % of the best parent's gain over the base on math "
-        "and 83 % on code.",
-        "It is better than the soup on code and as good as the soup, within noise, on "
-        "math.",
-        "As a perplexity: code 7.39 (base 12.2, soup 9.03, other 6.69).",
+POINTS = [
+    ([(0.72, 0.01), (1.9, 0.02)], [(0.70, 0.04), (2.0, 0.05)]),
+    ([(0.50, 0.01), (1.5, 0.02)], [(None, None), (None, None)]),
+]
+HELD_OUT_ANCHORS = {
+    "base": [(0.50, 0.04), (2.5, 0.05)],
+    "one": [(0.60, 0.04), (1.9, 0.05)],
+    "other": [(0.40, 0.04), (1.8, 0.05)],
+    "soup": [(0.70, 0.04), (2.05, 0.05)],
+}
+ITEMS = 100
+
+
+def measured(math_value: float, code: float) -> dict[str, Any]:
+    return {
+        "math": {"value": math_value, "stderr": 0.05},
+        "code": {"value": code, "stderr": 0.06},
+    }
+
+
+def held_out_front(**changes: Any) -> Front:
+    merges = [
+        {"coefficients": {"a": 0.0, "b": 0.5}, "measured": measured(0.66, 2.1)},
+        {
+            "label": "base",
+            "coefficients": {"a": 1.0, "b": 0.0},
+            "measured": measured(0.51, 2.5),
+        },
+        {
+            "label": "soup",
+            "coefficients": {"a": 1.0, "b": 3.0},
+            "measured": measured(0.655, 2.05),
+        },
+        {
+            "label": "other",
+            "coefficients": {"a": 1.0, "b": 2.0},
+            "measured": {"code": {"value": 1.85, "stderr": 0.06}},
+        },
     ]
+    known = {"items": ITEMS, "merges": [0, 1, 2, 3]}
+    holdout = {
+        "share": 0.3,
+        "documents": {"math": ITEMS, "code": ITEMS},
+        "choices": 1,
+        "merges": merges,
+        "differences": {
+            "math": {
+                **known,
+                "merges": [0, 1, 2],
+                "stderr": [[0.02], [0.01, 0.02]],
+                "answers": True,
+            },
+            "code": {**known, "stderr": [[0.02], [0.03, 0.02], [0.04, 0.03, 0.02]]},
+        },
+        **changes,
+    }
+    # Merges are counted through points and anchors.
+    apart = {"items": 200, "merges": [0, 2], "stderr": [[0.01]]}
+    made = make_front(
+        POINTS, HELD_OUT_ANCHORS, holdout=holdout, differences={"code": apart}
+    )
+    return judged(made)
 
 
-def test_a_limit_that_is_missed_by_more_than_noise_is_said() -> None:
-    # 80 % of the gain on math is 0.7, and was measured; 90 % would be 0.725, and the
-    # standard error of the difference from the base is 0.057.
-    kept = front(select={"require": {"math": "90%"}})
-    missed = front(select={"require": {"math": "90%", "code": 1.98}})
-    beaten = front(select={"not_worse_than": ["one"], "margin": 0})
+def recorded(found: Front) -> dict[tuple[str, str], Any]:
+    assert found.holdout is not None
+    return {(gain.task, gain.other): gain for gain in found.holdout.gains}
 
-    assert missed_as_measured(front()) == missed_as_measured(kept) == []
-    assert missed_as_measured(missed) == [
-        "As measured, point 0 does not keep code at most 1.98 nats/token, perplexity "
-        "7.24 (measured 2 ± 0.05, 0.02 short); require a little more than is needed, "
-        "or choose another point."
+
+def test_differences_are_those_of_the_same_documents() -> None:
+    found = recorded(held_out_front())
+
+    assert set(found) == {
+        ("math", "base"),
+        ("code", "base"),
+        ("code", "other"),  # measured best of the single models in the search
+        ("math", "soup"),
+        ("code", "soup"),
+    }
+    base = found["code", "base"]
+    assert base.held_out.value == pytest.approx(2.1 - 2.5)
+    assert base.held_out.stderr == 0.02
+    assert base.measured.value == pytest.approx(2.0 - 2.5)
+    assert base.measured.stderr == 0.01  # item by item
+    assert found["code", "soup"].measured.stderr == pytest.approx(
+        math.hypot(0.05, 0.05)
+    )
+
+
+def test_a_promise_is_broken_where_it_is_off_by_more_than_chance() -> None:
+    found = recorded(held_out_front())
+
+    # 0.4 is kept of 0.5 +- 0.01, and is itself known to 0.02.
+    assert [key for key, gain in found.items() if gain.kept is False] == [
+        ("code", "base")
     ]
-    assert "not keep math at least 0.75" in missed_as_measured(beaten)[0]
-    allowed = front(select={"not_worse_than": ["one"]})
-    assert missed_as_measured(allowed) == []
+    assert found["math", "base"].kept is True
+
+
+def test_the_gain_is_that_on_held_out_documents() -> None:
+    found = gains(held_out_front())
+    in_search = gains(held_out_front(), in_search=True)
+
+    assert set(found.sources.values()) == {"held-out"}
+    assert found.rivals[0].tasks["code"].amount == pytest.approx(0.4)
+    assert found.rivals[0].tasks["code"].stderr == 0.02
+    assert in_search.rivals[0].tasks["code"].amount == pytest.approx(0.5)
+    # No parent was measured there on math.
+    assert found.kept == {"math": None, "code": pytest.approx(0.4 / 0.65)}
+
+
+def test_a_merge_or_task_that_is_not_there_is_refused() -> None:
+    apart = {"items": 9, "merges": [0, 9], "stderr": [[0.1]]}
+    with pytest.raises(ValueError, match=r"differences\.code: no such merge"):
+        held_out_front(differences={"code": apart})
+    with pytest.raises(ValueError, match="holdout: the tasks are"):
+        held_out_front(documents={"poems": 3})

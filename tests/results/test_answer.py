@@ -1,0 +1,164 @@
+"""The answer of a search, on fronts made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fronts import MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+
+from mergekit_map.results.answer import answer
+from mergekit_map.results.front import Front
+
+CHOSEN: Row = [(0.70, 0.04), (2.0, 0.05)]
+ANCHORS: dict[str, Row] = {
+    "base": [(0.50, 0.04), (2.5, 0.05)],
+    "one": [(0.75, 0.04), (2.4, 0.05)],
+    "other": [(0.40, 0.04), (1.9, 0.05)],
+    "soup": [(0.69, 0.04), (2.2, 0.05)],
+}
+# Point, base, one, other and soup, in the order that differences count them in.
+APART = {
+    "items": 200,
+    "merges": [0, 1, 2, 3, 4],
+    "stderr": [[0.01], [0.02] * 2, [0.03] * 3, [0.04] * 4],
+}
+
+
+def front(measured: Row = CHOSEN, **others: Any) -> Front:
+    predicted: Row = [(0.71, 0.03), (2.02, 0.04)]
+    others.setdefault("differences", {"code": APART})
+    return make_front([(predicted, measured)], ANCHORS, **others)
+
+
+def test_one_sentence_decides() -> None:
+    assert answer(front()).headline == (
+        "The merge a=0, b=0.5 keeps 80 % of one's gain on math and 83 % of other's on "
+        "code; it is better than the soup on code, with no significant difference on "
+        "math."
+    )
+
+
+def test_the_table_has_positive_gains_with_paired_errors_and_one_word() -> None:
+    table = answer(front()).table
+
+    assert table.rows[4:] == (
+        ("code", "chosen merge", "2 nats/token", "", "", "83 %"),
+        ("", "base", "2.5", "+0.500 ± 0.010", "better", "0 %"),
+        ("", "soup", "2.2", "+0.200 ± 0.040", "better", "50 %"),
+        ("", "other", "1.9", "-0.100 ± 0.030", "worse", "100 %"),
+    )
+    assert {len(row) for row in table.rows} == {len(table.headings)}
+
+
+def test_a_prediction_is_named_as_one() -> None:
+    found = answer(front(NOT_MEASURED))
+
+    assert found.headline.startswith("The merge a=0, b=0.5 is predicted to keep 84 %")
+    assert found.table.rows[0][2] == "predicted 0.71 ± 0.03 (model)"
+    assert found.sample.startswith("Predicted by the model of the search")
+
+
+def test_measurements_of_the_search_are_said_to_be_its_own() -> None:
+    assert answer(front()).sample == (
+        "Measured on the documents that chose it; `--holdout 0.3` confirms."
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("soup", "No merge beats the soup here: use it (`recipes/soup.yml`)."),
+        ("one", "No merge beats one here: use it."),
+        ("base", "No merge beats the base here: keep it."),
+    ],
+)
+def test_where_a_reference_is_as_good_it_is_the_answer(
+    label: str, expected: str
+) -> None:
+    better: Row = [(0.9, 0.01), (1.5, 0.01)]
+    anchors = {**ANCHORS, label: better}
+
+    found = answer(make_front([(CHOSEN, CHOSEN)], anchors))
+
+    assert (found.advice, found.headline) == (label, expected)
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ({"require": {"math": "80%"}}, "meets its limit on math; it keeps"),
+        ({"require": {"math": 0.72}}, "meets its limit on math within noise; it keeps"),
+        ({"require": {"math": 0.9}}, "misses its limits: math at least 0.9 (measured"),
+    ],
+)
+def test_limits_are_met_met_within_noise_or_missed(
+    select: dict[str, Any], expected: str
+) -> None:
+    assert answer(front(select=select)).headline.startswith(
+        f"The merge a=0, b=0.5 {expected}"
+    )
+
+
+def test_a_task_turned_round_changes_no_gain() -> None:
+    plain = front()
+    content = as_json(plain)
+    content["tasks"]["code"]["direction"] = "maximize"
+    for merge in [*content["points"], *content["anchors"]]:
+        for kind in ("predicted", "measured"):
+            if merge[kind]["code"]["value"] is not None:
+                merge[kind]["code"]["value"] *= -1
+    turned = answer(from_json(content))
+
+    assert turned.headline == answer(plain).headline
+    assert [row[3:] for row in turned.table.rows] == [
+        row[3:] for row in answer(plain).table.rows
+    ]
+
+
+def test_four_standard_errors_of_16_blocks_are_significant() -> None:
+    """Whatever other merges were measured: they are not in the family."""
+    rng_free = [((0.1, i / 100), [(0.5 + i / 1000, 0.1)]) for i in range(40)]
+    rows: list[Row] = [[(0.58, 0.1)], [(0.5, 0.1)]]
+    known = {"items": 16, "merges": [0, 1], "stderr": [[0.02]]}
+    found = answer(
+        make_front(
+            [(rows[0], rows[0])],
+            {"base": rows[1]},
+            rng_free,
+            tasks={"math": MATH},
+            differences={"math": known},
+        )
+    )
+
+    assert found.table.rows[1][3:5] == ("+0.080 ± 0.020", "better")
+
+
+def test_the_end_of_the_bounds_names_larger_ones() -> None:
+    border = {"coefficient": "a", "end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.02}
+
+    (finding,) = answer(front(border=[border])).findings
+
+    assert "(1 at a=1 of 1): set `bounds: {a: [0, 1.2]}` under `search`" in finding
+
+
+def test_at_most_three_findings_are_shown_and_none_is_lost() -> None:
+    rows: list[Row] = [CHOSEN, [(0.99, 0.001), (0.5, 0.001)]]
+    border = {"coefficient": "a", "end": 1.0, "points": 1, "beyond": 1.2, "gain": 0.02}
+    fit = {"n": 3, "r2": 0.9, "loo_r2": 0.5, "front_error": 0.3}
+    about = {"direction": "maximize", "range": [None, None], "unit": "", "fit": fit}
+    found = answer(
+        make_front(
+            [(row, row) for row in rows],
+            tasks={"math": about, "code": {**about, "direction": "minimize"}},
+            border=[border],
+        )
+    )
+
+    assert [text.split()[0] for text in found.findings] == [
+        "The",
+        "Only",
+        "Predictions",
+    ]
+    assert "`--index 1`" in found.findings[0]
+    assert found.details[0].startswith("The front ends at the bounds")

@@ -1,0 +1,166 @@
+"""Findings on fronts made by hand: predictions, and merges that dominate the chosen."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fronts import CODE, MATH, NOT_MEASURED, Row, as_json, from_json, make_front
+
+from mergekit_map.results.dominance import Dominance, dominating_merge
+from mergekit_map.results.findings import find, predictions, prior_predictions
+from mergekit_map.results.front import Front
+from mergekit_map.results.gains import foretold
+
+POINT: Row = [(0.5, 0.03), (2.0, 0.04)]
+
+
+def foretelling(*before: tuple[float | None, float | None], **others: Any) -> Front:
+    """Make a front of one point at math 0.5 ± 0.03 and code 2.0 ± 0.04."""
+    front = make_front([(POINT, POINT), (POINT, NOT_MEASURED)], **others)
+    content = as_json(front)
+    values = [{"value": value, "stderr": stderr} for value, stderr in before]
+    content["points"][0]["foretold"] = dict(zip(front.tasks, values, strict=True))
+    return from_json(content)
+
+
+def test_a_miss_is_counted_in_standard_errors_of_prediction_and_measurement() -> None:
+    one, other = prior_predictions(foretelling((0.6, 0.04), (2.0, 0.04)))
+
+    assert one.errors == pytest.approx(0.1 / math.hypot(0.03, 0.04))
+    assert not one.within_95
+    assert (other.errors, other.within_95) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "held"),
+    [(0.5979, 0.04, True), (0.5981, 0.04, False), (0.5587, None, True)],
+)
+def test_a_prediction_holds_within_two_standard_errors_but_for_a_hair(
+    value: float, stderr: float | None, held: bool
+) -> None:
+    test, _ = prior_predictions(foretelling((value, stderr), (2.0, 0.1)))
+
+    assert test.within_95 == held
+
+
+def test_what_documents_share_is_no_excuse_for_a_miss() -> None:
+    rows: list[Row] = [[(0.5, 0.1)], [(0.6, 0.1)]]
+    kept = {"math": {"items": 100, "merges": [0, 1], "stderr": [[0.02]]}}
+    front = make_front(
+        [(row, row) for row in rows], tasks={"math": MATH}, differences=kept
+    )
+    content = as_json(front)
+    content["points"][0]["foretold"] = {"math": {"value": 0.6, "stderr": 0.0}}
+
+    (test,) = prior_predictions(from_json(content))
+
+    assert test.errors == pytest.approx(0.1 / (0.02 / math.sqrt(2)))
+
+
+def test_only_what_was_foretold_and_then_measured_is_a_test() -> None:
+    front = foretelling((None, None), (2.0, 0.1))
+
+    assert [test.task for test in prior_predictions(front)] == ["code"]
+    # Of what was not measured there is a prediction, and no test.
+    assert foretold(front.points[1]) == front.points[1].predicted
+    assert list(prior_predictions(make_front([(POINT, POINT)]))) == []
+
+
+def test_predictions_with_honest_standard_errors_hold_in_95_of_100_cases() -> None:
+    rng = np.random.default_rng(0)
+    n = 2000
+    truth = rng.normal(0.5, 0.1, size=(n, 2))
+    said = truth + rng.normal(size=(n, 2)) * [0.01, 0.02]
+    seen = truth + rng.normal(size=(n, 2)) * [0.02, 0.01]
+    merges = [((i / n, 0.1), [(a, 0.02), (b, 0.01)]) for i, (a, b) in enumerate(seen)]
+    tasks = {"math": MATH, "code": CODE}
+    content = as_json(make_front([(POINT, NOT_MEASURED)], {}, merges, tasks=tasks))
+    for merge, (a, b) in zip(content["merges"], said, strict=True):
+        merge["foretold"] = {
+            "math": {"value": a, "stderr": 0.01},
+            "code": {"value": b, "stderr": 0.02},
+        }
+
+    held = [test.within_95 for test in prior_predictions(from_json(content))]
+
+    assert len(held) == 2 * n
+    # Three standard errors of so many cases.
+    assert abs(np.mean(held) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / (2 * n))
+
+
+@pytest.mark.parametrize(
+    ("fit", "reliable", "poor"),
+    [
+        ({"loo_r2": 0.93, "front_error": 0.1}, True, []),
+        ({"loo_r2": 0.4, "expected_r2": 0.89, "front_error": 0.1}, True, ["math"]),
+        ({"loo_r2": 0.99, "front_error": 0.11}, False, []),
+        ({"loo_r2": 0.4, "expected_r2": 0.93}, True, []),
+        ({"loo_r2": None, "expected_r2": 0.89}, False, ["math"]),
+        ({"loo_r2": None}, False, ["math"]),
+    ],
+)
+def test_predictions_are_reliable_where_they_are_good_on_the_front(
+    fit: dict[str, float | None], reliable: bool, poor: list[str]
+) -> None:
+    row = [(0.5, 0.01)]
+    tasks = {"math": {**MATH, "fit": {"n": 9, "r2": 0.9, "loo_r2": 0.95, **fit}}}
+
+    found = predictions(make_front([(row, row)], tasks=tasks))
+
+    assert (found.reliable, found.poor) == (reliable, poor)
+
+
+def paired(values: list[float], stderr: list[list[float]], items: int = 100) -> Front:
+    """Make a front of math alone, whose values are known to 0.1 each."""
+    rows: list[Row] = [[(value, 0.1)] for value in values]
+    kept = {"items": items, "merges": list(range(len(values))), "stderr": stderr}
+    points = [(row, row) for row in rows]
+    return make_front(points, tasks={"math": MATH}, differences={"math": kept})
+
+
+def test_dominance_is_judged_by_paired_standard_errors() -> None:
+    found = dominating_merge(paired([0.5, 0.6], [[0.02]]))
+
+    assert found is not None
+    assert (found.tasks, found.amounts) == (["math"], pytest.approx([0.1]))
+    assert found.stderrs == [0.02]
+    assert dominating_merge(paired([0.5, 0.6], [[0.06]])) is None
+
+
+def test_a_merge_that_is_worse_on_another_task_does_not_dominate() -> None:
+    chosen: Row = [(0.5, 0.01), (2.0, 0.01)]
+    rows: list[Row] = [chosen, [(0.9, 0.01), (2.1, 0.01)]]
+
+    assert dominating_merge(make_front([(row, row) for row in rows])) is None
+
+
+def test_the_more_merges_are_compared_the_more_one_must_be_ahead() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0.5, 0.03, size=100).tolist()
+    merges = [((0.1, i / 100), [(v, 0.03)]) for i, v in enumerate(noise)]
+    merges[0] = ((0.1, 0.0), [(0.63, 0.03)])
+    point: Row = [(0.5, 0.03)]
+    tasks = {"math": MATH}
+
+    few = make_front([(point, point)], {}, merges[:2], tasks=tasks)
+    many = make_front([(point, point)], {}, merges, tasks=tasks)
+
+    assert dominating_merge(few) is not None
+    assert dominating_merge(many) is None
+
+
+def test_equal_merges_dominate_by_chance_in_at_most_5_of_100_searches() -> None:
+    rng = np.random.default_rng(1)
+    n, false = 150, 0
+    for _ in range(n):
+        rows = [[(0.5 + e / 10, 0.1) for e in rng.normal(size=2)] for _ in range(21)]
+        merges = [((0.7, i / 100), row) for i, row in enumerate(rows[3:])]
+        points = [(row, row) for row in rows[:3]]
+        front = make_front(points, {}, merges, tasks={"math": MATH, "code": MATH})
+        false += any(isinstance(found, Dominance) for found in find(front))
+
+    # 5 % and two standard errors of what so many searches tell.
+    assert false / n <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / n)
