@@ -38,7 +38,7 @@ from mergekit_map.compare.indicators import r_squared
 from mergekit_map.compare.opponents import OPPONENTS
 from mergekit_map.config.schema import SearchSpec
 from mergekit_map.errors import DesignError
-from mergekit_map.results.diagnostics import PoorFit, diagnose
+from mergekit_map.results.findings import predictions
 from mergekit_map.results.log import by_merge, open_log
 from mergekit_map.search.finish import found_front
 from mergekit_map.search.loop import run_study
@@ -74,8 +74,7 @@ def our_search(truth: Truth, name: str, budget: int, seed: int) -> dict[str, Any
             result = run_study(study, evaluator(study, truth), log, lambda _: None)
         except DesignError as error:
             return {"refused": str(error)}
-        verdicts = diagnose(found_front(study, result, log))
-        poor = {v.task for v in verdicts if isinstance(v, PoorFit) and v.box}
+        poor = predictions(found_front(study, result, log)).poor
         measured = [dict(key) for key in by_merge(log)]
         roles = [e.role for e in log if e.task == truth.names[0]]
     unseen = unseen_merges(truth.bounds)

@@ -39,7 +39,7 @@ from mergekit_map.results.limits import (
     lower_limits,
     unmet_limits,
 )
-from mergekit_map.results.narrative import reason, verdicts_in_words
+from mergekit_map.results.sentences import findings_in_words, reason
 from mergekit_map.surrogates.arrays import FloatArray, IntArray, ranges
 from mergekit_map.types import BASE, Metric
 
@@ -243,7 +243,8 @@ def chosen_as(front: Front, index: int, select: SelectSpec) -> Front:
 def judged(front: Front) -> Front:
     """Renew the diagnostics of a front, as far as the numbers are known."""
     front = with_gains(front)
-    return front.model_copy(update={"verdicts": verdicts_in_words(front)})
+    decisive, details = findings_in_words(front)
+    return front.model_copy(update={"verdicts": (*decisive, *details)})
 
 
 def choose(
