@@ -15,12 +15,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
+from mergekit_map.results.dominance import PairedMerges
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading, Readings
 from mergekit_map.results.holdout import Amount, Gain
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import compare
 from mergekit_map.results.paired import Differences
-from mergekit_map.surrogates.arrays import finite
+from mergekit_map.surrogates.arrays import BoolArray, FloatArray, finite
 from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
 
 Verdict: TypeAlias = Literal["better", "worse", "noise"]
@@ -94,31 +95,121 @@ def gains(front: Front, *, in_search: bool = False) -> Gains:
     Held-out documents count where it was measured on them, unless ``in_search``, and
     predictions where it was not measured at all.
     """
-    known = {task: _known(front, task, in_search=in_search) for task in front.tasks}
-    found = {
-        (label, task): pair
-        for label in _RIVALS
-        for task, own in known.items()
-        if (rival := rival_of(front, label, task)) is not None
-        and (pair := _compared(front, rival, task, *own)) is not None
+    held_out, shown = (set[str](), front) if in_search else _on_held_out(front)
+    sources: dict[str, Source] = {
+        task: "held-out"
+        if task in held_out
+        else "measured"
+        if shown.chosen.is_measured(task)
+        else "predicted"
+        for task in front.tasks
     }
-    rows: dict[str, dict[str, Improvement]] = {}
-    pairs = list(found.values())
-    for (label, task), one, verdict in zip(found, pairs, _verdicts(pairs), strict=True):
-        rows.setdefault(label, {})[task] = Improvement(
-            one.label, one.reading, one.amount, finite(one.stderr), verdict
-        )
-    compared = Gains(
-        readings={task: reading for task, (reading, _) in known.items()},
-        sources={task: source for task, (_, source) in known.items()},
-        rivals=tuple(Rival(label, tasks) for label, tasks in rows.items()),
-        kept={},
+    paired = _paired(
+        shown, [t for t, source in sources.items() if source == "predicted"]
     )
-    kept = {
-        task: None if reading.value is None else compared.share(task, reading.value)
-        for task, reading in compared.readings.items()
+    cells = {
+        (label, task): (front.anchors.index(rival), column)
+        for label in _RIVALS
+        for column, task in enumerate(front.tasks)
+        if (rival := rival_of(front, label, task)) is not None
     }
-    return replace(compared, kept=kept)
+    known = {key: at for key, at in cells.items() if np.isfinite(paired.ahead[at])}
+    at = tuple(np.array([*known.values()], np.int_).reshape(-1, 2).T)
+    verdicts = _verdicts(
+        paired.Y[at],
+        paired.other[at],
+        paired.stderr[at],
+        paired.items[at],
+        paired.answers[at[1]],
+    )
+    rows: dict[str, dict[str, Improvement]] = {}
+    for ((label, task), place), verdict in zip(known.items(), verdicts, strict=True):
+        rival = shown.anchors[place[0]]
+        rows.setdefault(label, {})[task] = Improvement(
+            other=rival.label or "",
+            reading=rival.measured[task],
+            amount=float(paired.ahead[place]),
+            stderr=finite(float(paired.stderr[place])),
+            verdict=verdict,
+        )
+    readings = {
+        task: shown.chosen.readings(
+            "predicted" if source == "predicted" else "measured"
+        ).get(task, UNKNOWN)
+        for task, source in sources.items()
+    }
+    rivals = tuple(Rival(label, tasks) for label, tasks in rows.items())
+    found = Gains(readings, sources, rivals, kept={})
+    kept = {
+        task: None if reading.value is None else found.share(task, reading.value)
+        for task, reading in readings.items()
+    }
+    return replace(found, kept=kept)
+
+
+def _paired(front: Front, predicted: Sequence[str]) -> PairedMerges:
+    """Pair the chosen merge with every reference point, as predicted on some tasks."""
+    places = len(front.points) + np.arange(len(front.anchors))
+    found = PairedMerges.of(front, np.full_like(places, front.selected), places)
+    for column, task in enumerate(front.tasks):
+        if task in predicted:
+            own = front.chosen.readings("predicted").get(task, UNKNOWN)
+            value = math.nan if own.value is None else own.value
+            found.Y[:, column] = front.tasks[task].metric.utility(value)
+            # What its items would say is unknown: no less than those of others.
+            found.stderr[:, column] = [
+                math.hypot(own.stderr or math.nan, most_apart(front, rival, task))
+                for rival in front.anchors
+            ]
+            found.items[:, column] = math.inf
+    same = [a.coefficients == front.chosen.coefficients for a in front.anchors]
+    found.stderr[same] = 0
+    return found
+
+
+def _on_held_out(front: Front) -> tuple[set[str], Front]:
+    """Replace measurements of the chosen merge and of references by held-out ones.
+
+    Returns the tasks of which it has some.
+    """
+    if (holdout := front.holdout) is None:
+        return set(), front
+    compared = {front.selected: front.chosen}
+    compared |= dict(enumerate(front.anchors, start=len(front.points)))
+    places = {
+        index: place
+        for index, merge in compared.items()
+        if (place := holdout.place(merge.coefficients, merge.label)) is not None
+    }
+    measured = {i: holdout.merges[place].measured for i, place in places.items()}
+    tasks = set(measured.get(front.selected, {}))
+    differences = {t: d for t, d in front.differences.items() if t not in tasks}
+    for task in tasks & set(holdout.differences):
+        known = holdout.differences[task]
+        both = {i: place for i, place in places.items() if place in known.merges}
+        if len(both) > 1:
+            some = [*both.values()]
+            stderr = known.array(len(holdout.merges))[np.ix_(some, some)]
+            differences[task] = Differences.of(
+                [*both], stderr, known.items, answers=known.answers
+            )
+    shown = {}
+    for index, merge in compared.items():
+        there = measured.get(index, {})
+        readings = {
+            task: Reading.of(there[task].value, there[task].stderr)
+            if task in there
+            else UNKNOWN
+            for task in tasks
+        }
+        shown[index] = merge.model_copy(
+            update={"measured": {**merge.measured, **readings}}
+        )
+    chosen, *anchors = shown.values()
+    changed = front.with_point(front.selected, chosen)
+    return tasks, changed.model_copy(
+        update={"anchors": tuple(anchors), "differences": differences}
+    )
 
 
 def with_gains(front: Front) -> Front:
@@ -134,34 +225,53 @@ def with_gains(front: Front) -> Front:
                 continue  # the chosen merge is the rival itself
             measured = earlier is not None and before.sources[task] == "measured"
             was = earlier.tasks.get(task) if earlier is not None and measured else None
-            held = _Pair("", UNKNOWN, one.amount, one.amount, math.nan)
-            if was is not None:
-                apart = _independent(one.stderr, was.stderr)
-                held = _Pair("", UNKNOWN, one.amount, was.amount, apart)
-            promises.append(held)
-            sign, merge = front.tasks[task].metric.sign, rival_of(front, label, task)
-            compared.append(
-                Gain(
-                    task=task,
-                    other=one.other,
-                    held_out=Amount(value=sign * one.amount, stderr=one.stderr),
-                    measured=None
-                    if was is None
-                    else Amount(value=sign * was.amount, stderr=was.stderr),
-                    predicted=_predicted(front, merge, task),
-                    verdict=one.verdict,
-                )
+            sign = front.tasks[task].metric.sign
+            gain = Gain(
+                task=task,
+                other=one.other,
+                held_out=Amount(value=sign * one.amount, stderr=one.stderr),
+                measured=None
+                if was is None
+                else Amount(value=sign * was.amount, stderr=was.stderr),
+                verdict=one.verdict,
             )
-    kept = [
-        None if math.isnan(promise.stderr) else verdict == "noise"
-        for promise, verdict in zip(promises, _verdicts(promises), strict=True)
-    ]
-    checked = (
-        gain.model_copy(update={"kept": yes})
-        for gain, yes in zip(compared, kept, strict=True)
+            compared.append(gain)
+            errors = [
+                math.nan if i is None or i.stderr is None else i.stderr
+                for i in (one, was)
+            ]
+            promises.append(
+                (one.amount, was.amount if was else 0.0, math.hypot(*errors))
+            )
+    now, then, stderr = np.array(promises).reshape(-1, 3).T
+    verdicts = _verdicts(
+        now, then, stderr, np.full_like(now, math.inf), now < -math.inf
     )
-    updated = holdout.model_copy(update={"gains": tuple(checked)})
+    checked = tuple(
+        gain
+        if math.isnan(error)
+        else gain.model_copy(update={"kept": verdict == "noise"})
+        for gain, error, verdict in zip(compared, stderr, verdicts, strict=True)
+    )
+    updated = holdout.model_copy(update={"gains": checked})
     return front.model_copy(update={"holdout": updated})
+
+
+def _verdicts(
+    own: FloatArray,
+    other: FloatArray,
+    stderr: FloatArray,
+    items: FloatArray,
+    answers: BoolArray,
+) -> list[Verdict]:
+    """Test which differences (n,) exceed noise, all of them together."""
+    rest = stderr[None], items[None], answers
+    ahead = compare(own[None], other[None], *rest).better[0]
+    behind = compare(other[None], own[None], *rest).better[0]
+    return [
+        "better" if better else "worse" if worse else "noise"
+        for better, worse in zip(ahead, behind, strict=True)
+    ]
 
 
 def foretold(merge: Merge) -> Readings:
@@ -189,78 +299,6 @@ def labelled(front: Front, label: str) -> Merge | None:
     return next((a for a in front.anchors if a.label == label), None)
 
 
-def _known(front: Front, task: str, *, in_search: bool) -> tuple[Reading, Source]:
-    """Return the value of the chosen merge on a task, and how it is known."""
-    chosen = front.chosen
-    if not in_search and (reading := _held_out(front, chosen, task)) is not None:
-        return reading, "held-out"
-    if chosen.is_measured(task):
-        return chosen.measured[task], "measured"
-    return chosen.readings("predicted").get(task, UNKNOWN), "predicted"
-
-
-def _held_out(front: Front, merge: Merge, task: str) -> Reading | None:
-    if (holdout := front.holdout) is None:
-        return None
-    place = holdout.place(merge.coefficients, merge.label)
-    amount = None if place is None else holdout.merges[place].measured.get(task)
-    return None if amount is None else Reading.of(amount.value, amount.stderr)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Values of the chosen merge and of another one; larger is better."""
-
-    label: str
-    reading: Reading  # of the other, in the task's own direction
-    own: float
-    other: float
-    stderr: float  # of the difference; NaN where unknown
-    items: float = math.inf  # that the standard error was estimated from
-    answers: bool = False  # whether items are right or wrong answers
-
-    @property
-    def amount(self) -> float:
-        return self.own - self.other
-
-
-def _compared(
-    front: Front, rival: Merge, task: str, own: Reading, source: Source
-) -> _Pair | None:
-    held_out = source == "held-out"
-    other = _held_out(front, rival, task) if held_out else rival.measured[task]
-    if own.value is None or other is None or other.value is None:
-        return None
-    utility = front.tasks[task].metric.utility
-    values = rival.label or "", other, utility(own.value), utility(other.value)
-    if rival.coefficients and rival.coefficients == front.chosen.coefficients:
-        return _Pair(*values, 0.0)
-    if source == "predicted":
-        # What its items would say is unknown: no less than those of any other merge.
-        return _Pair(*values, _independent(own.stderr, most_apart(front, rival, task)))
-    stderr, known = _paired(front, rival, task, held_out=held_out)
-    if math.isnan(stderr) or known is None:
-        return _Pair(*values, _independent(own.stderr, other.stderr))
-    return _Pair(*values, stderr, known.items, known.answers)
-
-
-def _paired(
-    front: Front, rival: Merge, task: str, *, held_out: bool
-) -> tuple[float, Differences | None]:
-    """Return the standard error of chosen minus rival on the same items, or NaN."""
-    places: list[int | None]
-    places = [front.selected, len(front.points) + front.anchors.index(rival)]
-    differences = front.differences
-    if held_out and (holdout := front.holdout) is not None:
-        merges = (front.chosen, rival)
-        places = [holdout.place(merge.coefficients, merge.label) for merge in merges]
-        differences = holdout.differences
-    if (known := differences.get(task)) is None:
-        return math.nan, None
-    one, other = (np.array(place) for place in places)
-    return float(known.between(one, other)), known
-
-
 def most_apart(front: Front, rival: Merge, task: str) -> float:
     """Return the largest standard error of a measured merge minus a rival.
 
@@ -274,34 +312,6 @@ def most_apart(front: Front, rival: Merge, task: str) -> float:
             return float(np.nanmax(row))
     stderr = rival.measured[task].stderr
     return math.sqrt(2) * (math.nan if stderr is None else stderr)
-
-
-def _predicted(front: Front, rival: Merge | None, task: str) -> Amount | None:
-    known = rival.readings("predicted") if rival is not None else {}
-    readings = foretold(front.chosen), known
-    one, other = (some.get(task, UNKNOWN) for some in readings)
-    if one.value is None or other.value is None:
-        return None
-    stderr = finite(_independent(one.stderr, other.stderr))
-    return Amount(value=one.value - other.value, stderr=stderr)
-
-
-def _independent(*errors: float | None) -> float:
-    return math.hypot(*(math.nan if error is None else error for error in errors))
-
-
-def _verdicts(pairs: Sequence[_Pair]) -> list[Verdict]:
-    """Test which differences exceed noise, all of them together."""
-    own, other, stderr, items, answers = (
-        np.array([[getattr(pair, name) for pair in pairs]])
-        for name in ("own", "other", "stderr", "items", "answers")
-    )
-    ahead = compare(own, other, stderr, items, answers[0]).better[0]
-    behind = compare(other, own, stderr, items, answers[0]).better[0]
-    return [
-        "better" if better else "worse" if worse else "noise"
-        for better, worse in zip(ahead, behind, strict=True)
-    ]
 
 
 # Of a measurement and of a prediction, NaN where it is not known.
