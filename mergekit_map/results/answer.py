@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mergekit_map.results.front import Front
-from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, gains
+from mergekit_map.results.gains import Gains, Rival, gains
 from mergekit_map.results.selection import MERGE as MERGE
 from mergekit_map.results.selection import advice
 from mergekit_map.results.sentences import (
     VERDICTS,
-    called,
     difference,
     findings_in_words,
     headline,
@@ -109,5 +108,4 @@ def _in_search(front: Front, found: Gains) -> Iterator[str]:
             f"{difference(one.amount, one.stderr)} on {task}"
             for task, one in rival.tasks.items()
         ]
-        than = rival.label if rival.label == BEST_PARENT else called(rival.label)
-        yield f"In the search, the gain over {than} was {listed(texts)}."
+        yield f"In the search, the gain over the {rival.label} was {listed(texts)}."

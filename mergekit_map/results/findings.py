@@ -171,7 +171,9 @@ def find(front: Front) -> Iterator[Finding]:
         yield FewMerges(fitted, coefficients)
     if front.unfinished is not None and not front.unfinished.fitted:
         return  # nothing was predicted
-    yield predictions(front)
+    quality = predictions(front)
+    if quality.error is not None or not quality.reliable:
+        yield quality
     trade_off = detect_tradeoff(
         front.utilities(front.points, "predicted"),
         front.stderrs(front.points, "predicted"),
