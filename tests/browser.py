@@ -55,7 +55,7 @@ def watched_page(
     browser: Browser,
     path: Path,
     width: int = 1280,
-    ready: str = "#fit-charts .chart:last-of-type .main-svg",
+    ready: str = "#front-chart .main-svg",
     place: str = "",
     **options: object,
 ) -> Iterator[Watched]:

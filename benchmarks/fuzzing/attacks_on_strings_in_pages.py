@@ -75,7 +75,7 @@ MARKUP = {
 TOGETHER = 3  # kinds on a page
 PAGES = {"report": REPORT, "fronts": FRONTS, "notebook": NOTEBOOK, "card": CARD}
 READY = {
-    "report": "#fit-charts .chart:last-of-type .main-svg",
+    "report": "#front-chart .main-svg",
     "fronts": "#front-chart .main-svg",
 }
 NAMES = {"name of the folder", "local model", "adapter", "revision"}

@@ -6,12 +6,11 @@
 
 writes, with the home directory as ``~``,
 
-- ``report-1280.png``: the page from its top to the chart of all tasks;
+- ``report-1280.png``: the page from its top to the point and its recipe;
 - ``front.png``, the front as the search drew it;
 
 and with ``--all FOLDER``, to be looked at: the whole page at both widths, light and
-dark, with two points side by side; as it is printed, as pages and as PDF; and both
-searches laid over one another.
+dark, and both searches laid over one another.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ from browser import open_browser, watched_page
 
 WIDTHS = (1280, 400)
 SCHEMES = ("light", "dark")
-LAST = "#all-tasks"  # the part of the page that a picture in the docs ends with
-PAPER = 760  # pixels, wider than what printing.js makes of a sheet
+LAST = ".point"  # the part of the page that a picture in the docs ends with
 
 
 def main() -> None:
@@ -67,8 +65,6 @@ def take_all(page: Path, fronts: Path, out: Path) -> None:
             for path in (page, fronts):
                 name = f"{path.stem}-{width}-{scheme}-whole.png"
                 take_picture(path, width, scheme, out / name)
-    for path in (page, fronts):
-        take_print(path, out / f"{path.stem}-printed.png")
 
 
 def pages_without_paths(runs: list[Path], folder: Path) -> list[Path]:
@@ -93,7 +89,7 @@ def pages_without_paths(runs: list[Path], folder: Path) -> list[Path]:
 @contextmanager
 def drawn(path: Path, width: int, scheme: str) -> Iterator[Page]:
     """Open a page that is drawn to its end, and pass nothing that it complains of."""
-    ready = ".chart:last-of-type .main-svg"
+    ready = "#front-chart .main-svg"
     with (
         open_browser() as browser,
         watched_page(browser, path, width, ready, color_scheme=scheme) as watched,
@@ -106,30 +102,14 @@ def drawn(path: Path, width: int, scheme: str) -> Iterator[Page]:
 def take_picture(
     page: Path, width: int, scheme: str, path: Path, last: str | None = None
 ) -> None:
-    """Take a page down to its last part that is wanted; the whole has two points."""
+    """Take a page down to its last part that is wanted."""
     with drawn(page, width, scheme) as shown:
-        if last is None and shown.locator("#keep").count():
-            shown.fill("#beside", "0")
-            shown.dispatch_event("#beside", "change")
-            shown.wait_for_timeout(300)
         box = shown.locator(last or "body").bounding_box()
         if box is None:
             raise RuntimeError(f"{page} has no {last}")
         height = box["y"] + box["height"] + 12
         clip = {"x": 0.0, "y": 0.0, "width": float(width), "height": height}
         shown.screenshot(path=path, full_page=True, clip=clip)
-    saved(path)
-
-
-def take_print(page: Path, path: Path) -> None:
-    """Take what goes to paper: as a PDF, and as one picture."""
-    with drawn(page, PAPER, "dark") as shown:
-        shown.pdf(path=path.with_suffix(".pdf"), format="A4")
-        shown.wait_for_timeout(500)
-        shown.emulate_media(media="print")
-        shown.evaluate("dispatchEvent(new Event('beforeprint'))")
-        shown.wait_for_timeout(500)
-        shown.screenshot(path=path, full_page=True)
     saved(path)
 
 

@@ -3,7 +3,7 @@
 Items are counted and numbered; their text is left out, so that a report may be shared.
 
 Notation: ``d`` axes of the surrogates, ``n`` points of the front, ``g`` nodes, ``m``
-tasks. Predictions are rounded: a picture shows no more.
+tasks. Predictions are rounded, as a picture shows no more.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from mergekit_map.errors import ArtifactError
-from mergekit_map.optimize.selection import spread
 from mergekit_map.results.finished import FinishedSearch
 from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
     Key,
-    MergeKey,
     Role,
     by_merge,
     evaluation_key,
@@ -43,7 +41,7 @@ from mergekit_map.surrogates.arrays import FloatArray
 class MeasuredMerge:
     """A measured merge; tuples go by task unless noted otherwise."""
 
-    label: str | None  # of an anchor
+    label: str | None  # of a reference point, or of a corner of the method
     point: int | None = None  # of the front
     roles: tuple[Role, ...]  # why it was measured
     coefficients: tuple[float | None, ...]
@@ -66,16 +64,18 @@ def measured_merges(run: FinishedSearch) -> list[MeasuredMerge]:
     X = run.locate(places)
     found = [_nowhere(front, a) for a in front.anchors if not a.coefficients]
     nothing = dict.fromkeys(front.tasks, UNKNOWN)
-    anchors, points = _places(front.anchors), _places(front.points)
+    labels = {
+        merge_key(m.coefficients): m.label for m in (*front.merges, *front.anchors)
+    }
+    points = {merge_key(p.coefficients): i for i, p in enumerate(front.points)}
     predicted = predict(run.surrogates, X) if run.surrogates else [nothing] * len(X)
     located = np.asarray(np.isfinite(X).all(axis=1)).tolist()
     rows = zip(merges.items(), places, X.tolist(), located, predicted, strict=True)
     for (key, merge), coefficients, row, known, foreseen in rows:
-        anchor = anchors.get(key)
         evaluations = [merge.get(task) for task in front.tasks]
         found.append(
             MeasuredMerge(
-                label=None if anchor is None else front.anchors[anchor].label,
+                label=labels.get(key),
                 point=points.get(key),
                 roles=tuple(dict.fromkeys(e.role for e in merge.values())),
                 coefficients=tuple(coefficients[name] for name in front.coefficients),
@@ -117,20 +117,9 @@ def _is_fitted(evaluation: Evaluation) -> bool:
     return not assessed and not evaluation.failed
 
 
-def _places(merges: Sequence[Merge]) -> dict[MergeKey, int]:
-    """Return the index of each merge, the first of several equal ones."""
-    found: dict[MergeKey, int] = {}
-    for index, merge in enumerate(merges):
-        found.setdefault(merge_key(merge.coefficients), index)
-    return found
-
-
 Kind: TypeAlias = Literal["curve", "contour", "slices", "none"]
 _NODES = {"curve": 101, "contour": 41, "slices": 25}  # along an axis
 _DIGITS = 5  # significant ones
-# Of slices, so that a page stays one that can be mailed: those of 450 points, 5 tasks
-# and 15 coefficients; and what a front that was found has at most.
-_MOST_VALUES, _MOST_POINTS = 1_000_000, 450
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +127,7 @@ class Surfaces:
     """Predictions along one axis, over two, or along each of more; or none.
 
     Of a task, a curve is (g,), a contour (g, g) with the second axis first, and slices
-    are (s, d, g): through each point of the front, along each axis; where these would
-    be too many, through some that show all of it.
+    are (d, g): through the chosen point, along each axis.
     """
 
     kind: Kind
@@ -148,14 +136,6 @@ class Surfaces:
     points: FloatArray  # (n, d) of the front
     value: FloatArray  # (m, ...)
     stderr: FloatArray  # (m, ...)
-    through: tuple[int, ...] = ()  # (s,) points of the front that slices go through
-
-    def slice_of(self, index: int) -> int:
-        """Find the slices of a point, or of the nearest that has some."""
-        if index in self.through:
-            return self.through.index(index)
-        apart = self.points[list(self.through)] - self.points[index]
-        return int(np.square(apart).sum(axis=1).argmin())
 
 
 def predict_surfaces(run: FinishedSearch) -> Surfaces:
@@ -175,11 +155,10 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
     lower, upper = run.bounds.T
     nodes = np.linspace(lower, upper, _NODES[kind], axis=1)
     points = run.locate(point.coefficients for point in run.front.points)
-    through = _sliced_points(run, nodes.size) if kind == "slices" else ()
     grid = (
         np.stack(np.meshgrid(*nodes), axis=-1)
         if d < 3
-        else _slices(points[list(through)], nodes)
+        else _slices(points[run.front.selected], nodes)
     )
     X = grid.reshape(-1, d)
     surrogates = [run.surrogates[task] for task in run.front.tasks]
@@ -198,28 +177,15 @@ def predict_surfaces(run: FinishedSearch) -> Surfaces:
         points=points,
         value=_rounded(value).reshape(shape),
         stderr=_rounded(np.array([s.stderr(X) for s in surrogates])).reshape(shape),
-        through=through,
     )
 
 
-def _sliced_points(run: FinishedSearch, size: int) -> tuple[int, ...]:
-    """Choose the points that slices go through: all, or as many as fit."""
-    front = run.front
-    fitting = _MOST_VALUES // (size * len(front.tasks))
-    room = min(max(fitting, 1), _MOST_POINTS)
-    if room >= len(front.points):
-        return tuple(range(len(front.points)))
-    shown = spread(front.utilities(front.points, "predicted"), room)
-    first = [front.selected, *front.recommended, *map(int, shown)]
-    return tuple(sorted([*dict.fromkeys(first)][:room]))
-
-
-def _slices(points: FloatArray, nodes: FloatArray) -> FloatArray:
-    """Move each point (n, d) along each axis, over its nodes; (n, d, g, d)."""
+def _slices(point: FloatArray, nodes: FloatArray) -> FloatArray:
+    """Move a point (d,) along each axis, over its nodes; (d, g, d)."""
     d, g = nodes.shape
-    X = np.broadcast_to(points[:, None, None, :], (len(points), d, g, d)).copy()
+    X = np.broadcast_to(point, (d, g, d)).copy()
     for axis in range(d):
-        X[:, axis, :, axis] = nodes[axis]
+        X[axis, :, axis] = nodes[axis]
     return X
 
 

@@ -4,15 +4,15 @@ Tasks are shared if they have the same fingerprint in all searches, so that they
 the same on the same documents. Nothing is measured.
 
 A hypervolume is a share of the box between the reference point and the ideal point of
-the joint front. Notation: ``k`` merges of a search, ``m`` tasks, ``n`` items of a task,
-``b`` draws; values are larger where better.
+the joint front. Notation: ``k`` merges of a search, ``m`` tasks, ``b`` draws; values
+are larger where better.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,122 +20,48 @@ import numpy as np
 from mergekit_map._version import __version__
 from mergekit_map.errors import ArtifactError
 from mergekit_map.optimize.pareto import volume
+from mergekit_map.report.data import kind_of, pairs
 from mergekit_map.report.merges import ItemReader, MeasuredMerge, measured_merges
 from mergekit_map.report.page import build_page, refuse_foreign
+from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
-from mergekit_map.results.front import Reading
 from mergekit_map.results.log import Role
-from mergekit_map.results.samples import Item, Items
+from mergekit_map.results.samples import Items
 from mergekit_map.results.search_plan import unfinished_in_words
 from mergekit_map.surrogates.arrays import FloatArray, IntArray
-from mergekit_map.types import NO_SINGLE_MODEL
 from mergekit_map.utils.files import StrPath, plain, write_atomically
 from mergekit_map.utils.text import listed
 
 _BELOW_NADIR = -0.1  # where volumes start, between nadir (0) and ideal (1)
 _DRAWS = 200
-
-
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """The worst and best values of a joint front, by task."""
-
-    nadir: FloatArray  # (m,)
-    width: FloatArray  # (m,)
-
-    @classmethod
-    def of(cls, fronts: Sequence[FloatArray]) -> Scale:
-        """Return the front of the merges and its values; (k, m) each."""
-        Y = np.vstack(fronts)
-        beaten = np.array([((row <= Y).all(1) & (row < Y).any(1)).any() for row in Y])
-        kept = Y[~beaten]
-        nadir, width = kept.min(axis=0), np.ptp(kept, axis=0)
-        # A task that all the best agree on has no unit there.
-        flat = width <= 0
-        nadir = np.where(flat, Y.min(axis=0), nadir)
-        width = np.where(flat, np.ptp(Y, axis=0), width)
-        return cls(nadir, np.where(width > 0, width, 1.0))
-
-    def volume(self, Y: FloatArray) -> float:
-        """Return the hypervolume of a front (k, m), as a share of the box."""
-        box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
-        return volume((Y - self.nadir) / self.width, _BELOW_NADIR) / box
-
-    @property
-    def reference(self) -> FloatArray:
-        """Return the reference point of volumes, (m,)."""
-        reference: FloatArray = self.nadir + _BELOW_NADIR * self.width
-        return reference
-
-
-@dataclass(frozen=True)
-class Volume:
-    """The hypervolume of a search."""
-
-    value: float
-    stderr: float | None
-    ahead: float  # of the first search
-    ahead_stderr: float | None  # draws are the same for all, so that it is paired
-
-
-def volumes(
-    scale: Scale, fronts: Sequence[FloatArray], drawn: Sequence[FloatArray] | None
-) -> list[Volume]:
-    """Return the hypervolumes of fronts (k, m), with errors from draws (b, k, m)."""
-    values = [scale.volume(Y) for Y in fronts]
-    if drawn is None:
-        return [Volume(value, None, value - values[0], None) for value in values]
-    known = np.array([[scale.volume(Y) for Y in draws] for draws in drawn])
-    stderr, ahead = known.std(axis=1), (known - known[0]).std(axis=1)
-    return [
-        Volume(value, float(one), value - values[0], float(two))
-        for value, one, two in zip(values, stderr, ahead, strict=True)
-    ]
-
-
-def draw_items(
-    found: Sequence[Sequence[Items]], sign: float, rng: np.random.Generator
-) -> list[FloatArray] | None:
-    """Resample a task's values from its items, the same for all; (b, k) each.
-
-    None unless all merges of all searches were measured on the same items, two or more.
-    """
-    items = list(found[0][0].values)
-    same = all(one.values.keys() == set(items) for search in found for one in search)
-    if len(items) < 2 or not same:
-        return None
-    times: IntArray = rng.multinomial(len(items), [1 / len(items)] * len(items), _DRAWS)
-    return [
-        sign * np.column_stack([_means(one, items, times) for one in search])
-        for search in found
-    ]
-
-
-def _means(one: Items, items: Sequence[Item], times: IntArray) -> FloatArray:
-    weights = np.array([one.weights[item] for item in items])
-    values = np.array([one.values[item] for item in items])
-    mean: FloatArray = (times @ (weights * values)) / (times @ weights)
-    return np.exp(mean) if one.exponential else mean
-
-
-def draw_each(
-    Y: FloatArray, stderr: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """Draw values (k,) that err independently, as measured; (b, k)."""
-    drawn: FloatArray = Y + np.nan_to_num(stderr) * rng.normal(size=(_DRAWS, len(Y)))
-    return drawn
-
-
-def draw_together(
-    Y: FloatArray, stderr: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """Draw values (k,) that all err alike, as one surrogate predicts them; (b, k)."""
-    drawn: FloatArray = Y + np.nan_to_num(stderr) * rng.normal(size=(_DRAWS, 1))
-    return drawn
-
-
-_NOT_OF_IT: frozenset[Role] = frozenset({"opponent", "baseline", "holdout"})
 _SEED = 0  # of the draws behind the errors of volumes
+_NOT_OF_IT: frozenset[Role] = frozenset({"opponent", "baseline", "holdout"})
+_ROUNDING = 2e-3  # relative, between measurements of one model in two searches
+# The page's own script, in the order in which its parts build on one another.
+_SCRIPTS = (
+    "guard.js",
+    "choosing.js",
+    "drawing.js",
+    "tables.js",
+    "marks.js",
+    "fronts.js",
+)
+
+
+def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) -> Path:
+    """Write ``fronts.html``, into the folder of the first search if nowhere else.
+
+    Raises:
+        ArtifactError: a search is not finished, a file of it is damaged, they share no
+            task, or where the page should go is something else.
+    """
+    if page is not None:
+        refuse_foreign(Path(page))
+    folders = [Path(run) for run in runs]
+    content = fronts_content([read_finished(run) for run in folders])
+    written = Path(page or folders[0] / "fronts.html")
+    write_atomically(written, build_page("fronts.html", _SCRIPTS, content))
+    return written
 
 
 def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
@@ -144,12 +70,12 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
     Raises:
         ArtifactError: they share no task, or one measured no merge on all of them.
     """
-    tasks = _shared_tasks(runs)
+    names, tasks = _names(runs), _shared_tasks(runs)
     found = [_measured(run, tasks) for run in runs]
-    first, names = runs[0].front, _names(runs)
+    first = runs[0].front
     content: dict[str, object] = {
         "name": " and ".join(names),
-        "left_out": [*_unfinished(runs, names), *_left_out(runs, tasks, names)],
+        "notes": [*_unfinished(runs, names), *_left_out(runs, tasks, names)],
         "tasks": [
             {
                 "name": name,
@@ -162,15 +88,14 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
             {
                 "name": name,
                 "method": str(run.manifest.identity.get("method")),
+                "answer": asdict(answer(run.front)),
                 "coefficients": list(run.front.coefficients),
-                "selected": run.front.selected,
                 "points": [
                     {
-                        "coefficients": [
-                            point.coefficients[n] for n in run.front.coefficients
-                        ],
-                        "predicted": _pairs(point.readings("predicted"), tasks),
-                        "measured": _pairs(point.measured, tasks),
+                        "coefficients": [*point.coefficients.values()],
+                        "predicted": pairs(
+                            point.readings("predicted")[task] for task in tasks
+                        ),
                     }
                     for point in run.front.points
                 ],
@@ -178,11 +103,22 @@ def fronts_content(runs: Sequence[FinishedSearch]) -> Mapping[str, object]:
             }
             for name, run, merges in zip(names, runs, found, strict=True)
         ],
+        "references": _references(runs, tasks, names),
         **_volumes(runs, tasks, found),
         "page_by": {"mergekit-map": __version__},
     }
     exact: Mapping[str, object] = plain(content)
     return exact
+
+
+def _names(runs: Sequence[FinishedSearch]) -> list[str]:
+    """Name searches by their folders, with enough of the path to differ."""
+    parts = [run.folder.named.resolve().parts for run in runs]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
 def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
@@ -206,23 +142,6 @@ def _shared_tasks(runs: Sequence[FinishedSearch]) -> list[str]:
     return tasks
 
 
-def _left_out(
-    runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
-) -> list[str]:
-    """List the tasks that are not compared, with reasons."""
-    every = dict.fromkeys(itertools.chain(*(run.front.tasks for run in runs)))
-    said = []
-    for task in [task for task in every if task not in tasks]:
-        having = [
-            n for n, run in zip(names, runs, strict=True) if task in run.front.tasks
-        ]
-        where = f"only {listed(having)} measured it"
-        if len(having) == len(runs):
-            where = "it measures something else in each, or on other documents"
-        said.append(f"{task} is not compared: {where}.")
-    return said
-
-
 def _unfinished(runs: Sequence[FinishedSearch], names: Sequence[str]) -> list[str]:
     """List the searches that are not finished, and how to continue them."""
     return [
@@ -232,17 +151,24 @@ def _unfinished(runs: Sequence[FinishedSearch], names: Sequence[str]) -> list[st
     ]
 
 
-def _names(runs: Sequence[FinishedSearch]) -> list[str]:
-    """Name searches by their folders, with enough of the path to differ."""
-    parts = [run.folder.named.resolve().parts for run in runs]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{name} ({number})" for number, name in enumerate(names, start=1)]
+def _left_out(
+    runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
+) -> list[str]:
+    """List the tasks that are not compared, with reasons."""
+    sentences = []
+    for task in dict.fromkeys(task for run in runs for task in run.front.tasks):
+        having = [
+            n for n, run in zip(names, runs, strict=True) if task in run.front.tasks
+        ]
+        where = f"only {listed(having)} measured it"
+        if len(having) == len(runs):
+            where = "it measures something else in each, or on other documents"
+        if task not in tasks:
+            sentences.append(f"{task} is not compared: {where}.")
+    return sentences
 
 
-def _measured(run: FinishedSearch, tasks: Iterable[str]) -> list[MeasuredMerge]:
+def _measured(run: FinishedSearch, tasks: Sequence[str]) -> list[MeasuredMerge]:
     """List the merges that a search measured on all documents of the tasks."""
     places = [list(run.front.tasks).index(task) for task in tasks]
     found = [
@@ -260,25 +186,52 @@ def _measured(run: FinishedSearch, tasks: Iterable[str]) -> list[MeasuredMerge]:
 
 
 def _merge(
-    run: FinishedSearch, merge: MeasuredMerge, tasks: Iterable[str]
+    run: FinishedSearch, merge: MeasuredMerge, tasks: Sequence[str]
 ) -> dict[str, object]:
-    label = merge.label
-    kind = label if label in NO_SINGLE_MODEL else "model"
     readings = dict(zip(run.front.tasks, merge.measured, strict=True))
     return {
-        "label": label,
-        "kind": None if label is None else kind,
+        "label": merge.label,
+        "reference": merge.label in {a.label for a in run.front.anchors},
         "point": merge.point,
         "coefficients": merge.coefficients,
-        "measured": _pairs(readings, tasks),
+        "measured": pairs(readings[task] for task in tasks),
     }
 
 
-def _pairs(
-    readings: Mapping[str, Reading], tasks: Iterable[str]
-) -> list[tuple[float, float | None] | None]:
-    found = [readings[task] for task in tasks]
-    return [None if r.value is None else (r.value, r.stderr) for r in found]
+def _references(
+    runs: Sequence[FinishedSearch], tasks: Sequence[str], names: Sequence[str]
+) -> list[dict[str, object]]:
+    """List base, parents and soup of all searches, each model once.
+
+    In older folders a reference point may be a merge by the method: then it measures
+    something else in each search, and stands with the name of its search.
+    """
+    found: list[tuple[str, list[float]]] = []
+    content: list[dict[str, object]] = []
+    for name, run in zip(names, runs, strict=True):
+        for anchor in run.front.anchors:
+            if not anchor.is_measured(*tasks):
+                continue
+            values = [anchor.measured[task].value or 0.0 for task in tasks]
+            label = anchor.label or ""
+            twins = [known for other, known in found if other == label]
+            if any(_are_close(values, twin) for twin in twins):
+                continue
+            found.append((label, values))
+            content.append(
+                {
+                    "label": f"{label} ({name})" if twins else label,
+                    "kind": kind_of(label),
+                    "coefficients": [],
+                    "measured": pairs(anchor.measured[task] for task in tasks),
+                }
+            )
+    return content
+
+
+def _are_close(one: Sequence[float], other: Sequence[float]) -> bool:
+    both = zip(one, other, strict=True)
+    return all(math.isclose(a, b, rel_tol=_ROUNDING) for a, b in both)
 
 
 def _volumes(
@@ -286,46 +239,60 @@ def _volumes(
     tasks: Sequence[str],
     found: Sequence[Sequence[MeasuredMerge]],
 ) -> dict[str, object]:
+    """Return the hypervolumes of the measured merges, with errors from draws.
+
+    Errors of differences to the first search are paired where all merges of all
+    searches were measured on the same items.
+    """
     rng = np.random.default_rng(_SEED)
-    signs = [runs[0].front.metrics[task].sign for task in tasks]
-    columns = [
-        _columns(run, merges, tasks) for run, merges in zip(runs, found, strict=True)
-    ]
-    measured = [Y * signs for Y, _ in columns]
-    errors = [stderr for _, stderr in columns]
-    drawn: list[list[FloatArray]] = [[] for _ in runs]
-    paired = []
-    for t, task in enumerate(tasks):
-        items = [
-            _items(run, merges, task) for run, merges in zip(runs, found, strict=True)
-        ]
-        one = draw_items(items, signs[t], rng)
-        paired.append(one is not None)
-        for r in range(len(runs)):
-            own = one[r] if one else draw_each(measured[r][:, t], errors[r][:, t], rng)
-            drawn[r].append(own)
-    scale = Scale.of(measured)
-    predicted, foreseen = _predicted(runs, tasks, rng)
+    fronts: list[list[FloatArray]] = [[] for _ in runs]  # by search and task: (k,)
+    drawn: list[list[FloatArray]] = [[] for _ in runs]  # (b, k)
+    for task in tasks:
+        sign = runs[0].front.metrics[task].sign
+        items = [_items(*pair, task) for pair in zip(runs, found, strict=True)]
+        together = draw_items(items, sign, rng)
+        for r, (run, merges) in enumerate(zip(runs, found, strict=True)):
+            place = list(run.front.tasks).index(task)
+            readings = [merge.measured[place] for merge in merges]
+            column = sign * np.array([one.value for one in readings], np.float64)
+            stderr = np.array([one.stderr or 0.0 for one in readings])
+            fronts[r].append(column)
+            alone = column + stderr * rng.normal(size=(_DRAWS, len(column)))
+            drawn[r].append(alone if together is None else together[r])
+    Y = [np.column_stack(front) for front in fronts]
+    lower, width = joint_box(Y)
+    values = [_volume(front, lower, width) for front in Y]
+    draws = [np.stack(each, axis=2) for each in drawn]
+    known = np.array([[_volume(y, lower, width) for y in each] for each in draws])
     return {
-        "reference": [s * v for s, v in zip(signs, scale.reference, strict=True)],
-        "paired": paired,
-        "volumes": {
-            "measured": [
-                asdict(v)
-                for v in volumes(scale, measured, [np.stack(d, 2) for d in drawn])
-            ],
-            "predicted": [asdict(v) for v in volumes(scale, predicted, foreseen)],
-        },
+        "volumes": [
+            {
+                "value": value,
+                "stderr": float(own.std()),
+                "ahead": value - values[0],
+                "ahead_stderr": float((own - known[0]).std()),
+            }
+            for value, own in zip(values, known, strict=True)
+        ],
     }
 
 
-def _columns(
-    run: FinishedSearch, merges: Sequence[MeasuredMerge], tasks: Sequence[str]
-) -> tuple[FloatArray, FloatArray]:
-    places = [list(run.front.tasks).index(task) for task in tasks]
-    rows = [[merge.measured[place] for place in places] for merge in merges]
-    values = np.array([[r.value for r in row] for row in rows], np.float64)
-    return values, np.array([[r.stderr for r in row] for row in rows], np.float64)
+def joint_box(fronts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return nadir and widths (m,) of the joint front of merges (k, m)."""
+    Y = np.vstack(fronts)
+    beaten = np.array([((row <= Y).all(1) & (row < Y).any(1)).any() for row in Y])
+    front = Y[~beaten]
+    # A task on which all of the front agree has the range of all merges.
+    flat = np.ptp(front, axis=0) <= 0
+    nadir = np.where(flat, Y.min(axis=0), front.min(axis=0))
+    width = np.where(flat, np.ptp(Y, axis=0), np.ptp(front, axis=0))
+    return nadir, np.where(width > 0, width, 1.0)
+
+
+def _volume(Y: FloatArray, nadir: FloatArray, width: FloatArray) -> float:
+    """Return the hypervolume of merges (k, m), as a share of the box."""
+    box: float = (1 - _BELOW_NADIR) ** Y.shape[1]
+    return volume((Y - nadir) / width, _BELOW_NADIR) / box
 
 
 def _items(
@@ -334,57 +301,29 @@ def _items(
     reader, place = ItemReader(run), list(run.front.tasks).index(task)
     found = []
     for merge in merges:
-        pairs = zip(run.front.coefficients, merge.coefficients, strict=True)
-        known = {name: value for name, value in pairs if value is not None}
+        both = zip(run.front.coefficients, merge.coefficients, strict=True)
+        known = {name: value for name, value in both if value is not None}
         found.append(reader.read_at(known, merge.measured[place].value, task))
     return found
 
 
-def _predicted(
-    runs: Sequence[FinishedSearch], tasks: Sequence[str], rng: np.random.Generator
-) -> tuple[list[FloatArray], list[FloatArray]]:
-    fronts, drawn = [], []
-    for run in runs:
-        places = [list(run.front.tasks).index(task) for task in tasks]
-        Y = run.front.utilities(run.front.points, "predicted")[:, places]
-        stderr = run.front.stderrs(run.front.points, "predicted")[:, places]
-        fronts.append(Y)
-        draws = [draw_together(Y[:, t], stderr[:, t], rng) for t in range(len(tasks))]
-        drawn.append(np.stack(draws, 2))
-    return fronts, drawn
+def draw_items(
+    found: Sequence[Sequence[Items]], sign: float, rng: np.random.Generator
+) -> list[FloatArray] | None:
+    """Resample a task's values from its items, the same for all; (b, k) each.
 
-
-# The page's own script, in the order in which its parts build on one another.
-_SCRIPTS = (
-    "guard.js",
-    "choosing.js",
-    "drawing.js",
-    "in_view.js",
-    "tables.js",
-    "printing.js",
-    "marks.js",
-    "preferring.js",
-    "fronts_chart.js",
-    "fronts.js",
-)
-
-
-def write_fronts_report(runs: Sequence[StrPath], page: StrPath | None = None) -> Path:
-    """Write ``fronts.html``, into the folder of the first search if nowhere else.
-
-    Raises:
-        ArtifactError: a search is not finished, a file of it is damaged, they share no
-            task, or where the page should go is something else.
+    None unless all merges of all searches were measured on the same items, two or more.
     """
-    if page is not None:
-        refuse_foreign(Path(page))
-    folders = [Path(run) for run in runs]
-    content = fronts_content([read_finished(run) for run in folders])
-    written = Path(page or folders[0] / "fronts.html")
-    write_atomically(written, fronts_page(content))
-    return written
+    items = list(found[0][0].values)
+    same = all(one.values.keys() == set(items) for search in found for one in search)
+    if len(items) < 2 or not same:
+        return None
+    times: IntArray = rng.multinomial(len(items), [1 / len(items)] * len(items), _DRAWS)
 
+    def means(one: Items) -> FloatArray:
+        weights = np.array([one.weights[item] for item in items])
+        values = np.array([one.values[item] for item in items])
+        mean: FloatArray = (times @ (weights * values)) / (times @ weights)
+        return np.exp(mean) if one.exponential else mean
 
-def fronts_page(content: Mapping[str, object]) -> str:
-    """Return the page of ``fronts_content``."""
-    return build_page("fronts.html", _SCRIPTS, content)
+    return [sign * np.column_stack([means(one) for one in each]) for each in found]

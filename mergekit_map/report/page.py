@@ -1,4 +1,4 @@
-"""The report of a finished search: one self-contained HTML page, and pictures.
+"""The report of a finished search: one self-contained HTML page.
 
 The page holds its data, its own script and plotly.js. A content security policy allows
 only these two scripts, by their hashes, and no requests. No text of the user is part of
@@ -21,7 +21,6 @@ from mergekit_map.errors import ArtifactError
 from mergekit_map.report.data import report_content
 from mergekit_map.report.merges import measured_merges, predict_surfaces
 from mergekit_map.report.plots import plot_front
-from mergekit_map.report.surrogate_plots import plot_surrogates
 from mergekit_map.results.finished import FinishedSearch, read_finished
 from mergekit_map.utils.files import StrPath, json_line, unwritable, write_atomically
 
@@ -92,22 +91,12 @@ _SCRIPTS = (
     "guard.js",
     "choosing.js",
     "drawing.js",
-    "in_view.js",
+    "tables.js",
     "marks.js",
-    "space_chart.js",
-    "front_charts.js",
+    "front_chart.js",
     "parallel_chart.js",
     "surrogate_charts.js",
-    "history_chart.js",
-    "tables.js",
-    "address.js",
-    "copying.js",
-    "printing.js",
-    "views.js",
     "panels.js",
-    "gain_panel.js",
-    "items_panel.js",
-    "evaluations.js",
     "report.js",
 )
 
@@ -117,11 +106,11 @@ class Report:
     """The paths of a written report."""
 
     page: Path
-    pictures: tuple[Path, ...]  # of the front and of the surrogates
+    pictures: tuple[Path, ...]  # of the front
 
 
 def write_report(run: StrPath, page: StrPath | None = None) -> Report:
-    """Write ``report.html``, ``front.png`` and ``surrogates.png`` of a search.
+    """Write ``report.html`` and ``front.png`` of a finished search.
 
     They are written to its folder; only the page may go elsewhere.
 
@@ -133,18 +122,14 @@ def write_report(run: StrPath, page: StrPath | None = None) -> Report:
         refuse_foreign(Path(page))
     finished = read_finished(Path(run))
     named = finished.folder.named  # where it stays when the search is finished
-    page = Path(page or named / "report.html")
-    surfaces, merges = predict_surfaces(finished), measured_merges(finished)
-    content = report_content(finished, surfaces, merges)
-    pictures = [finished.folder.picture, named / "surrogates.png"]
+    page, picture = Path(page or named / "report.html"), finished.folder.picture
+    content = report_content(
+        finished, predict_surfaces(finished), measured_merges(finished)
+    )
     if not _is_drawn(finished):
-        plot_front(finished.front, pictures[0])
-    if finished.surrogates:
-        plot_surrogates(finished.front, surfaces, merges, pictures[1])
-    else:
-        pictures = pictures[:1]
+        plot_front(finished.front, picture)
     write_atomically(page, report_page(content))
-    return Report(page, tuple(pictures))
+    return Report(page, (picture,))
 
 
 def _is_drawn(finished: FinishedSearch) -> bool:

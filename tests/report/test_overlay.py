@@ -16,11 +16,9 @@ import pytest
 from mergekit_map.cli.main import main
 from mergekit_map.errors import ArtifactError
 from mergekit_map.report.overlay import (
-    Scale,
-    draw_each,
     draw_items,
-    draw_together,
     fronts_content,
+    joint_box,
 )
 from mergekit_map.results.finished import read_finished
 from mergekit_map.results.samples import Items
@@ -51,15 +49,15 @@ def content_of(*runs: Path) -> dict[str, Any]:
 # --- volumes -------------------------------------------------------------------------
 
 
-def test_the_volume_of_a_corner_is_its_share_of_the_box() -> None:
-    # Ideal (1, 1) and nadir (0, 0), so that the box goes from -0.1 to 1 on both tasks.
+def test_the_box_of_volumes_is_that_of_the_joint_front() -> None:
     ends = np.array([[0.0, 1.0], [1.0, 0.0]])
-    scale = Scale.of([ends])
+    dominated, flat = np.array([[-2.0, -3.0]]), np.array([[1.0, 5.0], [0.0, 5.0]])
 
-    np.testing.assert_allclose(scale.reference, [-0.1, -0.1])
-    assert scale.volume(np.array([[1.0, 1.0]])) == pytest.approx(1)
-    assert scale.volume(ends) == pytest.approx((2 * 1.1 * 0.1 - 0.1**2) / 1.1**2)
-    assert scale.volume(np.array([[-0.5, 0.7]])) == 0
+    nadir, width = joint_box([ends, dominated])
+    np.testing.assert_allclose([nadir, width], [[0, 0], [1, 1]])
+    # The front is one point here, so that all merges make the range.
+    nadir, width = joint_box([flat])
+    np.testing.assert_allclose([nadir, width], [[0, 5], [1, 1]])
 
 
 def test_values_drawn_from_items_err_as_their_mean_does() -> None:
@@ -78,18 +76,6 @@ def test_values_drawn_from_items_err_as_their_mean_does() -> None:
     assert (drawn[:, 0] - drawn[:, 1]).std() == pytest.approx(paired, rel=0.25)
 
 
-def test_predictions_err_together_and_measurements_apart() -> None:
-    rng = np.random.default_rng(4)
-    Y, stderr = np.array([1.0, 2.0]), np.array([0.1, np.nan])
-
-    together = draw_together(Y, np.array([0.1, 0.3]), rng)
-    apart = draw_each(Y, stderr, rng)
-
-    np.testing.assert_allclose(together[:, 1] - 2, 3 * (together[:, 0] - 1))
-    assert apart[:, 0].std() == pytest.approx(0.1, rel=0.25)
-    assert (apart[:, 1] == 2).all()  # how far it errs is not known
-
-
 # --- pages ---------------------------------------------------------------------------
 
 
@@ -100,11 +86,28 @@ def test_a_search_is_as_large_as_itself(finished_run: Make, tmp_path: Path) -> N
     content = content_of(run, twin)
 
     assert [r["name"] for r in content["runs"]] == ["run", "twin"]
-    measured, predicted = (content["volumes"][k] for k in ("measured", "predicted"))
-    assert measured[0]["value"] == measured[1]["value"] > 0
-    assert measured[1]["ahead"] == 0
-    assert predicted[0]["value"] == predicted[1]["value"]
-    assert content["left_out"] == []
+    one, other = content["volumes"]
+    assert one["value"] == other["value"] > 0
+    assert other["ahead"] == 0
+    assert content["notes"] == []
+    # Their models are the same, so that each is drawn once.
+    assert [r["label"] for r in content["references"]] == ["base", "a", "b", "soup"]
+
+
+def test_a_reference_point_that_measured_something_else_is_drawn_by_itself(
+    finished_run: Make, tmp_path: Path
+) -> None:
+    run = finished_run("two")
+    other = copied(run, tmp_path / "other")
+
+    def move(front: dict[str, Any]) -> None:
+        front["anchors"][1]["measured"]["math"]["value"] += 0.1
+
+    changed(other / "front.json", move)
+
+    labels = [r["label"] for r in content_of(run, other)["references"]]
+
+    assert labels == ["base", "a", "b", "soup", "a (other)"]
 
 
 def test_tasks_that_measure_something_else_are_left_out(
@@ -127,7 +130,7 @@ def test_tasks_that_measure_something_else_are_left_out(
     content = content_of(run, other)
 
     assert [task["name"] for task in content["tasks"]] == ["code_loss"]
-    (said,) = content["left_out"]
+    (said,) = content["notes"]
     assert said.startswith("math is not compared: it measures something else")
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import click.testing
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from mergekit_map import select_point
 from mergekit_map.cli.main import main
@@ -40,7 +39,7 @@ def copied(run: Path, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
+def test_writes_a_page_and_leaves_nothing_else(
     finished_run: Make, tmp_path: Path
 ) -> None:
     run = copied(finished_run("two"), tmp_path)
@@ -51,7 +50,7 @@ def test_writes_a_page_and_two_pictures_and_leaves_nothing_else(
     assert result.exit_code == 0, result.output
     assert f"{run}/report.html (" in result.output
     new = {path.name for path in run.iterdir() if path.is_file()} - before.keys()
-    assert new == {"report.html", "surrogates.png"}
+    assert new == {"report.html"}
     del before["front.png"]
     assert all((run / name).read_bytes() == text for name, text in before.items())
 
@@ -142,10 +141,10 @@ def test_surfaces_are_what_the_surrogates_predict(
         value, stderr = surfaces.value[t], surfaces.stderr[t]
         if kind == "slices":
             d, g = surfaces.nodes.shape
-            assert value.shape == (len(run.front.points), d, g)
-            point = run.locate([run.front.points[2].coefficients])
+            assert value.shape == (d, g)
+            point = run.locate([run.front.chosen.coefficients])
             point[0, 1] = surfaces.nodes[1, 7]
-            found = value[2, 1, 7], stderr[2, 1, 7]
+            found = value[1, 7], stderr[1, 7]
         else:
             assert value.shape == shape
             place = (5, 17)[: value.ndim]
@@ -196,36 +195,22 @@ def test_the_sliders_start_where_the_point_was_chosen(
     assert two["start"] == {
         "weights": [2.0, 1.0],
         "limits": ["", ""],
-        "not_worse_than": [],
-        "margin": 0.0,
-        "scalarization": "sum",
     }
     assert three["start"]["weights"] == [0.0, 1.0, 1.0]
     assert three["start"]["limits"] == ["70%", "", ""]
 
     run = copied(finished_run("two"), tmp_path)
     first, second = two["tasks"][0]["name"], two["tasks"][1]["name"]
-    select_point(run, prefer={first: 1, second: 3}, scalarization="achievement")
+    select_point(run, prefer={first: 1, second: 3})
     assert content_of(run)["start"] == {
         "weights": [1.0, 3.0],
         "limits": ["", ""],
-        "not_worse_than": [],
-        "margin": 0.0,
-        "scalarization": "achievement",
     }
-
-    select_point(run, not_worse_than="base", margin=-1)
-    start = content_of(run)["start"]
-    assert (start["not_worse_than"], start["margin"]) == (["base"], -1)
 
     select_point(run, index=0)
     content = content_of(run)
     assert content["start"] is None
     assert content["selected"] == 0
-    assert (
-        content["reason"]
-        == f"Point 0 of {len(content['points'])}, chosen by its index."
-    )
 
 
 @pytest.mark.slow
@@ -241,32 +226,6 @@ def test_nested_checkpoints_are_measured_in_the_last_pair(finished_run: Make) ->
     # Those of the pair, and up to 4 of its front.
     assert 8 < fitted == content["tasks"][0]["fit"]["n"] <= 12
     assert content["points"][0]["recipe"].count("merge_method") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.picture
-@pytest.mark.parametrize(
-    ("name", "panels"),
-    [
-        ("one", (1, 1)),
-        pytest.param("failing", (4, 1), marks=pytest.mark.slow),
-        pytest.param("three", (3, 3), marks=pytest.mark.slow),
-    ],
-)
-def test_draws_the_surrogates(
-    finished_run: Make, tmp_path: Path, name: str, panels: tuple[int, int]
-) -> None:
-    run = copied(finished_run(name), tmp_path)
-
-    report = write_report(run)
-
-    height, width = imread(report.pictures[1]).shape[:2]
-    if name == "three":
-        size = (0.6 + 2.6 * panels[0], 0.2 + 2.3 * panels[1])
-    else:
-        size = (0.4 + 4.2 * panels[0], 0.2 + 3.6 * panels[1])
-    assert (width, height) == pytest.approx([100 * s for s in size], abs=1)
-    assert not list(run.glob(".*.partial"))
 
 
 def test_the_same_run_gives_the_same_page(finished_run: Make, tmp_path: Path) -> None:

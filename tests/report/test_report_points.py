@@ -1,4 +1,4 @@
-"""What a report says of each point, against what is said of it when it is chosen."""
+"""The gains and items of each point of a report."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mergekit_map.report.data import points_content
+from mergekit_map.report.data import report_content
+from mergekit_map.report.merges import measured_merges, predict_surfaces
+from mergekit_map.results.answer import answer
 from mergekit_map.results.finished import FinishedSearch, read_finished
-from mergekit_map.results.gain_sentences import gains_in_words
-from mergekit_map.results.gains import gains
-from mergekit_map.results.narrative import verdicts_in_words
 from mergekit_map.results.samples import write_samples
 from mergekit_map.types import Measurement
 
@@ -25,38 +25,20 @@ def run(request: pytest.FixtureRequest, finished_run: Make) -> FinishedSearch:
     return read_finished(finished_run(request.param))
 
 
-def test_each_point_is_judged_as_if_it_were_chosen(run: FinishedSearch) -> None:
-    content = json.loads(json.dumps(points_content(run)))
-    sentences, said = content["sentences"], content["said"]
-    whole = [bool(p.is_measured(*run.front.tasks)) for p in run.front.points]
+def content_of(run: FinishedSearch) -> dict[str, Any]:
+    content = report_content(run, predict_surfaces(run), measured_merges(run))
+    return json.loads(json.dumps(content))
 
-    assert len(said) == len(run.front.points)
-    assert {True, False} == set(whole)
-    for index, one in enumerate(said):
+
+def test_gains_of_a_point_are_those_of_the_answer_if_it_were_chosen(
+    run: FinishedSearch,
+) -> None:
+    content = content_of(run)
+
+    for index, point in enumerate(content["points"]):
         front = run.front.model_copy(update={"selected": index})
-        verdicts = tuple(sentences[place] for place in one["verdicts"])
-        assert verdicts == verdicts_in_words(front)
-        assert [sentences[place] for place in one["gained"]] == gains_in_words(front)
-    assert len(set(sentences)) == len(sentences)
-
-
-def test_gains_are_those_of_the_package(run: FinishedSearch) -> None:
-    content = points_content(run)
-    said, rivals = content["said"], content["rivals"]
-
-    for index, one in enumerate(said):
-        found = gains(run.front.model_copy(update={"selected": index}))
-        assert [r["label"] for r in rivals] == [r.label for r in found.rivals]
-        for r, rival in enumerate(found.rivals):
-            for t, task in enumerate(run.front.tasks):
-                gained, shown = rival.tasks[task], one["ahead"][r][t]
-                place = rivals[r]["of"][t]
-                assert run.front.anchors[place].label == gained.other
-                assert shown[:2] == pytest.approx(
-                    (gained.amount, gained.stderr), rel=1e-4
-                )
-                assert shown[2] == gained.verdict
-        assert one["kept"] == pytest.approx(list(found.kept.values()), rel=1e-4)
+        rows = answer(front).table.rows
+        assert point["gains"] == [[*row] for row in rows]
 
 
 def test_items_are_counted_against_every_anchor_and_say_no_text(
@@ -73,7 +55,7 @@ def test_items_are_counted_against_every_anchor_and_say_no_text(
     for merge in (point, *run.front.anchors):
         write_records(folder, merge.coefficients, merge.measured[task].value)
 
-    content = points_content(again)
+    content = content_of(again)
 
     (found,) = [one for one in content["items"] if one["point"] == measured]
     for anchor, row in zip(run.front.anchors, found["against"], strict=True):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 from fronts import NOT_MEASURED, make_front
 
-from mergekit_map.report.merges import Surfaces
 from mergekit_map.report.pictures import png
 from mergekit_map.report.plots import front_figure
-from mergekit_map.report.surrogate_plots import plot_surrogates
 from mergekit_map.report.task_panels import MOST_DRAWN
 from mergekit_map.results.front import Front
 
@@ -58,24 +53,3 @@ def test_tasks_that_are_not_drawn_stand_in_a_table_with_their_values() -> None:
     ]
     assert "task_5" not in said
     assert not any(text.startswith("and ") for text in said)
-
-
-def test_slices_are_of_some_tasks_and_coefficients_which_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    front, drawn = front_of(30), []
-    monkeypatch.setattr(
-        "mergekit_map.report.surrogate_plots.write_png",
-        lambda figure, _: drawn.append(figure),
-    )
-    value = np.zeros((30, 2, 10, 5))
-    names = tuple(f"c{k}" for k in range(10))
-    nodes = np.tile(np.linspace(0, 1, 5), (10, 1))
-    surfaces = Surfaces("slices", names, nodes, np.zeros((2, 10)), value, value, (0, 1))
-
-    plot_surrogates(front, surfaces, [], tmp_path / "surrogates.png")
-
-    (figure,) = drawn
-    assert len(figure.axes) == 6 * 8
-    said = "6 of 30 tasks and 8 of 10 coefficients; report.html has all"
-    assert figure.get_suptitle() == said

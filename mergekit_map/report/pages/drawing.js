@@ -5,12 +5,10 @@
 const drawing = (() => {
   const NARROW = 700; // pixels, as in report.css
 
-  // Make an element; children are elements or text.
+  // Make an element; children are elements or text, null for none.
   function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      made.setAttribute(key, value);
-    }
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     made.append(...children.filter((child) => child !== null));
     return made;
   }
@@ -28,18 +26,7 @@ const drawing = (() => {
   // where these are not all; or null.
   function reading(pair) {
     if (pair === null) return "–";
-    const words = onSome(pair);
-    return number(pair[0]) + plusMinus(pair[1]) + (words && ` (${words})`);
-  }
-
-  // A mean token loss as a perplexity, with three digits as Python's :.3g; else nothing.
-  function otherWords(task, value) {
-    if (task.unit !== "nats/token" || value === null) return "";
-    return `perplexity ${Number(Math.exp(Math.min(value, 700)).toPrecision(3))}`;
-  }
-
-  function onSome(pair) {
-    return pair?.[2] ? `${pair[2]} documents` : "";
+    return number(pair[0]) + plusMinus(pair[1]) + (pair[2] ? ` (${pair[2]} documents)` : "");
   }
 
   function plusMinus(stderr) {
@@ -67,26 +54,31 @@ const drawing = (() => {
 
   function taskTitle(task) {
     const unit = task.unit ? ` (${label(task.unit)})` : "";
-    return `${shortLabel(task.name, 32)}${unit}, ${better(task)}`;
+    const better = task.higher ? "higher is better" : "lower is better";
+    return `${shortLabel(task.name, 32)}${unit}, ${better}`;
   }
 
-  function better(task) {
-    return task.higher ? "higher is better" : "lower is better";
+  function versions(found) {
+    return Object.entries(found).map(([name, version]) => `${name} ${version}`).join(", ");
   }
 
   function isNarrow() {
     return window.innerWidth < NARROW;
   }
 
-  function colours() {
-    const style = getComputedStyle(document.documentElement);
-    const names = ["ink", "soft", "line", "card", "predicted", "measured", "anchor"];
-    const more = ["chosen", "beside", "out", "grid"];
-    return Object.fromEntries(
-      [...names, ...more].map((n) => [n, style.getPropertyValue(`--${n}`).trim()]),
-    );
+  // Return the colour of a name, as report.css has it for light or dark.
+  function colour(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   }
 
+  function colours() {
+    const names = ["ink", "soft", "line", "card", "grid", "predicted", "measured", "anchor",
+      "chosen", "out"];
+    return Object.fromEntries(names.map((name) => [name, colour(name)]));
+  }
+
+  // On a narrow page the legend has a row for each entry, below the chart, as a column
+  // would cut names.
   function layout(more) {
     const c = colours();
     return {
@@ -95,20 +87,10 @@ const drawing = (() => {
       font: { family: "system-ui, sans-serif", size: 12, color: c.ink },
       margin: { l: 64, r: 16, t: 12, b: 48 },
       hovermode: "closest",
-      hoverlabel: {
-        align: "left",
-        bgcolor: c.card,
-        bordercolor: c.line,
-        font: { color: c.ink, size: 12 },
-      },
-      legend: {
-        orientation: "h",
-        x: 0,
-        y: 1.02,
-        yanchor: "bottom",
-        font: { size: 12 },
-        ...(isNarrow() ? { entrywidth: 0.5, entrywidthmode: "fraction" } : {}),
-      },
+      hoverlabel: { align: "left", bgcolor: c.card, bordercolor: c.line, font: { color: c.ink } },
+      legend: isNarrow()
+        ? { orientation: "v", x: 0, y: -0.16, yanchor: "top" }
+        : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
       // A finger on a chart scrolls the page.
       dragmode: isNarrow() ? false : "zoom",
       uirevision: "kept",
@@ -116,51 +98,49 @@ const drawing = (() => {
     };
   }
 
-  function axis(more) {
+  function axis(more = {}) {
     const c = colours();
     return {
       gridcolor: c.grid,
       linecolor: c.line,
       zeroline: false,
       fixedrange: isNarrow(),
-      title: { standoff: 8, font: { color: c.soft } },
       tickfont: { color: c.soft },
       ...more,
     };
   }
 
   function titled(text, more = {}) {
-    const start = axis(more);
-    return { ...start, title: { ...start.title, text } };
+    return axis({ title: { text, standoff: 8, font: { color: colour("soft") } }, ...more });
   }
 
-  const CONFIG = {
-    displaylogo: false,
-    responsive: true,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],
-  };
-
-  // A place for a chart, with its title.
-  function figure(title, about, attributes = {}) {
-    return element("figure", {},
-      element("figcaption", {}, title, element("small", {}, about)),
-      element("div", { class: "chart", ...attributes }));
+  // A trace of marks at values; text under the mouse.
+  function dots(name, x, y, more) {
+    return { type: "scatter", mode: "markers", name, x, y, hoverinfo: "text", ...more };
   }
 
-  function taskFigure(task) {
-    return figure(task.name, task.facts);
+  function line(name, x, y, style, more = {}) {
+    return { type: "scatter", mode: "lines", name, x, y, line: style, hoverinfo: "skip",
+      showlegend: false, ...more };
   }
 
-  // Draw or redraw a chart; what it shows is also said in words for who cannot see it.
-  function chart(place, { traces, layout: look, words }) {
+  // Add a chart for every task to a box.
+  function addCharts(box, tasks) {
+    box.append(...tasks.map(({ name, facts }) => element("figure", {},
+      element("figcaption", {}, name, element("small", {}, facts)),
+      element("div", { class: "chart" }))));
+  }
+
+  // Draw or redraw a chart; `words` describe it to those who cannot see it. There is no
+  // toolbar, which would cover the legend: dragging zooms, a double click goes back.
+  function chart(place, traces, look, words) {
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", words);
-    const config = { ...CONFIG, displayModeBar: isNarrow() ? false : "hover" };
-    return Plotly.react(place, traces, look, config);
+    return Plotly.react(place, traces, look, { responsive: true, displayModeBar: false });
   }
 
   return {
-    element, fill, number, reading, otherWords, onSome, plusMinus, label, shortLabel,
-    taskTitle, better, isNarrow, colours, layout, axis, titled, figure, taskFigure, chart,
+    element, fill, number, reading, plusMinus, label, shortLabel, taskTitle, versions,
+    isNarrow, colour, colours, layout, axis, titled, dots, line, addCharts, chart,
   };
 })();

@@ -1,97 +1,95 @@
-// The page of several searches: their volumes, their fronts, and the best of each.
+// The page of several searches: their answers, volumes and fronts, and the best merge of
+// each for a preference.
 "use strict";
 
+const fronts = (() => {
+  // Find, for each search, the index of the measured merge with the largest weighted sum
+  // of values, scaled from the worst (0) to the best (1) of all searches; with its score.
+  function best(content, weights) {
+    const shares = choosing.sharesOf(weights);
+    const ranges = content.tasks.map((_, t) => {
+      const values = content.runs.flatMap((run) => run.merges.map((m) => m.measured[t][0]));
+      const low = Math.min(...values);
+      return { low, width: Math.max(...values) - low };
+    });
+    return content.runs.map((run) => {
+      const scores = run.merges.map((merge) => content.tasks.reduce((total, task, t) => {
+        const { low, width } = ranges[t];
+        const place = (merge.measured[t][0] - low) / (width || 1);
+        return total + shares[t] * (width === 0 || task.higher ? place : 1 - place);
+      }, 0));
+      const score = Math.max(...scores);
+      return { index: scores.indexOf(score), score };
+    });
+  }
+
+  // Of each merge, whether another one is better on some task and worse on none.
+  function dominated(merges, tasks) {
+    const rows = merges.map((merge) =>
+      tasks.map((task, t) => (task.higher ? 1 : -1) * merge.measured[t][0]));
+    return rows.map((row) => rows.some((other) =>
+      other.every((value, t) => value >= row[t]) && other.some((value, t) => value > row[t])));
+  }
+
+  return { best, dominated };
+})();
+
 (() => {
-  const { element, fill, number, plusMinus, better, otherWords } = drawing;
+  const { element, fill, number, plusMinus, shortLabel, taskTitle, layout, axis, titled,
+    dots, colour, colours, chart } = drawing;
+  const { head, readingCell } = tables;
   const content = JSON.parse(document.getElementById("content").textContent);
   const place = (id) => document.getElementById(id);
-  const NEUTRAL = 5; // of sliders from 0 to 10
-
+  const SYMBOLS = ["diamond", "square", "triangle-up", "star", "hexagon", "pentagon"];
   const alone = content.tasks.length === 1;
-  const state = { x: 0, y: alone ? 0 : 1, kind: "measured", best: [] };
+  const state = { x: 0, y: alone ? 0 : 1, best: [] };
   const sliders = content.tasks.map(makeSlider);
 
   function start() {
     document.title = `${content.name}: mergekit-map`;
     place("name").textContent = content.name;
-    const n = content.tasks.length;
-    place("lead").textContent =
-      `${content.runs.length} searches over one another, on ` +
-      `${n === 1 ? "the task" : `the ${n} tasks`} that they share: ` +
-      `${content.tasks.map(({ name }) => name).join(", ")}. Nothing was measured for this.`;
-    fill("left-out", ...content.left_out.map((text) => element("p", { class: "hint" }, text)));
+    fill("notes", ...content.notes.map((text) => element("p", { class: "hint" }, text)));
+    fill("runs", ...content.runs.map((run, r) => element("div", { class: "card" },
+      element("h2", {}, ...named(run, r)), ...tables.answer(run.answer))));
     showVolumes();
-    if (n > 2) place("views").append(pick("x", "task across"), " × ", pick("y", "task up"));
+    if (content.tasks.length > 2) place("axes").append(...["x", "y"].map(pickTask));
     place("prefer").addEventListener("input", choose);
     place("prefer").addEventListener("submit", (event) => event.preventDefault());
-    showFooter();
+    const versions = drawing.versions({ ...content.page_by, "plotly.js": content.plotlyjs });
+    fill("footer", `Page by ${versions}. It is one file and fetches nothing.`);
     choose();
-    new ResizeObserver(() => Plotly.Plots.resize(place("front-chart")))
-      .observe(place("front-chart"));
+    addEventListener("resize", draw);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     document.querySelectorAll(".scroll").forEach(tables.watchScroll);
-    printing.prepare(draw);
-  }
-
-  function head(...names) {
-    const cells = names.map((name) => element("th", { scope: "col" }, name));
-    return element("thead", {}, element("tr", {}, ...cells));
   }
 
   function named(run, r) {
-    const sign = element("span", { class: "swatch", "aria-hidden": "true" });
-    sign.style.background = `var(--run-${r % 6})`;
-    return element("th", { scope: "row" }, sign, run.name, element("small", {}, run.method));
+    const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
+    swatch.style.background = colourOf(r);
+    return [swatch, run.name, element("small", {}, run.method)];
+  }
+
+  function colourOf(r) {
+    return colour(`run-${r % SYMBOLS.length}`);
   }
 
   function showVolumes() {
-    const { measured, predicted } = content.volumes;
-    const rows = content.runs.map((run, r) => element("tr", {},
-      named(run, r),
-      counted(run.merges.length), counted(run.points.length),
-      share(measured[r].value, measured[r].stderr),
-      r === 0 ? element("td", { class: "number soft" }, "–")
-        : share(measured[r].ahead, measured[r].ahead_stderr, "signed"),
-      share(predicted[r].value, predicted[r].stderr)));
-    const first = content.runs[0].name;
-    fill("volumes", head("search", "merges measured", "points on the front",
-      "hypervolume, measured", `more than ${first}`, "hypervolume, predicted"),
-      element("tbody", {}, ...rows));
-    const at = content.tasks.map((task, t) =>
-      `${task.name} ${number(content.reference[t])}`).join(", ");
-    fill("volumes-hint",
-      `Shares of the box from ${at} to the best values measured, the same for all: it ` +
-      "starts a tenth below the worst of the measured merges that no other beats. " +
-      `± is one standard error: ${errorsInWords()}`);
-  }
-
-  function errorsInWords() {
-    const predicted = "for what is predicted as if all points of a front erred together.";
-    const unpaired = content.tasks.filter((_, t) => !content.paired[t]);
-    if (unpaired.length === 0) {
-      return "for what is measured by drawing the documents anew, the same for all " +
-        `searches, so that their difference is paired; ${predicted}`;
-    }
-    const tasks = unpaired.length < content.tasks.length
-      ? ` on ${unpaired.map(({ name }) => name).join(", ")}`
-      : "";
-    return `for what is measured as if every merge erred by itself${tasks}; ${predicted}`;
-  }
-
-  function counted(n) {
-    return element("td", { class: "number" }, String(n));
-  }
-
-  function share(value, stderr, signed = "") {
-    const percent = Math.abs(100 * value).toFixed(1);
-    const sign = value < 0 ? "−" : signed && "+";
-    const error = stderr === null ? "" : plusMinus(100 * stderr);
-    return element("td", { class: "number" }, `${sign}${percent}${error} %`);
+    const share = (value, stderr, sign = "") => element("td", { class: "number" },
+      `${sign}${Math.abs(100 * value).toFixed(1)}${plusMinus(100 * stderr)} %`);
+    const rows = content.volumes.map(({ value, stderr, ahead, ahead_stderr: error }, r) =>
+      element("tr", {},
+        element("th", { scope: "row" }, ...named(content.runs[r], r)),
+        element("td", { class: "number" }, String(content.runs[r].merges.length)),
+        share(value, stderr),
+        r === 0 ? element("td", { class: "number soft" }, "–")
+          : share(ahead, error, ahead < 0 ? "−" : "+")));
+    fill("volumes", head("search", "merges measured", "hypervolume",
+      `more than ${content.runs[0].name}`), element("tbody", {}, ...rows));
   }
 
   function makeSlider(task, t) {
-    const slider = element("input", { id: `slider-${t}`, type: "range", min: 0, max: 10,
-      step: 0.1, value: NEUTRAL });
+    const slider = element("input",
+      { id: `slider-${t}`, type: "range", min: 0, max: 10, step: 0.1, value: 5 });
     const output = element("output", { for: `slider-${t}` });
     place("wishes").append(element("div", { class: "wish" },
       element("div", { class: "heading" },
@@ -99,9 +97,10 @@
     return { slider, output };
   }
 
-  function pick(key, words) {
-    const select = element("select", { "aria-label": words, id: `axis-${key}` });
-    content.tasks.forEach((task, t) => select.append(element("option", { value: t }, task.name)));
+  function pickTask(key) {
+    const words = key === "x" ? "task across" : "task up";
+    const options = content.tasks.map((task, t) => element("option", { value: t }, task.name));
+    const select = element("select", { "aria-label": words, id: `axis-${key}` }, ...options);
     select.value = state[key];
     select.addEventListener("change", () => {
       state[key] = Number(select.value);
@@ -112,65 +111,116 @@
 
   function choose() {
     const weights = sliders.map(({ slider }) => Number(slider.value));
-    const shares = choosing.sharesOf(weights);
-    sliders.forEach(({ output }, t) => {
-      output.textContent = `${Math.round(100 * shares[t])} %`;
+    choosing.sharesOf(weights).forEach((share, t) => {
+      sliders[t].output.textContent = `${Math.round(100 * share)} %`;
     });
-    state.kind = place("prefer").elements.kind.value;
-    state.best = preferring.best(content, weights, state.kind);
+    state.best = fronts.best(content, weights);
     showBest();
     draw();
+  }
+
+  function bestOf(r) {
+    return content.runs[r].merges[state.best[r].index];
   }
 
   function showBest() {
     const scores = state.best.map(({ score }) => score);
     const winner = scores.indexOf(Math.max(...scores));
     const rows = content.runs.map((run, r) => {
-      const merge = preferring.candidates(run, state.kind)[state.best[r].index];
-      return element("tr", { class: r === winner ? "winner" : "" },
-        named(run, r),
-        element("td", {}, nameOf(run, merge), element("small", {}, weights(run, merge))),
-        ...content.tasks.map((task, t) => valueCell(task, merge[state.kind][t])),
-        element("td", { class: "number" }, scores[r].toFixed(3),
-          element("span", { class: "error" }, plusMinus(state.best[r].stderr))));
+      const merge = bestOf(r);
+      const weights = run.coefficients
+        .filter((_, i) => merge.coefficients[i] !== null)
+        .map((name, i) => `${name} ${number(merge.coefficients[i])}`).join(", ");
+      return element("tr", {},
+        element("th", { scope: "row" }, ...named(run, r)),
+        element("td", {}, marks.nameOf(merge) ?? "a merge", element("small", {}, weights)),
+        ...content.tasks.map((_, t) => readingCell(merge.measured[t], "measured")),
+        element("td", { class: "number" }, scores[r].toFixed(3)));
     });
-    fill("best", head("search", "merge", ...content.tasks.map(titleOf), "score"),
+    fill("best", head("search", "merge", ...content.tasks.map(({ name }) => name), "score"),
       element("tbody", {}, ...rows));
-    fill("best-hint", `For this preference, as ${state.kind}, the highest score is that of ` +
-      `${content.runs[winner].name}. ± of a score is that of its values, as if tasks erred ` +
-      "independently; the best of many is often the luckiest, too.");
-  }
-
-  function nameOf(run, merge) {
-    const index = merge.point === undefined ? run.points.indexOf(merge) : merge.point;
-    return merge.label ?? (index === null ? "a merge" : `point ${index}`);
-  }
-
-  function weights(run, merge) {
-    const given = run.coefficients.filter((_, i) => merge.coefficients[i] !== null);
-    return given.map((name, i) => `${name} ${number(merge.coefficients[i])}`).join(", ");
-  }
-
-  function valueCell(task, pair) {
-    return element("td", { class: `number ${state.kind}` }, number(pair[0]),
-      element("span", { class: "error" }, plusMinus(pair[1])),
-      element("small", {}, otherWords(task, pair[0])));
-  }
-
-  function titleOf(task) {
-    const about = [task.unit, better(task)].filter(Boolean).join(", ");
-    return element("span", {}, task.name, element("small", {}, about));
-  }
-
-  function showFooter() {
-    const versions = { ...content.page_by, "plotly.js": content.plotlyjs };
-    const said = Object.entries(versions).map(([name, v]) => `${name} ${v}`).join(", ");
-    fill("footer", element("p", {}, `Page by ${said}. It holds all that it shows and ` +
-      "fetches nothing."));
+    fill("best-hint", `The largest score is that of ${content.runs[winner].name}.`);
   }
 
   function draw() {
-    frontsChart.draw(place("front-chart"), content, state);
+    const c = colours();
+    const corners = content.runs.flatMap(({ merges }, r) => merges
+      .filter((merge) => merge.label !== null && !merge.reference)
+      .map((merge) => ({ ...merge, r })));
+    const traces = [
+      ...content.runs.flatMap((run, r) => traceRun(c, run, r)),
+      cornerTrace(c, corners),
+      { ...scatter("base, parents, soup", content.references, "measured", -1),
+        mode: "markers+text",
+        text: content.references.map(({ label }) => shortLabel(label, 20)),
+        textposition: "top center",
+        textfont: { color: c.ink },
+        marker: marks.anchors(c, content.references) },
+      ...content.runs.map((run, r) => ({ ...scatter("", [bestOf(r)], "measured", r),
+        marker: marks.ring(colourOf(r)), showlegend: false })),
+    ];
+    const look = layout({
+      xaxis: titled(taskTitle(content.tasks[state.x])),
+      yaxis: alone
+        ? axis({ tickvals: [-1, ...content.runs.keys()],
+          ticktext: ["", ...content.runs.map(({ name }) => shortLabel(name, 18))],
+          range: [content.runs.length - 0.5, -1.5] })
+        : titled(taskTitle(content.tasks[state.y])),
+    });
+    if (alone) look.margin.l = 130;
+    place("front-hint").textContent = "Open circles are predictions, filled marks are " +
+      "measurements with bars of one standard error; a faint one is worse than another of " +
+      "its search on every task. Rings are the best merges for the preference." +
+      (corners.length ? " Crosses are merges by the method with one model at weight 1, or " +
+        "with equal weights: not the models themselves." : "");
+    return chart(place("front-chart"), traces, look, `The fronts of ${content.name}.`);
+  }
+
+  function scatter(name, merges, kind, r) {
+    return {
+      ...dots(name, merges.map((m) => m[kind][state.x][0]),
+        merges.map((m) => (alone ? m.r ?? r : m[kind][state.y][0]))),
+      showlegend: merges.length > 0,
+      hovertext: merges.map((m) => describe(m, r)),
+    };
+  }
+
+  function describe(merge, r) {
+    const run = content.runs[merge.r ?? r];
+    const name = marks.nameOf(merge);
+    return marks.describe(content.tasks, run?.coefficients ?? [], merge,
+      run ? [run.name, name].filter(Boolean).join(": ") : name);
+  }
+
+  // Base, parents and soup are drawn once, and the method's corners by themselves.
+  function traceRun(c, run, r) {
+    const color = colourOf(r);
+    const symbol = SYMBOLS[r % SYMBOLS.length];
+    const name = shortLabel(run.name, 20);
+    const lost = fronts.dominated(run.merges, content.tasks);
+    const own = (isLost) => run.merges.filter((m, i) => m.label === null && lost[i] === isLost);
+    const [kept, left] = [own(false), own(true)];
+    const bars = (t) => marks.bars(kept.map((m) => m.measured[t][1]), color);
+    return [
+      { ...scatter(`${name}, predicted`, run.points, "predicted", r),
+        marker: { ...marks.predicted(c, color), size: 6 }, opacity: 0.7 },
+      { ...scatter("", left, "measured", r), marker: { symbol, size: 8, color },
+        opacity: 0.35, showlegend: false },
+      { ...scatter(`${name}, measured`, kept, "measured", r),
+        marker: { symbol, size: 10, color, line: { color: c.card, width: 1 } },
+        error_x: bars(state.x), ...(alone ? {} : { error_y: bars(state.y) }) },
+    ];
+  }
+
+  function cornerTrace(c, corners) {
+    const methods = [...new Set(corners.map(({ r }) => content.runs[r].method))].join(", ");
+    return { ...scatter(`${shortLabel(methods, 30)} with weight 1, or equal weights`, corners,
+      "measured", -1),
+      mode: "markers+text",
+      text: corners.map(({ label }) => shortLabel(label, 24)),
+      textposition: "bottom center",
+      textfont: { color: c.soft, size: 11 },
+      marker: { symbol: "x", size: 8, color: corners.map(({ r }) => colourOf(r)) } };
   }
 
   start();

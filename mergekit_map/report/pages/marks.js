@@ -1,40 +1,27 @@
 // How merges look in every chart: predicted points are open circles, measured ones are
-// filled; anchors (base model, single models, soup) have marks of their own.
+// filled; reference points (base, parents, soup) have marks of their own.
 "use strict";
 
 const marks = (() => {
   const { label, shortLabel, reading, number } = drawing;
-
-  const ANCHORS = {
-    base: { name: "base model", symbol: "square" },
-    model: { name: "single models", symbol: "triangle-up" },
-    soup: { name: "uniform soup", symbol: "cross" },
-  };
+  const SYMBOLS = { base: "square", model: "triangle-up", soup: "cross" };
 
   function predicted(c, color) {
     return { symbol: "circle", size: 7, color: c.card, line: { width: 1.6, color } };
   }
 
   function measured(c, color) {
-    return { symbol: "diamond", size: 9, color, line: edge(c) };
+    return { symbol: "diamond", size: 9, color, line: { color: c.card, width: 1 } };
   }
 
-  // On top of a measured point.
-  function recommended(c) {
-    return { ...measured(c, c.measured), symbol: "star", size: 13 };
+  function anchors(c, merges) {
+    const symbol = merges.map(({ kind }) => SYMBOLS[kind] ?? "circle");
+    return { symbol, size: 10, color: c.anchor, line: { color: c.card, width: 1 } };
   }
 
-  function anchor(c, kind) {
-    return { symbol: ANCHORS[kind].symbol, size: 10, color: c.anchor, line: edge(c) };
-  }
-
-  // Around the chosen point.
-  function ring(c, symbol = "circle-open", size = 18) {
-    return { symbol, size, color: c.chosen, line: { color: c.chosen, width: 3 } };
-  }
-
-  function edge(c) {
-    return { color: c.card, width: 1 };
+  // Around the point that is shown.
+  function ring(color, size = 18) {
+    return { symbol: "circle-open", size, color, line: { color, width: 3 } };
   }
 
   // Error bars of one standard error; where it is unknown, none.
@@ -43,19 +30,9 @@ const marks = (() => {
     return { type: "data", array, color, thickness: 1, width: 0 };
   }
 
-  // The points of the front, each with its number.
-  function numbered(content) {
-    return content.points.map((point, index) => ({ ...point, index }));
-  }
-
-  // Those that are read as measured, or predicted, on some tasks.
+  // The merges that have a value on all of some tasks.
   function readOn(merges, kind, ...tasks) {
     return merges.filter((merge) => tasks.every((t) => merge[kind][t]));
-  }
-
-  // Those that pass a test, and the others.
-  function parted(merges, passes) {
-    return [merges.filter(passes), merges.filter((merge) => !passes(merge))];
   }
 
   function nameOf({ label: name, index, point }) {
@@ -63,44 +40,32 @@ const marks = (() => {
     return name ?? (n === null ? null : `point ${n}`);
   }
 
-  // What a merge says under the mouse: its name, its tasks, its weights.
-  function describe(content, merge) {
-    const tasks = content.tasks.map(
-      (task, t) => `${shortLabel(task.name)}: ${told(merge, t).join(", ") || "unknown"}`,
-    );
-    const weights = content.coefficients
-      .map(({ name }, i) => [shortLabel(name, 16), merge.coefficients[i]])
+  // The text under the mouse: name, tasks and weights of a merge.
+  function describe(tasks, coefficients, merge, name = nameOf(merge)) {
+    const values = tasks.map((task, t) =>
+      `${shortLabel(task.name)}: ${told(merge, t).join(", ") || "unknown"}`);
+    const weights = coefficients
+      .map((coefficient, i) => [shortLabel(coefficient, 16), merge.coefficients[i]])
       .filter(([, value]) => value !== null)
-      .map(([name, value]) => `${name} ${number(value)}`);
-    return [...heading(merge), ...tasks, ...inRows(weights, 3)].join("<br>");
+      .map(([coefficient, value]) => `${coefficient} ${number(value)}`);
+    const rows = [];
+    while (weights.length) rows.push(weights.splice(0, 3).join(", "));
+    return [...heading(name), ...values, ...rows].join("<br>");
   }
 
   // The same of one task.
   function describeTask(merge, t) {
-    return [...heading(merge), ...told(merge, t)].join("<br>");
+    return [...heading(nameOf(merge)), ...told(merge, t)].join("<br>");
   }
 
-  function heading(merge) {
-    const name = nameOf(merge);
-    const word = merge.recommended ? ", recommended" : "";
-    return name === null ? [] : [`<b>${label(name)}${word}</b>`];
+  function heading(name) {
+    return name === null ? [] : [`<b>${label(name)}</b>`];
   }
 
   function told(merge, t) {
-    const kinds = ["predicted", "measured"].filter((kind) => merge[kind][t]);
+    const kinds = ["predicted", "measured"].filter((kind) => merge[kind]?.[t]);
     return kinds.map((kind) => `${reading(merge[kind][t])} ${kind}`);
   }
 
-  function inRows(words, length) {
-    const rows = [];
-    for (let i = 0; i < words.length; i += length) {
-      rows.push(words.slice(i, i + length).join(", "));
-    }
-    return rows;
-  }
-
-  return {
-    ANCHORS, predicted, measured, recommended, anchor, ring, bars, numbered, readOn,
-    parted, nameOf, describe, describeTask,
-  };
+  return { predicted, measured, anchors, ring, bars, readOn, nameOf, describe, describeTask };
 })();

@@ -2,79 +2,49 @@
 "use strict";
 
 const panels = (() => {
-  const { element, fill, number, otherWords, onSome, plusMinus } = drawing;
+  const { element, fill, number, reading, versions } = drawing;
+  const { head, readingCell } = tables;
+  const place = (id) => document.getElementById(id);
 
-  // The facts that stay: title, fits, versions.
-  function showFacts(content) {
-    const { facts } = content;
+  // Show all that does not change: title, answer, fits, measurements, versions.
+  function showSearch(content) {
+    const { facts, answer, unfinished } = content;
     document.title = `${content.name}: mergekit-map report`;
-    document.getElementById("name").textContent = content.name;
+    place("name").textContent = content.name;
     const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
-    const subset = content.merges.filter((m) => m.measured.some(onSome)).length;
     fill("facts", [
       facts.method,
       count(content.coefficients.length, "coefficient"),
       count(content.tasks.length, "task"),
-      `${count(content.merges.length, "merge")} measured` +
-        (subset ? `, ${subset} of them on some documents` : ""),
+      `${count(content.merges.length, "merge")} measured`,
       `${count(content.points.length, "point")} on the front`,
       ...(content.order ? [`merged in pairs: ${pairs(content.order)}`] : []),
     ].join(" · "));
-    document.getElementById("lead").textContent = content.reason;
-    fill("confirmed", ...content.confirmed.map((text) => element("p", {}, text)));
+    fill("answer", ...unfinished.map((text) => element("p", { class: "notice" }, text)),
+      ...tables.answer(answer));
     showFits(content);
-    showTests(content);
-    showFooter(content);
+    showEvaluations(content);
+    fill("footer",
+      element("p", {}, `Searched with ${versions(facts.searched_with)}; seed ${facts.seed}.`),
+      element("p", {},
+        `Page by ${versions({ ...facts.page_by, "plotly.js": content.plotlyjs })}. It is ` +
+        "one file and fetches nothing. Recipes name the models as the search did, with " +
+        "local paths: read them before you share the page."));
   }
 
-  // What is known of a point, what it means, and why it was chosen.
+  // Show a point: its gains, weights, recipe, and the documents that it won and lost.
   function showPoint(content, index, reason) {
-    const said = content.said[index].verdicts.map((s) => content.sentences[s]);
-    fill("verdicts", ...said.map((text) => element("li", {}, text)));
-    fill("verdicts-of", `With point ${index} chosen.`);
     const point = content.points[index];
-    document.getElementById("point-title").textContent = `Point ${index}`;
-    document.getElementById("recommended").hidden = !point.recommended;
+    place("point-title").textContent = `Point ${index}`;
     fill("reason", reason);
-    fill("readings", ...readingsTable(content, point));
-    const weights = content.coefficients.map((c, i) => weight(c, point.coefficients[i]));
-    fill("weights", ...weights);
+    fill("gains", ...(index === content.selected ? []
+      : [tables.gains(content.answer.table.headings, point.gains, `point ${index}`)]));
+    fill("weights",
+      ...content.coefficients.map((c, i) => weight(c, point.coefficients[i])));
     fill("recipe", point.recipe);
     const select = `mergekit-map select ${content.run} --index ${index}`;
     fill("command", `${select}\nmergekit-map merge ${content.run} OUT`);
-  }
-
-  function readingsTable(content, point) {
-    const rows = content.tasks.map((task, t) => {
-      const single = choosing.bestSingleModel(content, t);
-      const known = point.measured[t];
-      const words = (pair) => otherWords(task, pair && pair[0]) || null;
-      return element("tr", {},
-        taskCell(task),
-        readingCell(point.predicted[t], "predicted", "–", words(point.predicted[t])),
-        readingCell(known, "measured", "not yet", words(known)),
-        single === null
-          ? element("td", { class: "number" }, "–")
-          : readingCell([single.value, single.stderr], "anchor", "–",
-            [single.label, words([single.value])].filter(Boolean).join(", ")),
-      );
-    });
-    return [head("task", "predicted", "measured", "best single model"),
-      element("tbody", {}, ...rows)];
-  }
-
-  function taskCell(task) {
-    return element("th", { scope: "row" }, task.name, element("small", {}, task.facts));
-  }
-
-  function readingCell(pair, kind, otherwise = "–", name = "") {
-    if (pair === null) return element("td", { class: "number soft" }, otherwise);
-    return element("td", { class: `number ${kind}` },
-      element("span", {}, number(pair[0])),
-      element("span", { class: "error" }, plusMinus(pair[1])),
-      name ? element("small", {}, name) : null,
-      onSome(pair) ? element("small", {}, onSome(pair)) : null,
-    );
+    showItems(content, index);
   }
 
   function weight({ name, bounds: [low, high] }, value) {
@@ -89,67 +59,81 @@ const panels = (() => {
       element("span", { class: "number" }, value.toFixed(3)));
   }
 
-  function showFits(content) {
-    const share = (value) =>
-      value == null ? "–" : `${Number((100 * value).toPrecision(2))} %`;
-    const rows = content.tasks.map((task) => {
-      const { fit } = task;
-      return element("tr", {},
-        taskCell(task),
-        ...[
-          `${fit.n}`,
-          fit.kind ?? content.facts.surrogate ?? "quadratic",
-          share(fit.error),
-          share(fit.other_error),
-          share(fit.front_error),
-          number(fit.expected_r2 ?? null),
-          number(fit.loo_r2),
-          number(fit.r2),
-          number(fit.residual_stderr ?? null),
-        ].map((text) => element("td", { class: "number" }, text)));
-    });
-    fill("fits",
-      head("task", "merges fitted", "surrogate", "error left out one by one",
-        "with the other surrogate", "error near the front", "R² expected on the box",
-        "R² left out one by one", "R² on fitted merges", "scatter around the fit"),
+  function showItems(content, index) {
+    place("items-card").hidden = content.items.length === 0;
+    const found = content.items.find(({ point }) => point === index);
+    const points = content.items.map(({ point }) => point);
+    fill("items-hint", found
+      ? `Documents, blocks or questions on which point ${index} is better, worse or equal, ` +
+        "and those that differ most, by number; positive is better. Their text is not in " +
+        "this page."
+      : `Point ${index} has no records of its documents. Points that have: ` +
+        `${points.slice(0, 12).join(", ")}${points.length > 12 ? ", …" : ""}.`);
+    if (!found) {
+      fill("items");
+      return;
+    }
+    const rows = content.anchors.flatMap((anchor, a) =>
+      found.against[a].every((cell) => cell === null) ? [] : [element("tr", {},
+        element("th", { scope: "row" }, anchor.label), ...found.against[a].map(itemCell))]);
+    fill("items", head("compared with", ...content.tasks.map((task) => task.name)),
       element("tbody", {}, ...rows));
-    const chosen = content.tasks.some(({ fit }) => fit.other_error != null);
-    fill("fits-hint", "Errors are shares of the range of the task. ",
-      chosen ? "A Gaussian process (residual_gp) was added to the quadratic " +
-        "(regularized) where predictions left out one by one err less with it." : "");
   }
 
-  // What was predicted before it was measured: the honest test.
-  function showTests({ tasks, tested }) {
-    document.getElementById("tested").hidden = tested.rows.length === 0;
-    fill("tested-hint", tested.words);
-    const rows = tested.rows.map((test) => {
-      const missed = test.errors === null ? "–" : `${test.errors.toFixed(1)}`;
-      return element("tr", {},
-        element("th", { scope: "row" }, test.merge),
-        element("td", {}, tasks[test.task].name),
-        readingCell(test.foretold, "predicted"),
-        readingCell(test.measured, "measured"),
-        element("td", { class: `number${test.held ? "" : " failed"}` }, missed));
-    });
-    fill("tests", head("merge", "task", "predicted before", "measured after",
-      "standard errors apart"), element("tbody", {}, ...rows));
+  function itemCell(found) {
+    if (found === null) return element("td", { class: "number soft" }, "–");
+    const [won, lost, level, most] = found;
+    const part = (sign) => most
+      .filter(([, gain]) => Math.sign(gain) === sign)
+      .map(([name, gain]) => `#${name} ${sign > 0 ? "+" : "−"}${number(Math.abs(gain))}`);
+    return element("td", { class: "number" },
+      `${won} won, ${lost} lost${level ? `, ${level} equal` : ""}`,
+      ...[part(1), part(-1)].filter((names) => names.length)
+        .map((names) => element("small", {}, names.join(", "))));
   }
 
-  function showFooter({ facts, plotlyjs }) {
-    const listed = (versions) =>
-      Object.entries(versions).map(([name, version]) => `${name} ${version}`).join(", ");
-    fill("footer",
-      element("p", {}, `Searched with ${listed(facts.searched_with)}; ` +
-        `surrogate ${facts.surrogate ?? "quadratic"}, seed ${facts.seed}.`),
-      element("p", {}, `Page by ${listed({ ...facts.page_by, "plotly.js": plotlyjs })}. ` +
-        "It holds all that it shows and fetches nothing. Recipes name the models as the " +
-        "search did, with local paths where they are local: look before you pass it on."));
+  function showFits(content) {
+    place("surrogates-hint").textContent = surrogateCharts.HINTS[content.surfaces.kind];
+    const share = (value) =>
+      (value == null ? "–" : `${Number((100 * value).toPrecision(2))} %`);
+    const rows = content.tasks.map(({ name, fit }) => element("tr", {},
+      element("th", { scope: "row" }, name),
+      ...[fit.n, fit.kind, share(fit.front_error), number(fit.expected_r2 ?? null)]
+        .map((text) => element("td", { class: "number" }, String(text)))));
+    fill("fits", head("task", "merges fitted", "surrogate",
+      "error on the front, of its range", "expected R² in the search space"),
+      element("tbody", {}, ...rows));
   }
 
-  function head(...names) {
-    const cells = names.map((name) => element("th", { scope: "col" }, name));
-    return element("thead", {}, element("tr", {}, ...cells));
+  // The table of all measured merges, with predictions in brackets.
+  function showEvaluations(content) {
+    const valued = (cell, value) => {
+      cell.dataset.value = value ?? "";
+      return cell;
+    };
+    const figure = (value, digits) => valued(element("td", { class: "number" },
+      value === null ? "–" : value.toFixed(digits)), value);
+    const cell = (merge, t) => {
+      if (merge.errors[t] !== null) {
+        return element("td", { class: "number worse" }, "failed",
+          element("small", {}, merge.errors[t]));
+      }
+      const predicted = merge.predicted[t] && `(${reading(merge.predicted[t])})`;
+      return readingCell(merge.measured[t], "measured", predicted);
+    };
+    const rows = content.merges.map((merge, i) => element("tr", {},
+      valued(element("th", { scope: "row" }, marks.nameOf(merge),
+        element("small", {}, merge.roles.join(", "))), i),
+      ...merge.coefficients.map((value) => figure(value, 3)),
+      ...content.tasks.map((_, t) => valued(cell(merge, t), merge.measured[t]?.[0])),
+      figure(merge.seconds, 1)));
+    fill("evaluations",
+      head("merge", ...content.coefficients.map((c) => c.name),
+        ...content.tasks.map((t) => t.name), "seconds"),
+      element("tbody", {}, ...rows));
+    fill("evaluations-hint", `${content.merges.length} merges in the order of their ` +
+      "measurement; predictions in brackets, ± one standard error. Click a heading to sort.");
+    tables.sortable(place("evaluations"));
   }
 
   // Nested lists of two with brackets: (math + code) + french
@@ -159,5 +143,5 @@ const panels = (() => {
     return sides.map((s) => (s.includes(" + ") ? `(${s})` : s)).join(" + ");
   }
 
-  return { showFacts, showPoint, head, readingCell };
+  return { showSearch, showPoint };
 })();

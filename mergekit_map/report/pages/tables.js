@@ -1,91 +1,84 @@
-// Tables that sort by a click on a column, show the rows that hold a word, are saved as
-// CSV, and say that there is more of them than can be seen.
+// Tables: of gains as the package words them, and such that sort by a click on a column.
 "use strict";
 
 const tables = (() => {
-  const { element } = drawing;
+  const { element, number, plusMinus } = drawing;
+  function head(...names) {
+    const cells = names.map((name) => element("th", { scope: "col" }, name));
+    return element("thead", {}, element("tr", {}, ...cells));
+  }
 
-  // Let the columns of a table sort its rows; a cell may say its `data-value`.
+  // Return a table of gains of a merge, by the `name` for it if not as it is. The first
+  // column has the task, which gets a row, so that the others have room on a telephone.
+  function gains([, ...headings], rows, name = null) {
+    const body = rows.flatMap(([task, ...cells]) => {
+      if (task && name) cells[0] = name;
+      const word = cells.findIndex((text) => text === "better" || text === "worse");
+      const row = element("tr", {}, ...cells.map((text, i) => element(i ? "td" : "th",
+        word > 0 && (i === word || i === word - 1) ? { class: cells[word] } : {}, text)));
+      const group = element("th", { scope: "rowgroup", colspan: cells.length }, task);
+      return task ? [element("tr", { class: "group" }, group), row] : [row];
+    });
+    return element("div", { class: "scroll" }, element("table", { class: "gains" },
+      head(...headings), element("tbody", {}, ...body)));
+  }
+
+  // Return the answer of a search: its headline, table, sample line and findings, with
+  // the details folded.
+  function answer({ headline, table, sample, findings, details }) {
+    const list = (texts) => element("ul", {}, ...texts.map((t) => element("li", {}, ...prose(t))));
+    return [
+      element("p", { class: "headline" }, ...prose(headline)),
+      gains(table.headings, table.rows),
+      element("p", { class: "hint" }, ...prose(sample)),
+      findings.length ? list(findings) : null,
+      details.length ? element("details", {},
+        element("summary", {}, "Details"), list(details)) : null,
+    ].filter(Boolean);
+  }
+
+  // Set words between backticks as code.
+  function prose(text) {
+    return text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+  }
+
+  function readingCell(pair, kind, note = null) {
+    if (pair === null) return element("td", { class: "number soft" }, "–");
+    return element("td", { class: `number ${kind}` }, number(pair[0]),
+      element("span", { class: "error" }, plusMinus(pair[1])),
+      pair[2] ? element("small", {}, `${pair[2]} documents`) : null,
+      note ? element("small", {}, note) : null);
+  }
+
+  // Let the columns of a table sort its rows by the `data-value` of their cells.
   function sortable(table) {
-    table.querySelectorAll("thead th").forEach((head, column) => {
-      const button = element("button", { type: "button", class: "sort" }, ...head.childNodes);
-      head.replaceChildren(button);
+    table.querySelectorAll("thead th").forEach((th, column) => {
+      const button = element("button", { type: "button", class: "sort" }, ...th.childNodes);
+      th.replaceChildren(button);
       button.addEventListener("click", () => {
-        const up = head.getAttribute("aria-sort") !== "ascending";
+        const up = th.getAttribute("aria-sort") !== "ascending";
         table.querySelectorAll("[aria-sort]").forEach((h) => h.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", up ? "ascending" : "descending");
-        sort(table, column, up);
+        th.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const key = (row) => row.cells[column].dataset.value;
+        // What is missing comes last, whatever the direction.
+        const rows = [...table.tBodies[0].rows].sort((a, b) =>
+          (key(a) === "") - (key(b) === "") || (up ? 1 : -1) * (key(a) - key(b)));
+        table.tBodies[0].append(...rows);
       });
     });
-  }
-
-  // Numbers by size, words by the alphabet, what is missing last.
-  function sort(table, column, up) {
-    const rows = [...table.tBodies[0].rows].map((row) => ({ row, key: keyOf(row, column) }));
-    const compare = (a, b) => {
-      if (a.key === null || b.key === null) return (a.key === null) - (b.key === null);
-      const order = typeof a.key === "number" && typeof b.key === "number"
-        ? a.key - b.key
-        : String(a.key).localeCompare(String(b.key), "en", { numeric: true });
-      return up ? order : -order;
-    };
-    table.tBodies[0].append(...rows.sort(compare).map(({ row }) => row));
-  }
-
-  function keyOf(row, column) {
-    const cell = row.cells[column];
-    const said = cell.dataset.value;
-    if (said === undefined) return cell.textContent;
-    return said === "" ? null : Number(said);
-  }
-
-  // Show the rows that hold all words; gives how many.
-  function filter(table, text) {
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const rows = [...table.tBodies[0].rows];
-    for (const row of rows) {
-      const held = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => held.includes(word));
-    }
-    return rows.filter((row) => !row.hidden).length;
   }
 
   // Mark where a box hides a part of what it scrolls.
   function watchScroll(box) {
     const mark = () => {
-      const right = box.scrollWidth - box.clientWidth - box.scrollLeft;
-      const below = box.scrollHeight - box.clientHeight - box.scrollTop;
-      box.classList.toggle("more-right", right > 1);
-      box.classList.toggle("more-below", below > 1);
+      box.classList.toggle("more-right",
+        box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
       box.classList.toggle("more-left", box.scrollLeft > 1);
     };
     box.addEventListener("scroll", mark, { passive: true });
-    const observer = new ResizeObserver(mark);
-    observer.observe(box);
-    for (const child of box.children) observer.observe(child);
+    new ResizeObserver(mark).observe(box);
     mark();
   }
 
-  // Rows of texts and numbers as CSV; no spreadsheet takes a text for a formula.
-  function csv(rows) {
-    const cell = (value) => {
-      if (value === null || value === undefined) return "";
-      if (typeof value === "number") return String(value);
-      const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
-      return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-    };
-    return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
-  }
-
-  // Save a text as a file, which the page makes itself.
-  function save(name, text) {
-    const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    const link = element("a", { href: address, download: name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 1000);
-  }
-
-  return { sortable, filter, watchScroll, csv, save };
+  return { head, gains, answer, readingCell, sortable, watchScroll };
 })();
