@@ -120,13 +120,14 @@ class SelectSpec(Strict):
     scalarization: Literal["sum", "achievement"] = "sum"
     """The largest weighted sum, or the smallest weighted distance to the best."""
     knee: Annotated[bool, Field(strict=True)] = False
-    """The point from which any other loses more than it gains."""
+    """The knee point: any other point loses more than it gains, by the ranges of the
+    tasks on the front."""
     require: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
-    """Limits per task: a number, or a share of the best single model's gain over the
-    base, such as `95%`."""
+    """Limits per task: a number, or a share of the best parent's gain over the base,
+    such as `95%`."""
     not_worse_than: Named | Annotated[list[Named], Field(min_length=1)] | None = None
-    """No task may be significantly worse than with `base`, `soup`, a model by its name,
-    or a list."""
+    """No task may be significantly worse than with `base`, `soup`, a parent by its
+    name, or a list of these."""
     margin: Float | None = None
     """Instead of significance: standard errors to be better by at least; less than 0
     allows being worse."""
