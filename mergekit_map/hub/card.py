@@ -1,106 +1,93 @@
-"""The model card of a merged checkpoint, without local paths."""
+"""The model card of a merged checkpoint, and its changes for the Hub.
+
+Text from outside (models, tasks, sentences with their names) is escaped: it is no
+markup, and it ends neither a table nor a block.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import re
+import shlex
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
-from huggingface_hub import ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 
 from mergekit_map.config.tasks import TaskSpec
+from mergekit_map.config.yaml_file import yaml_text
 from mergekit_map.errors import ArtifactError
-from mergekit_map.hub.card_text import (
-    MODELS,
-    PICTURE,
-    RECIPE,
-    USE,
-    front_section,
-    models_section,
-    named_link,
-    recipe_section,
-    reproduce_section,
-)
 from mergekit_map.hub.markdown import (
+    bullets,
     escaped,
     fenced,
+    folded,
+    renamed_usage,
     section,
-    task_heading,
-    usage_section,
-    written_table,
+    table,
+    usage,
 )
 from mergekit_map.hub.metadata import (
-    cached_languages,
-    cached_licence,
+    Licence,
+    Licences,
     common_licence,
     model_index,
     parent_licences,
-    write_benchmarks,
 )
-from mergekit_map.hub.papers import citations, method_in_words, program_link
-from mergekit_map.hub.sanitize import Configs, PublicNames, models_of, public_names
+from mergekit_map.hub.sanitize import (
+    RUN_FOLDER,
+    Configs,
+    PublicNames,
+    is_local,
+    models_of,
+    public_names,
+)
 from mergekit_map.report.plots import plot_front
+from mergekit_map.results.answer import answer
 from mergekit_map.results.front import Front
-from mergekit_map.results.gain_sentences import (
-    amount_in_words,
-    confirmed_in_words,
-    gains_in_words,
-    share_in_words,
-)
-from mergekit_map.results.gains import BEST_PARENT, Gains, Rival, gains
-from mergekit_map.results.narrative import missed_as_measured
-from mergekit_map.types import BASE, SOUP
-from mergekit_map.utils.text import listed
+from mergekit_map.results.sentences import merge_name
 
-_HEADINGS = {BASE: "base", SOUP: "uniform soup", BEST_PARENT: "best parent"}
-
-
-def gain_section(front: Front) -> str:
-    """Return the table of gains against base, soup and best parents, by task."""
-    found = gains(front)
-    header = ["task", "this model", *(_HEADINGS[r.label] for r in found.rivals)]
-    rows = [
-        [
-            task_heading(front, task),
-            _own(found, task),
-            *(_rival(rival, task) for rival in found.rivals),
-        ]
-        for task in front.tasks
-    ]
-    note = (
-        "± is one standard error. In brackets: by how much this model is ahead (+) or "
-        "behind (-), and the standard error of that difference, item by item where "
-        "both answered the same."
-    )
-    if any(share is not None for share in found.kept.values()):
-        header.append("gain kept")
-        for row, share in zip(rows, found.kept.values(), strict=True):
-            row.append(share_in_words(share))
-        note += (
-            " Gain kept is the share of what the best parent gains over the base; the "
-            "best parent may be another one for each task."
-        )
-    return f"{written_table(header, rows)}\n\n{escaped(note)}"
-
-
-def _own(found: Gains, task: str) -> str:
-    reading, source = found.readings[task], found.sources[task]
-    if reading.value is None:
-        return "not measured"
-    return str(reading) if source == "measured" else f"{reading}, {source}"
-
-
-def _rival(rival: Rival, task: str) -> str:
-    gained = rival.tasks.get(task)
-    if gained is None:
-        return "not measured"
-    text = f"{gained.reading} ({amount_in_words(gained)}, {gained.verdict})"
-    return text if gained.other == rival.label else f"{gained.other}: {text}"
-
-
+CARD = "README.md"
+RECIPE_FILE = "mergekit_config.yml"
+PICTURE = "front.png"
+# Headings of the sections that change when a card goes to the Hub.
+_PARENTS, _RECIPE, _SEARCH = "Models", "Recipe", "The search"
+# The answer speaks of a merge and of files of the run folder.
+_WORDS = {
+    "The chosen merge": "This model",
+    "the chosen merge": "this model",
+    "chosen merge": "this model",
+    "the merge's gain": "gain of this model",
+    " (`recipes/soup.yml`)": "",
+}
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # how architectures of such models end
+
+_ARXIV = {
+    "linear": ("linear", ["2203.05482"]),
+    "task_arithmetic": ("task arithmetic", ["2212.04089"]),
+    "ties": ("TIES", ["2306.01708"]),
+    "dare_linear": ("DARE", ["2311.03099"]),
+    "dare_ties": ("DARE-TIES", ["2311.03099", "2306.01708"]),
+    "della": ("DELLA", ["2406.11617"]),
+    "della_linear": ("linear DELLA", ["2406.11617"]),
+    "breadcrumbs": ("Model Breadcrumbs", ["2312.06795"]),
+    "breadcrumbs_ties": ("Model Breadcrumbs with TIES", ["2312.06795", "2306.01708"]),
+}
+_BIBTEX = """\
+@inproceedings{li2025map,
+  title = {{MAP}: Low-Compute Model Merging with Amortized {Pareto} Fronts via \
+Quadratic Approximation},
+  author = {Li, Lu and Zhang, Tianyu and Bu, Zhiqi and Wang, Suyuchen and He, Huan and \
+Fu, Jie and Wu, Yonghui and Bian, Jiang and Chen, Yong and Bengio, Yoshua},
+  booktitle = {International Conference on Learning Representations},
+  year = {2025}
+}
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,19 +103,17 @@ class MergeRecord:
 
 
 def write_card(folder: Path, record: MergeRecord) -> None:
-    """Write ``README.md``, its picture and results into the folder of a checkpoint."""
+    """Write ``README.md`` and its picture into the folder of a checkpoint."""
     configs = list(yaml.safe_load_all(record.recipe))
     names = public_names(models_of(configs))
-    front = Front.model_validate_json(
-        json.dumps(names.content(record.front.model_dump(mode="json")))
-    )
-    licences = parent_licences(configs, names, cached_licence)
+    content = names.content(record.front.model_dump(mode="json"))
+    front = Front.model_validate_json(json.dumps(content))
+    licences = parent_licences(configs, names)
     pipeline_tag = _pipeline_tag(folder)
     results = model_index(record.tasks, front.chosen.measured, pipeline_tag or "other")
     data = ModelCardData(
         base_model=names.hub_parents(configs) or None,
         base_model_relation="merge",
-        language=cached_languages(configs, names) or None,
         library_name="transformers",
         pipeline_tag=pipeline_tag,
         tags=["mergekit", "merge", "mergekit-map"],
@@ -137,47 +122,23 @@ def write_card(folder: Path, record: MergeRecord) -> None:
     )
     licence = common_licence(licences)
     vars(data).update(licence.metadata() if licence else {})
-    sections = {
-        "What it gains": gain_section(front),
-        **({USE: usage_section(folder, record.name)} if pipeline_tag else {}),
-        MODELS: models_section(configs, names, licences),
-        "How it was made": method_in_words(configs, _fitted(front)),
-        "The front": front_section(front),
-        RECIPE: recipe_section(configs, names),
-        "How to reproduce": reproduce_section(record.command),
-        "Citation": fenced(citations(configs), "bibtex"),
-    }
-    introduction = _introduction(front, configs, names, record.difference)
-    head = f"# {escaped(record.name)}\n\n{introduction}\n"
-    body = "\n".join([head, *(section(*item) for item in sections.items())])
-    plot_front(front, folder / PICTURE)
-    write_benchmarks(folder, record.tasks, front.chosen.measured)
-    card = f"---\n{data.to_yaml()}\n---\n\n{body}"
-    (folder / "README.md").write_text(card, encoding="utf-8")
-
-
-def _introduction(
-    front: Front, configs: Configs, names: PublicNames, difference: str
-) -> str:
-    bases = {config.get("base_model") for config in configs}
-    links = [
-        (model, " + ".join(named_link(part, names) for part in model.split("+")))
-        for model in models_of(configs)
+    body = [
+        f"# {escaped(record.name)}\n",
+        f"{_answer_section(front, record.difference)}\n",
+        f"{_made(front, configs)}\n",
     ]
-    merged = listed(link for model, link in links if model not in bases)
-    base = [link for model, link in links if model in bases]
-    tasks = listed(map(escaped, front.tasks))
-    made = f"A merge of {merged}" + (f", on {listed(base)}" if base else "")
-    made += f". Its weights were searched with {program_link()}, measuring {tasks}."
-    missed = missed_as_measured(front)
-    said = [gains_in_words(front), missed, confirmed_in_words(front), [difference]]
-    words = [" ".join(sentences) for sentences in said]
-    texts = [escaped(text.replace("he chosen merge", "his merge")) for text in words]
-    return "\n\n".join([made, *filter(None, texts)])
-
-
-def _fitted(front: Front) -> int:
-    return max(task.fit.n for task in front.tasks.values())
+    if pipeline_tag:
+        body.append(section("How to use it", usage(folder, record.name)))
+    body += [
+        section(_PARENTS, _parents_section(configs, names, licences)),
+        section(
+            _RECIPE, _recipe_section(record.command, public_recipe(configs, names))
+        ),
+        folded("BibTeX", fenced(_BIBTEX, "bibtex")) + "\n",
+    ]
+    plot_front(front, folder / PICTURE)
+    card = f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(body)
+    (folder / CARD).write_text(card, encoding="utf-8")
 
 
 def _pipeline_tag(folder: Path) -> str | None:
@@ -188,3 +149,182 @@ def _pipeline_tag(folder: Path) -> str | None:
         raise ArtifactError(f"{path} cannot be read: {error}; merge again") from None
     causal = any(str(name).endswith(_CAUSAL) for name in names)
     return "text-generation" if causal else None
+
+
+def _answer_section(front: Front, difference: str) -> str:
+    """Return the answer of the search, as the terminal begins with it."""
+    found, merge = answer(front), merge_name(front, front.chosen)
+    words = {f"The {merge}": "This model", f"the {merge}": "this model", **_WORDS}
+
+    def own(text: str) -> str:
+        for word, public in words.items():
+            text = text.replace(word, public)
+        return text
+
+    rows = (map(own, row) for row in found.table.rows)
+    notes = [escaped(own(text)) for text in (*found.findings, difference) if text]
+    details = bullets(escaped(own(text)) for text in found.details)
+    parts = [
+        f"**{escaped(own(found.headline))}**",
+        table([*map(own, found.table.headings)], rows),
+        escaped(found.sample),
+        bullets(notes),
+        f"![Merges of the search, task against task]({PICTURE})",
+        folded("More on the front", details) if details else "",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _made(front: Front, configs: Configs) -> str:
+    """Return how the models were merged and the weights found."""
+    methods = dict.fromkeys(str(config.get("merge_method")) for config in configs)
+    ways = " and ".join(map(_method, methods))
+    fitted = max(task.fit.n for task in front.tasks.values())
+    return (
+        f"This model is a merge by {ways} with "
+        "[mergekit](https://github.com/arcee-ai/mergekit). Its weights were searched "
+        f"with {_program_link()} by MAP ({_paper('2406.07529')}): {fitted} measured "
+        "merges."
+    )
+
+
+def _method(method: str) -> str:
+    if method not in _ARXIV:
+        return f"`{method}`"
+    name, papers = _ARXIV[method]
+    return f"{name} ({', '.join(map(_paper, papers))})"
+
+
+def _paper(arxiv: str) -> str:
+    return f"[arXiv:{arxiv}](https://arxiv.org/abs/{arxiv})"
+
+
+def _program_link() -> str:
+    """Return a link to this program, if the package metadata has its address."""
+    found = importlib.metadata.metadata("mergekit-map").get_all("Project-URL") or []
+    urls = dict(entry.split(", ", 1) for entry in found)
+    return f"[mergekit-map]({urls['Source']})" if "Source" in urls else "mergekit-map"
+
+
+def _parents_section(configs: Configs, names: PublicNames, licences: Licences) -> str:
+    """Return the list of the models, with links to the Hub and known licences."""
+    bases = {config.get("base_model") for config in configs}
+    lines = []
+    for model in models_of(configs):
+        parts = model.split("+")
+        line = " + ".join(_linked(part, names) for part in parts)
+        line += ", the base model" if model in bases else ""
+        known = [licences.get(names.reference(part)) for part in parts]
+        stated = dict.fromkeys(escaped(str(licence)) for licence in known if licence)
+        lines.append(line + (f"; licence: {', '.join(stated)}" if stated else ""))
+    return bullets(lines)
+
+
+def _linked(part: str, names: PublicNames) -> str:
+    name, hub_id = escaped(names.reference(part)), names.hub_id(part)
+    if hub_id is None:
+        return f"{name} (a local model)"
+    return f"[{name}](https://huggingface.co/{urllib.parse.quote(hub_id)})"
+
+
+def public_recipe(configs: Configs, names: PublicNames) -> str:
+    """Return a recipe with the public names of its models."""
+    return yaml_text([names.config(config) for config in configs])
+
+
+def _recipe_section(command: str, recipe: str) -> str:
+    words = shlex.split(command)
+    public = [Path(word).name if is_local(word) else word for word in words]
+    cache = "--lora-merge-cache"
+    if cache in words[:-1]:
+        public[words.index(cache) + 1] = "CACHE"
+    version = importlib.metadata.version("mergekit")
+    commands = f"pip install mergekit=={version}\n{shlex.join(public)}\n"
+    text = (
+        "With local models in folders of their names, and on the same kind of device, "
+        "this writes the same tensors, bit for bit:"
+    )
+    shown = folded(RECIPE_FILE, fenced(recipe, "yaml"))
+    return f"{text}\n\n{fenced(commands, 'sh')}\n\n{shown}"
+
+
+def read_card(folder: Path) -> ModelCard:
+    """Read ``README.md`` of a merged checkpoint."""
+    path = folder / CARD
+    try:
+        return ModelCard(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{folder} has no {path.name}, which the Hub shows; name the folder that "
+            "mergekit-map merge wrote, or merge again"
+        ) from None
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise ArtifactError(
+            f"{path}: the metadata of the model card cannot be read: {error}; repair "
+            "it, or merge again"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The decisions about a card for the Hub."""
+
+    repo: str  # of the repository, with its owner
+    folder: str  # its name, which a card is called by before
+    licence: Licence | None
+    licences: Licences  # of the parents, by public name
+    configs: Configs  # the recipe
+    names: PublicNames
+    renamed: bool  # whether models are called otherwise than in the card
+    with_search: bool  # whether the search goes along
+
+
+def published_card(card: ModelCard, publication: Publication) -> str:
+    """Complete a card for the Hub; keep the text added by hand.
+
+    The sections on parents and recipe are rewritten where names of models change.
+    """
+    card = ModelCard(card.content)
+    configs, names = publication.configs, publication.names
+    text, data = renamed_usage(card.text, publication.repo), card.data
+    name = publication.repo.rpartition("/")[2]
+    for known in (publication.folder, str(data.get("model_name"))):
+        heading = f"# {escaped(known)}\n"
+        if text.lstrip().startswith(heading):
+            text = text.replace(heading, f"# {escaped(name)}\n", 1)
+    if data.get("eval_results"):
+        data["model_name"] = name
+    if publication.licence is not None:
+        vars(data).update(publication.licence.metadata())
+    if publication.renamed:
+        data["base_model"] = _all_parents(data, names.hub_parents(configs))
+        parents = _parents_section(configs, names, publication.licences)
+        text = _section(_PARENTS).sub(lambda _: section(_PARENTS, parents) + "\n", text)
+        recipe = fenced(public_recipe(configs, names), "yaml")
+        text = _section(_RECIPE).sub(lambda m: _with_yaml(m[0], recipe), text)
+    text = _section(_SEARCH).sub("", text)
+    if publication.with_search:
+        text = f"{text.rstrip()}\n\n{section(_SEARCH, _SEARCH_TEXT)}"
+    return f"---\n{data.to_yaml()}\n---\n{text}"
+
+
+_SEARCH_TEXT = (
+    f"`{RUN_FOLDER}/` has the configuration of the search, every measurement, and the "
+    "front: all of its points with their weights, as predicted and as measured. Texts "
+    "that were measured on are not included."
+)
+
+
+def _all_parents(data: Any, parents: list[str]) -> list[str]:
+    known = data.get("base_model") or []
+    return list(
+        dict.fromkeys([*([known] if isinstance(known, str) else known), *parents])
+    )
+
+
+def _with_yaml(text: str, recipe: str) -> str:
+    return re.sub(r"(?ms)^```yaml\n.*?^```$", lambda _: recipe, text, count=1)
+
+
+def _section(heading: str) -> re.Pattern[str]:
+    return re.compile(rf"^## {heading}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)

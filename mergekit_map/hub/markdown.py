@@ -1,22 +1,32 @@
-"""Markdown for a model card: sections, tables, blocks of code and the usage example.
-
-All text is escaped, so that nothing in it is markup.
-"""
+"""Markdown for a model card; all text is escaped, so that nothing in it is markup."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from mergekit_map.results.front import Front
+from mergekit_map.utils.files import read_json_or_nothing
+
+_LOADING = """\
+from transformers import pipeline
+
+{name}
+generate = pipeline("text-generation", name, dtype="auto")
+print(generate({prompt}, max_new_tokens=200))
+"""
+_PROMPT = '"YOUR PROMPT"'
 
 
 def section(heading: str, body: str) -> str:
     """Return a section with its heading."""
     return f"## {heading}\n\n{body}\n"
+
+
+def folded(summary: str, body: str) -> str:
+    """Return a text that a click unfolds."""
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
 def escaped(text: str) -> str:
@@ -32,64 +42,38 @@ def fenced(text: str, language: str) -> str:
     return f"```{language}\n{text}```"
 
 
-def written_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table: names to the left, numbers to the right."""
-    rule = ["---", *("---:" for _ in header[1:])]
+def bullets(texts: Iterable[str]) -> str:
+    """Return a list of texts, which are Markdown."""
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table: two columns of names to the left, the others to the right."""
+    rule = ["---", "---", *("---:" for _ in header[2:])]
     cells = [[escaped(cell) for cell in row] for row in (header, *rows)]
     lines = [cells[0], rule, *cells[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def task_heading(front: Front, task: str) -> str:
-    """Name a task, its unit, and which values are better."""
-    return f"{task} ({', '.join(front.tasks[task].facts)})"
-
-
-_LOADING = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-{name}
-tokenizer = AutoTokenizer.from_pretrained(name)
-model = AutoModelForCausalLM.from_pretrained(name, dtype="auto")
-"""
-_CHATTING = """\
-messages = [{"role": "user", "content": "Hello!"}]
-inputs = tokenizer.apply_chat_template(
-    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-)
-"""
-_WRITING = """\
-inputs = tokenizer("Once upon a time", return_tensors="pt")
-"""
-_ANSWERING = """\
-answer = model.generate(**inputs, max_new_tokens=200)
-print(tokenizer.decode(answer[0], skip_special_tokens=True))
-"""
-
-
-def usage_section(folder: Path, name: str) -> str:
+def usage(folder: Path, name: str) -> str:
     """Return an example that loads a causal model with transformers and generates."""
-    start = _CHATTING if has_chat_template(folder) else _WRITING
-    loading = _LOADING.replace("{name}", _named(name))
-    return f"```python\n{loading}\n{start}{_ANSWERING}```"
+    chat = f'[{{"role": "user", "content": {_PROMPT}}}]'
+    prompt = chat if has_chat_template(folder) else _PROMPT
+    code = _LOADING.replace("{prompt}", prompt).replace("{name}", _named(name))
+    return fenced(code, "python")
 
 
 def renamed_usage(text: str, name: str) -> str:
-    """Rename the model in the example, in a card or a section of it."""
-    pattern = re.compile(r'^name = ".*"$(?=\ntokenizer = )', re.MULTILINE)
+    """Rename the model in the example of a card."""
+    pattern = re.compile(r'^name = ".*"$(?=\n(?:generate|tokenizer) = )', re.MULTILINE)
     return pattern.sub(lambda _: _named(name), text)
 
 
 def has_chat_template(folder: Path) -> bool:
     """Whether the tokenizer of a checkpoint has a chat template."""
-    if (folder / "chat_template.jinja").exists():
-        return True
-    try:
-        text = (folder / "tokenizer_config.json").read_text(encoding="utf-8")
-        config: Mapping[str, Any] = json.loads(text)
-        return bool(config.get("chat_template"))
-    except (OSError, ValueError, AttributeError):
-        return False
+    config = read_json_or_nothing(folder / "tokenizer_config.json")
+    known = config.get("chat_template")
+    return bool(known) or (folder / "chat_template.jinja").exists()
 
 
 def _named(name: str) -> str:

@@ -27,33 +27,22 @@ from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defin
 
 from mergekit_map.errors import ArtifactError, HubError
 from mergekit_map.hub.metadata import Licence, read_licence
-from mergekit_map.hub.upload_files import PublicFile
+from mergekit_map.hub.sanitize import PublicFile
 
-_MOST_BYTES = 1 << 20  # of a small file
 _SHOWN = 300  # characters of what the Hub says
-# What comes of an answer of another form than the Hub's.
+# What an answer of another form than the Hub's ends in.
 _ODD = (LookupError, TypeError, AttributeError)
-_AGAIN = "; push again to go on, what was uploaded whole is not uploaded again"
-
-_REASONS = {
-    400: ("the Hub refuses what was sent", "; repair it and push again"),
-    401: (
-        "the Hub does not know this login",
-        "; log in again with: hf auth login (or set HF_TOKEN)",
-    ),
-    403: (
-        "this login may not do that",
-        "; name a repository of your own, or log in with a token that may write to it",
-    ),
-    404: (
-        "there is no such repository",
-        "; check the name, and that your login may see it",
-    ),
-    409: (
-        "somebody else changes this repository, or has just made it",
-        "; look at it and push again",
-    ),
-    429: ("too many requests", "; wait a while and push again"),
+_AGAIN = "push again to go on; complete files are not uploaded again"
+_ADVICE = {
+    400: "the Hub refuses what was sent; repair it and push again",
+    401: "the Hub does not know this login; log in again with: hf auth login "
+    "(or set HF_TOKEN)",
+    403: "this login may not do that; name a repository of your own, or log in with "
+    "a token that may write to it",
+    404: "there is no such repository; check the name, and that your login may see it",
+    409: "somebody else changes this repository, or has just made it; look at it and "
+    "push again",
+    429: "too many requests; wait a while and push again",
 }
 
 
@@ -66,6 +55,7 @@ class Target:
     private: bool | None  # None where there is no such repository yet
     files: frozenset[str] = frozenset()
     commit: str | None = None  # the last one
+    asked: bool = True  # whether the Hub was asked for it
 
 
 def open_hub(endpoint: str | None = None) -> HfApi:
@@ -73,8 +63,8 @@ def open_hub(endpoint: str | None = None) -> HfApi:
     token = get_token()
     if token is None:
         raise HubError(
-            "the Hub wants to know who uploads, and no login was found on this "
-            "machine; log in with: hf auth login (or set HF_TOKEN)"
+            "no login to the Hub was found on this machine; log in with: hf auth login "
+            "(or set HF_TOKEN)"
         )
     return HfApi(endpoint=endpoint, token=token)
 
@@ -93,25 +83,8 @@ def find_target(api: HfApi, repo: str) -> Target:
     return Target(repo_id, url, bool(info.private), names, info.sha)
 
 
-def hub_file(api: HfApi, target: Target, path: str) -> bytes | None:
-    """Fetch a small file of a repository; None where it has none."""
-    if path not in target.files:
-        return None
-    url = f"{target.url}/resolve/{target.commit or 'main'}/{path}"
-    with hub_errors(api, target.repo_id):
-        headers = {"authorization": f"Bearer {api.token}"}
-        with get_session().stream("GET", url, headers=headers) as answer:
-            hf_raise_for_status(answer)
-            content = b""
-            for part in answer.iter_bytes():
-                content += part
-                if len(content) > _MOST_BYTES:
-                    raise ValueError(f"{path} is larger than {_MOST_BYTES:,} bytes")
-        return content
-
-
 def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
-    """Ask the Hub for the licence of a repository; None where it does not say."""
+    """Return the licence of a repository; None where the Hub does not say."""
     with hub_errors(api, hub_id):
         try:
             data = api.model_info(hub_id).card_data
@@ -119,7 +92,7 @@ def hub_licence(api: HfApi, hub_id: str) -> Licence | None:
             if error.response.status_code in {401, 403, 404}:
                 return None
             raise
-    return read_licence(data.__dict__ if data else None)
+    return read_licence(vars(data) if data else {})
 
 
 def check_card(api: HfApi, card: str) -> list[str]:
@@ -159,9 +132,6 @@ def upload(
 
     Files that the Hub has already are not uploaded again, so that an interrupted upload
     continues. Returns the address of the commit, None if nothing was new.
-
-    Raises:
-        ArtifactError: a file was written since it was listed.
     """
     with hub_errors(api, target.repo_id), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the card were shown before
@@ -169,21 +139,12 @@ def upload(
             api.create_repo(target.repo_id, private=private)
         added = [CommitOperationAdd(f.path, f.content) for f in files]
         api.preupload_lfs_files(target.repo_id, added)
-        _refuse_changed(files)
         commit = api.create_commit(
             target.repo_id,
             [*added, *(CommitOperationDelete(path) for path in removed)],
             commit_message=message,
         )
     return None if commit.oid == target.commit else str(commit.commit_url)
-
-
-def _refuse_changed(files: Sequence[PublicFile]) -> None:
-    if changed := [file.path for file in files if file.changed]:
-        raise ArtifactError(
-            f"{', '.join(changed)} changed after this program had looked at it, so "
-            "nothing of this was published; wait for who writes it, and push again"
-        )
 
 
 @contextmanager
@@ -210,16 +171,14 @@ def _cause(error: BaseException) -> BaseException:
 
 def _explain(error: BaseException, what: str, endpoint: str) -> str:
     if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE forbids to reach the Hub; unset it and push again"
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0][:_SHOWN]
+        return "HF_HUB_OFFLINE forbids reaching the Hub; unset it and push again"
+    text = (str(error).strip() or type(error).__name__).splitlines()[0][:_SHOWN]
     if isinstance(error, _ODD):
-        odd = f"{type(error).__name__}: {first_line}"
-        return (
-            f"{what}: what answers at {endpoint} is no Hub ({odd}); look at HF_ENDPOINT"
-        )
+        text = f"{type(error).__name__}: {text}"
+        return f"{what}: {endpoint} is not a Hub ({text}); check HF_ENDPOINT"
     if not isinstance(error, HfHubHTTPError):
-        return f"{what}: the Hub at {endpoint} cannot be used: {first_line}{_AGAIN}"
+        return f"{what}: the Hub at {endpoint} cannot be used: {text}; {_AGAIN}"
     status = error.response.status_code
-    said = (error.server_message or first_line)[:_SHOWN]
-    reason, advice = _REASONS.get(status, ("the Hub fails", _AGAIN))
-    return f"{what}: {reason} (HTTP {status}: {said}){advice}"
+    text = (error.server_message or text)[:_SHOWN]
+    reason, _, advice = _ADVICE.get(status, f"the Hub fails; {_AGAIN}").partition("; ")
+    return f"{what}: {reason} (HTTP {status}: {text}); {advice}"

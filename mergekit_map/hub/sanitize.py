@@ -1,42 +1,99 @@
-"""Public names of models in place of local paths."""
+"""Public names in place of local paths, and the refusal of what is private.
+
+A text is rewritten before it is published, and everything published is scanned. Models
+go by their Hub id or by the name of their folder, any other file by its own name.
+"""
 
 from __future__ import annotations
 
 import html
 import itertools
 import json
+import mmap
 import os
 import re
 import urllib.parse
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from mergekit_map.errors import ConfigError, nearest
+from mergekit_map.errors import ArtifactError, ConfigError, nearest
 from mergekit_map.models.references import MODEL_KEYS, ModelPart, Reference
+from mergekit_map.utils.text import secrets
 
+RUN_FOLDER = "mergekit-map"  # where the search lies in a repository
+# Tokens may look like paths.
+VOCABULARIES = {
+    "tokenizer.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer.model",
+}
+# Part of what was measured: a prompt may name folders such as /root.
+_PROMPTS = {
+    "chat_template.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+}
 # A folder of the Hub's cache, which is named by repository and commit.
 _SNAPSHOT = re.compile(r".*/models--([^/]+)/snapshots/([^/]+)")
 
-# Where a path may start and end in a text; JSON writes a line's end as two letters.
-PATH_START = r"(?:(?<![\w.~-])|(?<=\\[nrt]))"
-PATH_END = r"(?![\w-]|\.\w)"
-_REST_OF_PATH = r"(?:/[^\s\"'`<>|,;:()\[\]{}\\&]*)?"
+# Where a known path may start and end in a text; JSON writes a line's end as two
+# letters. An unknown path starts at none that belongs to a URL, either.
+_START, _END = r"(?:(?<![\w.~-])|(?<=\\[nrt]))", r"(?![\w-]|\.\w)"
+_REST = r"(?:/[^\s\"'`<>|,;:()\[\]{}\\&]*)?"
+_BEFORE = r"(?:(?<![\w.~/:-])|(?<=file://)|(?<=\\[nrt]))"
+_ABSOLUTE = rf"{_BEFORE}(?:/[\w.+@-]+){{2,}}"
+# The home directory of somebody, on any machine.
+_HOMES = rf"{_BEFORE}/(?:home|Users)/[\w.-]+"
+_TOKEN = r"hf_[A-Za-z0-9]{20,}"
+# Shorter ones may be in any file by chance, a password of the environment in prose.
+_TOKEN_LENGTH, _SECRET_LENGTH = 8, 16
+# Folders that every machine has.
+_COMMON = ("/bin", "/dev", "/etc", "/lib", "/opt", "/proc", "/sbin", "/sys", "/usr")
+_SHOWN = 10  # findings; a file with more has the same one many times
 
 # A recipe: a merge configuration for each of its stages.
 Configs: TypeAlias = Sequence[Mapping[str, Any]]
+_Bytes: TypeAlias = "bytes | mmap.mmap"
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """A file of an upload."""
+
+    path: str  # in the repository
+    content: Path | bytes  # the file here, or its text after it was rewritten
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        if isinstance(self.content, bytes):
+            return len(self.content)
+        return self.content.stat().st_size
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether it differs from the file on this machine."""
+        return isinstance(self.content, bytes)
 
 
 @dataclass(frozen=True)
 class PublicNames:
-    """Public names of the models of a merge and of local files."""
+    """Public names of the models of a merge."""
 
     folders: Mapping[str, str]  # absolute path of a local model to its public name
     hub_ids: Mapping[str, str]  # the same for those that the Hub has, too
-    places: Sequence[str] = ()  # other folders: their files go by the name alone
     directory: str = "/"  # where relative paths of configurations start
+    home: str = "/"
 
     def hub_id(self, part: str) -> str | None:
         """Return the Hub repository of a model or adapter; None for a local one."""
@@ -59,7 +116,7 @@ class PublicNames:
         return self.content(part, MODEL_KEYS)
 
     def content(self, part: Any, models: Container[str] = ()) -> Any:
-        """Replace the paths in all texts of JSON or YAML; name what ``models`` hold."""
+        """Replace the paths in all texts of JSON or YAML; ``models`` are keys."""
         if isinstance(part, Mapping):
             return {
                 self.content(key): self.reference(value)
@@ -72,27 +129,13 @@ class PublicNames:
         return self.text(part) if isinstance(part, str) else part
 
     def text(self, text: str) -> str:
-        """Replace the paths in a text, in every spelling of a file."""
-        return self._pattern.sub(self._replacement, text) if self._names else text
-
-    def with_moved(self, places: Mapping[str, str]) -> PublicNames:
-        """Return the names with those of earlier places of the models."""
-        folders, hub_ids = (
-            {old: known[new] for old, new in places.items() if new in known}
-            for known in (self.folders, self.hub_ids)
-        )
-        return replace(
-            self,
-            folders={**self.folders, **folders},
-            hub_ids={**self.hub_ids, **hub_ids},
-        )
+        """Replace paths: those of models in every spelling, any other by its name."""
+        return re.sub(_ABSOLUTE, _last_name, self._pattern.sub(self._named, text))
 
     def _part(self, part: ModelPart) -> str:
         path = self._full(part.path)
-        if path in self.hub_ids and "@" in self.hub_ids[path]:
-            return self.hub_ids[path]
         name = self._names.get(path) or (Path(path).name if is_local(path) else path)
-        return str(replace(part, path=name))
+        return name if "@" in name else str(ModelPart(name, part.revision))
 
     def _full(self, path: str) -> str:
         full = os.path.normpath(os.path.join(self.directory, path))
@@ -100,63 +143,65 @@ class PublicNames:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        return {**dict.fromkeys(self.places, ""), **self.folders, **self.hub_ids}
+        return {**self.folders, **self.hub_ids}
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
-        return {s: name for path, name in self._names.items() for s in spellings(path)}
+        known = {self.home: "", **self._names}
+        return {s: n for p, n in known.items() if p != "/" for s in _spellings(p)}
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        longest = sorted(self._spellings, key=len, reverse=True)
-        paths = "|".join(map(re.escape, longest))
-        return re.compile(f"{PATH_START}({paths}){PATH_END}({_REST_OF_PATH})")
+        return re.compile(f"{_START}({_either(self._spellings)}){_END}({_REST})")
 
-    def _replacement(self, match: re.Match[str]) -> str:
+    def _named(self, match: re.Match[str]) -> str:
         name, rest = self._spellings[match[1]], match[2]
         return f"{name}{rest}" if name else rest.rstrip("/").rpartition("/")[2] or "."
+
+
+def _last_name(match: re.Match[str]) -> str:
+    home = re.fullmatch(_HOMES, match[0])
+    return "." if home else match[0].rpartition("/")[2]
 
 
 def public_names(
     references: Iterable[str],
     parents: Mapping[str, str] | None = None,
-    places: Iterable[str | Path] = (),
     directory: str = "/",
 ) -> PublicNames:
     """Name models: by Hub id where that is known, else by the name of their folder.
 
     ``references`` has local models by absolute path; ``parents`` their Hub ids, by path
-    or by the name of the folder: ConfigError where one is none of them or several.
+    or by the name of the folder.
+
+    Raises:
+        ConfigError: one of ``parents`` is no local model, or several.
     """
     paths = [part.path for r in references for part in Reference.parse(r).parts]
     local = list(dict.fromkeys(path for path in paths if is_local(path)))
-    hub_ids = {path: hub_id for path in local if (hub_id := hub_snapshot(path))}
-    hub_ids |= _answers(local, parents or {})
+    hub_ids = {path: hub_id for path in local if (hub_id := _hub_snapshot(path))}
+    for given, hub_id in (parents or {}).items():
+        hub_ids[_local_model(local, given)] = hub_id
     folders: dict[str, str] = {}
     for path in local:
         if path not in hub_ids:
             folders[path] = _unused(Path(path).name or "model", folders.values())
-    known = sorted({str(place) for place in places if len(Path(place).parts) > 1})
-    return PublicNames(folders, hub_ids, known, directory)
+    return PublicNames(folders, hub_ids, directory, str(Path.home()))
 
 
-def _answers(local: Sequence[str], parents: Mapping[str, str]) -> dict[str, str]:
-    answers = {}
-    for given, hub_id in parents.items():
-        full = str(Path(given).expanduser().resolve())
-        named = [path for path in local if Path(path).name == given]
-        found = [full] if full in local else named
-        if not found:
-            names = {Path(path).name for path in local}
-            known = nearest(given, names) if names else "all models are of the Hub"
-            raise ConfigError(f"--parent: no local model is called {given!r}; {known}")
-        if len(found) > 1:
-            raise ConfigError(
-                f"--parent: {given!r} may be any of {', '.join(found)}; give the path "
-                f"of the one that is {hub_id}"
-            )
-        answers[found[0]] = hub_id
-    return answers
+def _local_model(local: Sequence[str], given: str) -> str:
+    full = str(Path(given).expanduser().resolve())
+    named = [path for path in local if Path(path).name == given]
+    found = [full] if full in local else named
+    if not found:
+        names = {Path(path).name for path in local}
+        known = nearest(given, names) if names else "all models are of the Hub"
+        raise ConfigError(f"--parent: no local model is called {given!r}; {known}")
+    if len(found) > 1:
+        raise ConfigError(
+            f"--parent: {given!r} may be any of {', '.join(found)}; give the path"
+        )
+    return found[0]
 
 
 def _unused(name: str, taken: Collection[str]) -> str:
@@ -169,8 +214,7 @@ def is_local(reference: str) -> bool:
     return reference.startswith(("/", ".", "~")) or reference.count("/") > 1
 
 
-def hub_snapshot(path: str) -> str | None:
-    """Return the repository and commit of a folder of the Hub's cache."""
+def _hub_snapshot(path: str) -> str | None:
     match = _SNAPSHOT.fullmatch(path.rstrip("/"))
     return f"{match[1].replace('--', '/')}@{match[2]}" if match else None
 
@@ -199,7 +243,88 @@ def _models(part: Any) -> Iterator[str]:
             yield from _models(item)
 
 
-def spellings(path: str) -> set[str]:
+def refuse_leaks(
+    files: Iterable[PublicFile], names: PublicNames, token: str | None
+) -> None:
+    """Raise ArtifactError with each place of a local path or a secret."""
+    hidden = [known for known in secrets() if len(known) >= _SECRET_LENGTH]
+    hidden += [token] if token and len(token) >= _TOKEN_LENGTH else []
+    secret = re.compile(f"{_TOKEN}|{_either(hidden)}".encode())
+    found = [
+        f"{file.path}:{line}: {what}"
+        for file in files
+        for line, what in _leaks(file, names, secret)
+    ]
+    if not found:
+        return
+    listing = "\n".join(found[:_SHOWN])
+    if len(found) > _SHOWN:
+        listing += f"\nand {len(found) - _SHOWN} more"
+    raise ArtifactError(
+        "nothing was uploaded: no file may hold a path of this machine or a token, but "
+        f"these do; remove them and push again:\n{listing}"
+    )
+
+
+def _leaks(
+    file: PublicFile, names: PublicNames, secret: re.Pattern[bytes]
+) -> Iterator[tuple[int, str]]:
+    path = PurePosixPath(file.path)
+    searched = path.parts[0] == RUN_FOLDER
+    prompt = path.name in VOCABULARIES | _PROMPTS or path.suffix == ".jinja"
+    prompt = prompt and not searched
+    config = path.suffix == ".json" and not searched  # loaders read it as it is
+    known = [*names.folders, *names.hub_ids, *([] if prompt else [names.home])]
+    spelled = [s for one in known if one != "/" for s in _spellings(one)]
+    paths = f"{_START}(?:{_either(spelled)}){_END}"
+    if (config or searched) and not prompt:
+        paths += rf"|{_HOMES}/[\w.+@-]+"
+    with _opened(file) as data:
+        for match in secret.finditer(data):
+            yield _line(data, match), "an access token"
+        for match in re.finditer(paths.encode(), data):
+            yield _line(data, match), f"the local path {_shown(match)}"
+        if prompt or config:
+            return
+        for match in re.finditer(_ABSOLUTE.encode(), data):
+            place = _shown(match).rstrip(".")  # of a sentence
+            common = place.startswith(tuple(f"{folder}/" for folder in _COMMON))
+            known_ = re.match(paths.encode(), match[0])
+            if not common and not known_ and os.path.exists(place):
+                yield _line(data, match), f"the local path {place}"
+
+
+@contextmanager
+def _opened(file: PublicFile) -> Iterator[_Bytes]:
+    """Open a file; of safetensors the header, which is all text they have."""
+    if not isinstance(file.content, Path):
+        yield file.content
+    elif file.size == 0:
+        yield b""
+    else:
+        with file.content.open("rb") as opened:
+            if file.content.suffix == ".safetensors":
+                length = int.from_bytes(opened.read(8), "little")
+                yield opened.read(min(length, file.size))
+            else:
+                with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    yield data
+
+
+def _line(data: _Bytes, match: re.Match[bytes]) -> int:
+    return data[: match.start()].count(b"\n") + 1
+
+
+def _shown(match: re.Match[bytes]) -> str:
+    return match[0].decode(errors="replace")
+
+
+def _either(texts: Iterable[str]) -> str:
+    """Return a pattern of alternatives, the longest first; of none, a failing one."""
+    return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"
+
+
+def _spellings(path: str) -> set[str]:
     """List the spellings of a path in text, JSON, YAML, HTML and links."""
     escaped = json.dumps(path)[1:-1]
     return {

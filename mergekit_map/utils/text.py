@@ -79,11 +79,16 @@ def printable(text: str) -> str:
 
 def redact(text: str) -> str:
     """Replace the tokens of the environment, and those of the Hub, by ``***``."""
-    values = [v.strip() for name, v in os.environ.items() if _SECRET_NAMES.search(name)]
-    for secret in sorted(set(values), key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "***")
+    for secret in secrets():
+        text = text.replace(secret, "***")
     return _HUB_TOKEN.sub("***", text)
+
+
+def secrets() -> list[str]:
+    """List the secrets of the environment, the longest first."""
+    values = [v.strip() for name, v in os.environ.items() if _SECRET_NAMES.search(name)]
+    long = {value for value in values if len(value) >= _SHORTEST_SECRET}
+    return sorted(long, key=len, reverse=True)
 
 
 def _short(number: float, units: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click.testing
+import huggingface_hub
 import pytest
 import torch
 import yaml
@@ -196,11 +197,11 @@ def test_no_file_of_the_repository_holds_a_local_path_or_token(
     assert leaks == []
     assert {"README.md", "front.png", "mergekit_config.yml"} <= files.keys()
     search = [path for path in files if path.startswith("mergekit-map/")]
-    assert len(search) > 10
+    assert len(search) == 3
     # All of it is there on this machine, paths and all.
     local = [p for p in merged.folder.glob("run/**/*") if p.suffix in {".json", ".yml"}]
     holding = [p.name for p in local if str(merged.family["a"]) in p.read_text()]
-    assert {"manifest.json", "recipe.yml", "config.yml"} <= set(holding)
+    assert {"recipe.yml", "config.yml"} <= set(holding)
 
 
 @pytest.fixture
@@ -221,13 +222,47 @@ def test_without_a_terminal_nothing_is_uploaded(hub: Hub) -> None:
     assert not hub.repositories
 
 
+@pytest.mark.parametrize("login", [True, False])
+def test_a_dry_run_shows_files_and_card_and_uploads_nothing(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, *, login: bool
+) -> None:
+    if not login:
+        monkeypatch.setenv("HF_TOKEN", "")
+        monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "no-file")
+
+    output = invoke("push", "out", REPO, "--run", "run", "--dry-run")
+
+    assert "mergekit-map/front.json" in output
+    assert "model-00001-of-" in output
+    assert "\n# merged\n\n**" in output
+    assert "Nothing was uploaded." in output
+    assert "you are asked for it at the upload" in output
+    assert ("no login to the Hub was found" in output) == (not login)
+    assert ("If the repository is new, it will be private" in output) == (not login)
+    assert not hub.repositories
+
+
+def test_without_a_login_files_and_card_are_shown_before_the_error(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "no-file")
+
+    output = invoke("push", "out", REPO, "--yes", code=2)
+
+    table, card = output.split("\n# merged\n\n**")
+    assert "mergekit_config.yml" in table
+    assert "log in with: hf auth login" in card
+    assert not hub.requests
+
+
 def test_a_script_does_not_push_to_a_public_repository_by_accident(hub: Hub) -> None:
     hub.repositories[REPO] = Repository(private=False)
 
     output = invoke("push", "out", REPO, "--license", "mit", "--yes", code=2)
 
     assert "there already and stays PUBLIC: everybody sees it" in output
-    assert "say --public too" in output
+    assert "add --public too" in output
     assert hub.repositories[REPO].commits == []
     invoke("push", "out", REPO, "--license", "mit", "--yes", "--public")
     assert len(hub.repositories[REPO].commits) == 1

@@ -10,17 +10,24 @@ from typing import Any
 
 import pytest
 import yaml
-from fronts import NOT_MEASURED, as_json, from_json, make_front
-from huggingface_hub import ModelCard, parse_eval_result_entries
+from fronts import MATH, NOT_MEASURED, as_json, from_json, make_front
+from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+import mergekit_map.hub.card
 from mergekit_map.config.tasks import LmEvalTask, PerplexityTask, TaskSpec
 from mergekit_map.errors import ArtifactError
-from mergekit_map.hub.card import MergeRecord, write_card
-from mergekit_map.hub.card_text import Publication, published_card, read_card
+from mergekit_map.hub.card import (
+    MergeRecord,
+    Publication,
+    published_card,
+    read_card,
+    write_card,
+)
 from mergekit_map.hub.metadata import Licence
 from mergekit_map.hub.sanitize import models_of, public_names
+from mergekit_map.results.answer import answer
 
 HUB_RECIPE = {
     "base_model": "x/base",
@@ -88,60 +95,79 @@ def test_a_checkpoint_without_a_configuration_gets_no_card(
         write_card(tmp_path, record())
 
 
-def test_the_model_index_has_what_was_measured(tmp_path: Path) -> None:
-    results = written(tmp_path, record()).data.eval_results
+def test_the_model_index_has_rounded_values(tmp_path: Path) -> None:
+    measured = [(0.7123456, 0.03), (2.8123456, 0.0041)]
+    made = make_front([(POINTS[0][0], measured)], ANCHORS)
+    results = written(tmp_path, replace(record(), front=made)).data.eval_results
 
-    math, math_stderr, code, code_stderr = results
-    assert [r.task_name for r in results] == ["math", "math", "code", "code"]
+    math, code = results
     assert (math.dataset_type, math.metric_type) == ("gsm8k", "acc")
-    assert (math.metric_value, code.metric_value) == (0.71, 2.81)
+    assert (math.metric_name, math.metric_value) == ("math: acc", 0.712)
     assert math.task_type == code.task_type == "text-generation"
     assert math.dataset_args == {"num_few_shot": 5, "limit": 200}
-    assert (code.dataset_name, code.metric_type) == ("code.txt", "loss")
-    errors = [(r.metric_type, r.metric_value) for r in (math_stderr, code_stderr)]
-    assert errors == [("acc_stderr", 0.03), ("loss_stderr", 0.04)]
-    # Values and errors of a data set are metrics of one result.
-    index = read_card(tmp_path).data.to_dict()["model-index"][0]["results"]
-    assert [len(result["metrics"]) for result in index] == [2, 2]
+    assert (code.dataset_type, code.metric_type) == ("own-text", "loss")
+    assert code.metric_value == 2.8123
 
 
 def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
     card = written(tmp_path, record(selected=1))
 
     assert card.data.eval_results is None
-    assert "| 0.65 ± 0.01, predicted |" in part(card, "What it gains")
+    assert "| predicted 0.65 ± 0.01 (model) |" in card.text
 
 
-def test_what_it_gains_stands_first_beside_what_there_was_before(
-    tmp_path: Path,
+def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
+    made = record(reason="Chosen, as the chosen merge is best.")
+    found = answer(made.front)
+
+    card = written(tmp_path, made)
+
+    headline, first = card.text.split("\n\n")[1:3]
+    assert headline.startswith("**This model ")
+    assert found.headline.split(" keeps ")[1] in headline
+    lines = first.splitlines()
+    assert lines[0].startswith("| task | model | value | gain of this model |")
+    assert lines[2].startswith("| math | this model | 0.71 | ")
+    assert len(lines) == 2 + len(found.table.rows)
+    shown, details = card.text.split("<details>")[:2]
+    assert found.sample.split(";")[0] in shown
+    assert "Chosen, as this model is best." in details
+    assert "chosen merge" not in card.text
+
+
+def test_where_another_model_is_better_its_name_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card = written(tmp_path, record())
+    said = "No merge beats the soup here: use it (`recipes/soup.yml`)."
+    found = replace(answer(record().front), headline=said)
+    monkeypatch.setattr(mergekit_map.hub.card, "answer", lambda _: found)
 
-    assert re.findall("^## .*", card.text, re.M)[0] == "## What it gains"
-    text = part(card, "What it gains")
-    header = "| this model | base | uniform soup | best parent | gain kept |"
-    assert f"| task {header}" in text
-    math = [
-        "0.71 ± 0.03",
-        "0.5 ± 0.01 (+0.210 ± 0.032, better)",
-        "0.69 ± 0.01 (+0.020 ± 0.032, noise)",
-        "one: 0.66 ± 0.01 (+0.050 ± 0.032, noise)",
-        "131 %",
-    ]
-    assert f"| math (higher is better) | {' | '.join(math)} |" in text
-    assert "| two: 2.2 ± 0.02 (-0.610 ± 0.045, worse) | 32 % |" in text
-    assert "This merge keeps 131 % of the best parent's gain" in card.text
+    assert (
+        "**No merge beats the soup here: use it.**" in written(tmp_path, record()).text
+    )
 
 
-def test_where_it_is_worse_than_the_base_is_said_first(tmp_path: Path) -> None:
-    anchors = {**ANCHORS, "base": [(0.9, 0.01), (3.1, 0.02)]}
-    made = record(anchors=as_json(make_front(POINTS, anchors))["anchors"])
+@pytest.mark.parametrize("n_tasks", [2, 4])
+def test_a_card_fits_on_two_screens(tmp_path: Path, n_tasks: int) -> None:
+    tasks = {f"task-{n}": MATH for n in range(n_tasks)}
+    row = [(0.7, 0.01)] * n_tasks
+    anchors = dict.fromkeys(["base", *tasks, "soup"], [(0.5, 0.01)] * n_tasks)
+    config = {
+        "base_model": "x/base",
+        "models": [
+            {"model": f"x/{task}", "parameters": {"weight": 0.5, "density": 0.5}}
+            for task in tasks
+        ],
+    }
+    front = make_front([(row, row)], anchors, tasks=tasks)
+    known = dict.fromkeys(tasks, TASKS["math"])
 
-    text = written(tmp_path, made).text
-    found = re.search(r"\n\n([^\n]*orse than the base[^\n]*)\n\n## What", text)
-    assert found is not None
-    assert "math" in found[1]
-    assert found[1].index("orse than the base") < found[1].index("keeps")
+    card = written(tmp_path, replace(record(config), front=front, tasks=known))
+
+    shown = re.sub(r"<details>.*?</details>", "", card.text, flags=re.S)
+    assert shown.count("\n") <= 80
+    assert card.content.count("\n") <= 150
+    assert card.text.count("@inproceedings") == 1
 
 
 USE = "How to use it"
@@ -159,43 +185,32 @@ USE = "How to use it"
         ("one_of_my_own", []),
     ],
 )
-def test_the_method_is_told_with_its_papers(
+def test_the_method_is_named_with_its_papers(
     tmp_path: Path, method: str, papers: list[str]
 ) -> None:
     card = written(tmp_path, record({"merge_method": method, **HUB_RECIPE}))
 
-    made = part(card, "How it was made")
-    linked = re.findall(r"\(https://arxiv.org/abs/([\d.]+)\)", made)
+    linked = re.findall(r"\(https://arxiv.org/abs/([\d.]+)\)", card.text)
     assert linked == [*papers, "2406.07529"]
-    cited = re.findall(r"arXiv:([\d.]+)}", part(card, "Citation"))
-    assert cited == ["2406.07529", *papers, "2403.13257"]
-    assert (f"`{method}`" in made) == (not papers)
+    assert (f"`{method}`" in card.text) == (not papers)
 
 
-def test_benchmarks_of_the_hub_get_files_as_it_reads_them(tmp_path: Path) -> None:
-    gsm8k = LmEvalTask(lm_eval="gsm8k", metric="exact_match", num_fewshot=5)
-    written(tmp_path, replace(record(), tasks={**TASKS, "math": gsm8k}))
-
-    (path,) = (tmp_path / ".eval_results").iterdir()
-    assert path.name == "gsm8k.yaml"
-    (entry,) = parse_eval_result_entries(yaml.safe_load(path.read_text()))
-    assert (entry.dataset_id, entry.task_id) == ("openai/gsm8k", "gsm8k")
-    assert entry.value == 71.0
-    notes = "lm-evaluation-harness gsm8k, exact_match, 5-shot, standard error 3"
-    assert entry.notes == notes
-
-
-def test_the_front_is_drawn_and_tabled(tmp_path: Path) -> None:
-    text = part(written(tmp_path, record()), "The front")
-
-    measured, predicted = text.split("<details>")
-    assert "](front.png)" in measured
+def test_the_front_is_a_picture(tmp_path: Path) -> None:
+    assert "](front.png)" in written(tmp_path, record()).text
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
-    assert "| 0 (this one) | 0 | 0.5 | 0.71 ± 0.03 | 2.81 ± 0.04 |" in measured
-    assert "| soup |" in measured
-    assert "\n| 1 |" not in measured
-    assert "| 1 | 0.01 | 0.5 | 0.65 ± 0.01 | 2.4 ± 0.02 |" in predicted
-    assert "recommended" not in text
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_the_example_has_no_prompt_of_another_kind_of_text(
+    tmp_path: Path, chat: bool
+) -> None:
+    config = {"chat_template": "{{ messages }}"} if chat else {}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+
+    text = part(written(tmp_path, record()), USE)
+
+    assert ('"content": "YOUR PROMPT"' in text) == chat
+    assert text.count("YOUR PROMPT") == 1
 
 
 def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> None:
@@ -205,7 +220,7 @@ def test_models_have_links_and_the_command_makes_them_again(tmp_path: Path) -> N
     assert "- [x/base](https://huggingface.co/x/base), the base model" in models
     adapter = "[y/two](https://huggingface.co/y/two) + [z/adapter](https://"
     assert adapter in models
-    commands = part(card, "How to reproduce")
+    commands = part(card, "Recipe")
     version = importlib.metadata.version("mergekit")
     assert f"\npip install mergekit=={version}\nmergekit-yaml merge" in commands
     assert "\nmergekit-yaml mergekit_config.yml OUT --random-seed 3\n" in commands
@@ -218,7 +233,8 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     tokenizer = {"source": str(secret)}
     config = {"base_model": str(secret), "models": models, "tokenizer": tokenizer}
     made = record(config, reason=f"Point 0, better than {secret}.")
-    command = f"mergekit-multi mergekit_config.yml --intermediate-dir {secret} OUT"
+    cache = tmp_path / "adapters" / "1234"
+    command = f"mergekit-yaml {secret} OUT --lora-merge-cache {cache}"
     made = MergeRecord(made.name, made.recipe, command, made.front, made.tasks)
 
     card = written(tmp_path, made)
@@ -226,7 +242,7 @@ def test_no_local_path_reaches_the_card(tmp_path: Path) -> None:
     assert str(tmp_path) not in card.content
     assert "x/one+tuned" in card.content
     assert "better than tuned." in card.content
-    assert "--intermediate-dir tuned OUT" in card.content
+    assert "mergekit-yaml tuned OUT --lora-merge-cache CACHE" in card.content
     assert "- tuned (a local model), the base model" in card.content
     assert card.data.base_model == ["x/one"]
 
@@ -279,12 +295,12 @@ def test_no_name_can_do_harm(tmp_path: Path, evil: str) -> None:
     shown = " ".join(evil.split())
     inline = [token for token in tokens if token.type == "inline"]
     # The name is there where it belongs, as text alone, and nothing else changes.
-    assert sum(plain(token) == shown for token in inline) == 1 + 1 + 1
-    assert [t.tag for t in tokens if t.type == "heading_open"] == ["h1", *["h2"] * 8]
+    assert sum(plain(token) == shown for token in inline) >= 1 + 2 + 1
+    assert [t.tag for t in tokens if t.type == "heading_open"] == ["h1", *["h2"] * 3]
     html = [t.content for t in tokens if t.type == "html_block"]
-    assert [text.strip()[:9] for text in html] == ["<details>", "</details"]
+    assert [text.strip()[:9] for text in html] == ["<details>", "</details"] * 3
     assert not any(c.type == "html_inline" for t in inline for c in t.children or ())
-    assert sum(token.type == "tr_open" for token in tokens) == 3 + 3 + 3
+    assert sum(token.type == "tr_open" for token in tokens) == 1 + 2 * 2
     recipe = re.search(r"(?ms)^(`{3,})yaml\n(.*?)^\1$", card.text)
     assert recipe is not None
     assert yaml.safe_load(recipe[2])["models"] == config["models"]
@@ -348,8 +364,7 @@ def test_publishing_completes_a_card_and_leaves_the_rest(tmp_path: Path) -> None
     assert public.text.startswith("\n# repo\n")
     assert 'name = "me/repo"\n' in part(public, USE)
     assert "My own words." in public.text
-    assert "mergekit-map select mergekit-map --knee" in part(public, "The search")
-    assert "pip install mergekit-map" not in public.text
+    assert "`mergekit-map/`" in part(public, "The search")
     assert part(public, "Models") == part(card, "Models")
     again = published(public, HUB_RECIPE, with_search=True)
     assert again.content == public.content
@@ -365,4 +380,4 @@ def test_publishing_calls_local_models_by_their_hub_ids(tmp_path: Path) -> None:
     assert public.data.base_model == ["x/base", "me/one"]
     assert "[me/one](https://huggingface.co/me/one)" in part(public, "Models")
     assert "model: me/one" in part(public, "Recipe")
-    assert part(public, "How to reproduce") == part(card, "How to reproduce")
+    assert part(public, "Recipe").replace("me/one", "one") == part(card, "Recipe")

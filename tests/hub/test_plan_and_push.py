@@ -23,9 +23,12 @@ from mergekit_map.hub.card import MergeRecord, write_card
 from mergekit_map.hub.metadata import Licence, Licences
 from mergekit_map.hub.plan import Plan, PushOptions, plan_push
 from mergekit_map.hub.push import open_hub, upload
+from mergekit_map.results.front import Front
+from mergekit_map.results.records import write_record
 
 DATA = Path(__file__).parents[1] / "data"
 REPO = "me/merged"
+POINT = ([(0.7, 0.01), (2.8, 0.02)], [(0.7, 0.03), (2.8, 0.04)])
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     models = [{"model": str(parent)}, {"model": "x/two"}]
     recipe = yaml.safe_dump({"merge_method": "linear", "models": models})
     (out / "mergekit_config.yml").write_text(recipe)
-    front = make_front([([(0.7, 0.01), (2.8, 0.02)], [(0.7, 0.03), (2.8, 0.04)])])
+    front = make_front([POINT])
     write_card(out, MergeRecord("out", recipe, "mergekit-yaml r OUT", front, {}))
     return out
 
@@ -73,8 +76,11 @@ def folder(merged: Path, tmp_path: Path) -> Path:
 def run(merged: Path, tmp_path: Path) -> Path:
     """What is left of the search."""
     run = tmp_path / "run"
-    (run / "recipes").mkdir(parents=True)
-    shutil.copy(merged / "mergekit_config.yml", run / "recipes" / "000.yml")
+    front = make_front([POINT] * 3, selected=2, reason="Chosen since.")
+    write_record(run / "front.json", front)
+    (run / "recipes").mkdir()
+    shutil.copy(merged / "mergekit_config.yml", run / "recipes" / "001.yml")
+    (run / "evaluations.jsonl").write_text("")
     (run / "config.yml").write_text("models: [{model: models/one}, {model: x/two}]\n")
     models = {str(merged.parent / "models" / "one"): "f1", "x/two": "f2"}
     manifest = json.loads((DATA / "run_v1" / "run" / "manifest.json").read_text())
@@ -89,9 +95,9 @@ def nobody(licences: Licences) -> Licence:
 
 def planned(
     folder: Path,
-    api: HfApi,
+    api: HfApi | None = None,
     run: Path | None = None,
-    ask: Callable[[Licences], Licence] = nobody,
+    ask: Callable[[Licences], Licence] | None = nobody,
     **wishes: Any,
 ) -> Plan:
     wishes = {"repo": REPO, "licence": "mit", **wishes}
@@ -217,24 +223,6 @@ def test_weights_and_search_of_another_merge_are_removed(
     assert set(hub.repositories[REPO].files) == {*kept, *(f.path for f in plan.files)}
 
 
-@pytest.mark.parametrize("recipe", [b"merge_method: ties\n", b"a: [", b"\xff", None])
-def test_the_search_of_another_merge_does_not_stay(
-    folder: Path, hub: Hub, api: HfApi, run: Path, recipe: bytes | None
-) -> None:
-    push(planned(folder, api, run), api)
-    files = hub.repositories[REPO].files
-    searched = sorted(path for path in files if path.startswith("mergekit-map/"))
-    if recipe is None:
-        del files["mergekit_config.yml"]
-    else:
-        files["mergekit_config.yml"] = recipe
-
-    plan = planned(folder, api)
-
-    assert plan.removed == searched
-    assert "## The search" not in card_of(plan).text
-
-
 def test_a_private_repository_is_not_taken_for_a_public_one(
     folder: Path, hub: Hub, api: HfApi
 ) -> None:
@@ -301,18 +289,180 @@ def test_the_search_goes_along_by_public_names(
     files = hub.repositories[REPO].files
     config = yaml.safe_load(files["mergekit-map/config.yml"])
     assert config == {"models": [{"model": "me/one"}, {"model": "x/two"}]}
-    manifest = json.loads(files["mergekit-map/manifest.json"])
-    assert manifest["identity"]["models"] == {"me/one": "f1", "x/two": "f2"}
     card = card_of(plan)
     assert card.data.base_model == ["x/two", "me/one"]
     assert "## The search" in card.text
     assert not [p for p, c in files.items() if str(merged.parent).encode() in c]
 
 
+def test_of_a_search_three_files_are_uploaded_with_the_merged_point_chosen(
+    folder: Path, run: Path
+) -> None:
+    for path in ("samples/a/0.json", "recipe.yml", "my-notes.txt"):
+        put(run, path, "{}")
+
+    files = texts(planned(folder, run=run))
+
+    searched = {path for path in files if path.startswith("mergekit-map/")}
+    names = ("config.yml", "evaluations.jsonl", "front.json")
+    assert searched == {f"mergekit-map/{name}" for name in names}
+    front = Front.model_validate_json(files["mergekit-map/front.json"])
+    assert front.selected == 1
+    assert "Point 1 of 3 is the uploaded one" in front.reason
+    assert len(front.points) == 3
+    assert "recipes/" not in files["mergekit-map/front.json"]
+
+
+def test_without_a_login_all_is_planned_but_the_licence(folder: Path, hub: Hub) -> None:
+    plan = planned(folder, ask=None, licence=None, parents={"one": "me/one"})
+
+    assert not hub.requests
+    assert plan.licence is None
+    assert plan.licences == {"me/one": Licence("mit"), "x/two": None}
+    assert not plan.target.asked
+    assert "model: me/one" in plan.card
+
+
+def put(folder: Path, path: str, text: str) -> None:
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_text(text)
+
+
+def texts(plan: Plan) -> dict[str, str]:
+    return {
+        f.path: f.content.decode(errors="replace")
+        if isinstance(f.content, bytes)
+        else f.content.read_text(errors="replace")
+        for f in plan.files
+    }
+
+
+def test_only_files_of_a_merge_are_uploaded(folder: Path) -> None:
+    allowed = [
+        "LICENSE",
+        "additional_chat_templates/tools.jinja",
+        "generation_config.json",
+        "merges.txt",
+        "model.gguf",
+        "my-picture.png",
+        "tokenizer.model",
+        "tokenizer_config.json",
+    ]
+    left = ["notes.txt", "training/log.json", "sub/model.safetensors"]
+    hidden = [".env", ".cache/a.json", "additional_chat_templates/.x.jinja"]
+    for path in (*allowed, *left, *hidden):
+        put(folder, path, "{}")
+
+    plan = planned(folder)
+
+    assert set(allowed) <= texts(plan).keys()
+    assert plan.left_out == sorted(left)
+    assert not [path for path in texts(plan) if "/." in f"/{path}"]
+
+
+def test_only_names_of_models_change_in_the_files_of_a_checkpoint(
+    folder: Path, merged: Path
+) -> None:
+    one = f"{merged.parent}/models/one"
+    template = f"Write to {Path.home()}/out"
+    tokenizer = {"chat_template": template, "name_or_path": one}
+    put(folder, "tokenizer_config.json", json.dumps(tokenizer))
+    put(folder, "chat_template.jinja", template)
+    put(folder, "generation_config.json", '{"a": [1,\n2]}')
+    put(folder, "tokenizer.json", json.dumps({f"{Path.home()}/x": 2}))
+    lora = {"base_model_name_or_path": "/elsewhere/lora"}
+    inner = {"text_config": {"_name_or_path": one}, "parts": [lora], "x": 1e-5}
+    put(folder, "config.json", json.dumps(inner))
+
+    plan = planned(folder)
+
+    rewritten = {file.path for file in plan.files if file.rewritten}
+    own = {"README.md", "mergekit_config.yml"}
+    assert rewritten == {*own, "config.json", "tokenizer_config.json"}
+    public = texts(plan)
+    assert json.loads(public["tokenizer_config.json"]) == {
+        "chat_template": template,
+        "name_or_path": "one",
+    }
+    assert json.loads(public["config.json"]) == {
+        "text_config": {"_name_or_path": "one"},
+        "parts": [{"base_model_name_or_path": "lora"}],
+        "x": 1e-5,
+    }
+
+
+def test_a_damaged_file_is_named(folder: Path) -> None:
+    put(folder, "generation_config.json", "{")
+
+    with pytest.raises(ArtifactError, match=r"generation_config\.json cannot be read"):
+        planned(folder)
+
+
+def test_a_recipe_keeps_its_numbers_and_no_comments(folder: Path, run: Path) -> None:
+    path = folder / "mergekit_config.yml"
+    weight = "  parameters:\n    weight: 0.30999940935401793\n"
+    path.write_text(f"# {Path.home()}\n{path.read_text()}{weight}")
+    put(run, "recipes/001.yml", path.read_text())
+
+    text = texts(planned(folder, run=run))["mergekit_config.yml"]
+
+    assert not text.startswith("#")
+    models = yaml.safe_load(text)["models"]
+    assert models[0] == {"model": "one"}
+    assert models[1]["parameters"]["weight"] == 0.30999940935401793
+
+
+def test_a_configuration_keeps_of_paths_the_names(
+    folder: Path, run: Path, merged: Path
+) -> None:
+    config = """# What jane searches
+models: [{model: models/one}, {model: x/two}]
+map:
+  tasks:
+    mine: {perplexity: {file: HOME/texts/mine.txt}}
+    other: {perplexity: {file: ../other.txt}}
+    short: {perplexity: ../texts/short.txt}
+    hub: {perplexity: {dataset: org/text}}
+    own: {lm_eval: ./tasks/own.yaml, metric: acc}
+    known: {lm_eval: gsm8k, metric: acc}
+  backend: {name: vllm, args: {download_dir: HOME/cache}}
+"""
+    put(run, "config.yml", config.replace("HOME", str(merged.parent)))
+
+    text = texts(planned(folder, run=run))["mergekit-map/config.yml"]
+
+    public = yaml.safe_load(text)
+    assert [m["model"] for m in public["models"]] == ["one", "x/two"]
+    tasks = public["map"]["tasks"]
+    assert tasks["mine"]["perplexity"] == {"file": "mine.txt"}
+    assert tasks["other"]["perplexity"] == {"file": "other.txt"}
+    assert tasks["short"]["perplexity"] == "short.txt"
+    assert tasks["hub"]["perplexity"] == {"dataset": "org/text"}
+    assert tasks["own"]["lm_eval"] == "own.yaml"
+    assert tasks["known"]["lm_eval"] == "gsm8k"
+    assert public["map"]["backend"]["args"] == {"download_dir": "cache"}
+    assert "jane" not in text
+
+
+def test_measurements_lose_their_paths_and_nothing_else(
+    folder: Path, run: Path, merged: Path
+) -> None:
+    error = f"task 'x' on model '{merged.parent}/models/one': /home/jane/b.txt"
+    failed = {"value": None, "error": error}
+    lines = [json.dumps({"value": 0.1 + 0.2}), json.dumps(failed)]
+    put(run, "evaluations.jsonl", "\n".join(lines) + "\n")
+
+    public = texts(planned(folder, run=run))["mergekit-map/evaluations.jsonl"]
+
+    first, second = public.splitlines()
+    assert first == lines[0]
+    assert json.loads(second)["error"] == "task 'x' on model 'one': b.txt"
+
+
 def test_the_search_of_another_merge_is_refused(
     folder: Path, api: HfApi, run: Path
 ) -> None:
-    (run / "recipes" / "000.yml").write_text("merge_method: ties\n")
+    (run / "recipes" / "001.yml").write_text("merge_method: ties\n")
 
     with pytest.raises(ArtifactError, match="no recipe of this merge"):
         planned(folder, api, run)
@@ -320,7 +470,7 @@ def test_the_search_of_another_merge_is_refused(
 
 @pytest.mark.parametrize(
     ("place", "what"),
-    [("README.md", "a local path: {}"), ("notes.txt", "my token: {}")],
+    [("README.md", "a local path: {}"), ("LICENSE", "my token: {}")],
 )
 def test_nothing_is_planned_with_a_path_or_token_in_a_file(
     folder: Path, merged: Path, hub: Hub, api: HfApi, place: str, what: str

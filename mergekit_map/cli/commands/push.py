@@ -17,7 +17,7 @@ from rich.text import Text
 from mergekit_map.cli.options import FOLDER, readable_folder, starting
 from mergekit_map.cli.output import answer, is_terminal, with_output_options
 from mergekit_map.cli.tables import new_table
-from mergekit_map.errors import ConfigError
+from mergekit_map.errors import ConfigError, HubError
 from mergekit_map.utils.text import bytes_in_words
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ def _licence(
     help="The message of the commit.",
 )
 @click.option("--yes", is_flag=True, help="Upload without asking, for scripts.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the files and the model card; upload nothing."
+)
 def push(
     *,
     out: Path,
@@ -92,13 +95,13 @@ def push(
     parents: Mapping[str, str],
     message: str,
     yes: bool,
+    dry_run: bool,
 ) -> None:
     """Upload the merge in OUT to the Hub as REPO, private unless told otherwise.
 
-    First it shows the files, their sizes, where they go and who will see them, and
-    asks. No path of this machine goes along: models go by their Hub id, or by the name
-    of their folder. An upload that was cut off goes on where it was. The login is that
-    of: hf auth login
+    It shows the files, where they go and who will see them, and asks before it uploads.
+    No path of this machine is uploaded: models go by their Hub id, or by the name of
+    their folder. An interrupted upload continues. The login is that of: hf auth login
 
     Example: mergekit-map push my-model me/my-model --run my-search
     """
@@ -116,28 +119,37 @@ def push(
     utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     if not is_terminal(sys.stderr):
         utils.disable_progress_bars()  # type: ignore[attr-defined]
-    api = open_hub()
-    plan = plan_push(out, run, PushOptions(repo, private, licence, parents), api, ask)
+    options = PushOptions(repo, private, licence, parents)
+    refused = None
+    try:
+        api = open_hub()
+        plan = plan_push(out, run, options, api, None if dry_run else ask)
+    except HubError as error:
+        refused = error
+        plan = plan_push(out, run, options, None, None)
     _show(plan)
-    if yes and plan.target.private is False and private is None:
-        raise ConfigError(
-            f"nothing was uploaded: {plan.target.url} is public; with --yes say "
-            "--public too, or name another repository"
+    url = None
+    if dry_run or refused:
+        click.echo(f"\n{plan.card}")
+    if dry_run:
+        why = f" The Hub was not asked: {refused}" if refused else ""
+        click.echo(f"Nothing was uploaded.{why}")
+    elif refused:
+        raise refused
+    else:
+        _confirm(plan, private=private, yes=yes)
+        url = upload(
+            api, plan.target, plan.files, plan.removed, message, private=plan.private
         )
-    if not yes:
-        _ask()
-    url = upload(
-        api, plan.target, plan.files, plan.removed, message, private=plan.private
-    )
+        said = f"holds the merge: {url}" if url else "holds all of this already."
+        click.echo(f"{plan.target.url} {said}")
     answer(
         repository=plan.target.url,
-        url=url or None,
+        url=url,
         private=plan.private,
         files=[file.path for file in plan.files],
         bytes=plan.size,
     )
-    said = f"holds the merge: {url}" if url else "holds all of this already."
-    click.echo(f"{plan.target.url} {said}")
 
 
 def _ask_licence(licences: Licences, *, interactive: bool) -> Licence:
@@ -179,25 +191,34 @@ def _show(plan: Plan) -> None:
     for name, paths in _grouped(list(by_path)).items():
         files = [by_path[path] for path in paths]
         size = bytes_in_words(sum(file.size for file in files))
-        replaced = any(file.rewritten for file in files)
-        note = "local paths replaced" if replaced else ""
+        rewritten = any(file.rewritten for file in files)
+        note = "without local paths" if rewritten else ""
         if name == "README.md":
-            note = "completed for the Hub"
+            note = "model card"
         table.add_row(*map(Text, (name, size, note)))
     for name in _grouped(plan.removed):
-        table.add_row(Text(name), "", "removed: not of this merge")
+        table.add_row(Text(name), "", "removed: of an earlier upload")
     console.print(table)
     parents = [f"{m} {known or 'unknown'}" for m, known in plan.licences.items()]
+    licence = plan.licence or "you are asked for it at the upload"
     lines = [
         f"{len(plan.files)} files, {bytes_in_words(plan.size)}, to {plan.target.url}",
         _visibility(plan),
-        f"Licence: {plan.licence}; of the parents: {', '.join(parents)}",
+        f"Licence: {licence}; of the parents: {', '.join(parents)}",
         *_unnamed(plan),
         *([f"{plan.kept} other files of the repository stay."] if plan.kept else []),
+        *_left_out(plan),
         *(f"The Hub warns: {warning}" for warning in plan.warnings),
     ]
     for line in lines:
         console.print(Text() + line, soft_wrap=True)
+
+
+def _left_out(plan: Plan) -> list[str]:
+    if not plan.left_out:
+        return []
+    names = ", ".join(_grouped(plan.left_out))
+    return [f"Not uploaded, as no file of a merge is called so: {names}"]
 
 
 def _unnamed(plan: Plan) -> list[str]:
@@ -225,15 +246,25 @@ def _kind(file: str) -> str:
 
 
 def _visibility(plan: Plan) -> Text:
+    who = "private: only its owners see it" if plan.private else "PUBLIC"
+    if not plan.target.asked:
+        return Text(f"If the repository is new, it will be {who}.")
     there = plan.target.private is not None
     state = "there already and stays" if there else "new and will be"
     if plan.private:
-        return Text(f"The repository is {state} private: only its owners see it.")
-    public = f"The repository is {state} PUBLIC: everybody sees it."
-    return Text(public, style="bold red")
+        return Text(f"The repository is {state} {who}.")
+    return Text(f"The repository is {state} {who}: everybody sees it.", "bold red")
 
 
-def _ask() -> None:
+def _confirm(plan: Plan, *, private: bool | None, yes: bool) -> None:
+    """Ask before an upload; with ``--yes`` refuse one that everybody would see."""
+    if yes and plan.target.private is False and private is None:
+        raise ConfigError(
+            f"nothing was uploaded: {plan.target.url} is public; with --yes add "
+            "--public too, or name another repository"
+        )
+    if yes:
+        return
     if not is_terminal(sys.stdin):
         raise ConfigError(
             "nothing was uploaded: there is no terminal to ask on; look at the list "

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from mergekit_map.errors import ArtifactError, ConfigError
+from mergekit_map.hub.sanitize import (
+    PublicFile,
+    PublicNames,
+    public_names,
+    refuse_leaks,
+)
+
+SNAPSHOT = "/data/hub/models--org--tuned/snapshots/" + "a1" * 20
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> PublicNames:
+    monkeypatch.setenv("HOME", "/root")
+    return public_names(["/data/m/base", "/old/base@main", "x/one", SNAPSHOT])
+
+
+def test_models_of_the_hub_keep_their_names(names: PublicNames) -> None:
+    assert names.reference("x/one@v2+y/lora") == "x/one@v2+y/lora"
+    assert names.hub_id("x/one@v2") == "x/one"
+
+
+def test_local_models_go_by_the_name_of_their_folder(names: PublicNames) -> None:
+    assert names.reference("/data/m/base@r1+/elsewhere/lora") == "base@r1+lora"
+    assert names.hub_id("/data/m/base") is None
+
+
+def test_a_folder_of_the_hubs_cache_goes_by_repository_and_commit(
+    names: PublicNames,
+) -> None:
+    assert names.reference(SNAPSHOT) == f"org/tuned@{'a1' * 20}"
+    assert names.hub_id(SNAPSHOT) == "org/tuned"
+
+
+@pytest.mark.parametrize("given", ["base", "/data/m/base", "/data/m/../m/base"])
+def test_the_user_may_say_what_a_model_is_called_on_the_hub(given: str) -> None:
+    names = public_names(["/data/m/base"], {given: "me/base"})
+
+    assert names.reference("/data/m/base@r1") == "me/base@r1"
+    assert names.hub_parents([{"base_model": "/data/m/base"}]) == ["me/base"]
+
+
+def test_a_name_that_several_models_have_is_asked_for_as_a_path() -> None:
+    models = ["/data/m/base", "/old/base"]
+
+    with pytest.raises(ConfigError, match=r"'base' .*/data/m/base, /old/base.* path"):
+        public_names(models, {"base": "me/base"})
+
+    names = public_names(models, {"/old/base": "me/base"})
+    assert names.reference("/old/base") == "me/base"
+    assert names.reference("/data/m/base") == "base"
+
+
+def test_relative_paths_of_a_configuration_are_found(names: PublicNames) -> None:
+    there = public_names(["/data/m/base"], {"base": "me/base"}, directory="/data")
+
+    config = {"models": [{"model": "m/base"}, {"model": "../data/m/base"}]}
+    public = [{"model": "me/base"}, {"model": "me/base"}]
+    assert there.config(config) == {"models": public}
+    # Without the directory the first has the form of a Hub id.
+    assert names.config({"model": "m/base"}) == {"model": "m/base"}
+
+
+@pytest.mark.parametrize(
+    ("text", "public"),
+    [
+        ("task 'x' on model '/data/m/base': no", "task 'x' on model 'base': no"),
+        ("/data/m/base/model.safetensors", "base/model.safetensors"),
+        ("/data/m/base2 is another", "base2 is another"),
+        ("see /root/secret/client.txt, line 2", "see client.txt, line 2"),
+        ("in /root", "in ."),
+        ("https://host/root/page", "https://host/root/page"),
+        ("file:///root/a/b.txt", "file://b.txt"),
+        ("no /home/jane/b.txt, no /Users/jane", "no b.txt, no ."),
+        ("no /scratch/jane-doe/models/", "no models/"),
+        ("and/or 3/4 a /b", "and/or 3/4 a /b"),
+        (r"first\n/root/a/b.txt", r"first\nb.txt"),
+        ("/rooted", "/rooted"),
+    ],
+)
+def test_paths_in_texts_become_names(
+    names: PublicNames, text: str, public: str
+) -> None:
+    assert names.text(text) == public
+
+
+def test_no_spelling_of_a_path_is_missed() -> None:
+    path = "/home/jürgen/it's <mine> & so/base"
+    names = public_names([path])
+
+    for spelled in (
+        path,
+        json.dumps(path),
+        json.dumps(path, ensure_ascii=False),
+        yaml.safe_dump({"model": path}),
+        yaml.safe_dump({"model": f"{path}:\n"}),
+        "/home/j%C3%BCrgen/it%27s%20%3Cmine%3E%20%26%20so/base",
+        "/home/jürgen/it&#x27;s &lt;mine&gt; &amp; so/base",
+    ):
+        assert "rgen" not in names.text(spelled), spelled
+
+
+def test_keys_and_values_of_any_depth_are_named(names: PublicNames) -> None:
+    content = {"models": {"/data/m/base": "f1"}, "list": [["/data/m/base"], 1, None]}
+
+    public = {"models": {"base": "f1"}, "list": [["base"], 1, None]}
+    assert names.content(content) == public
+
+
+TOKEN = "api_org_secretsecret"
+MODEL, HOME = "/home/jane/models/bäse", "/home/jane"
+PRIVATE = PublicNames({MODEL: "bäse"}, {}, home=HOME)
+
+
+def check(text: str, path: str = "README.md") -> None:
+    refuse_leaks([PublicFile(path, text.encode())], PRIVATE, TOKEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"see {MODEL}",
+        json.dumps({"path": MODEL}),
+        yaml.safe_dump({"path": f"{MODEL}\n"}),
+        html.escape(f"<a href='{MODEL}'>"),
+        "file:///home/jane/x",
+        r'{"error": "first\n/home/jane/x"}',
+        f"({HOME})",
+    ],
+)
+def test_a_local_path_is_refused_with_its_file_and_line(text: str) -> None:
+    with pytest.raises(ArtifactError, match=r"README\.md:3: the local path "):
+        check(f"one\ntwo\n{text}\n")
+
+
+@pytest.mark.parametrize("token", [TOKEN, "hf_" + "a1B2" * 6, "sk-0123456789abcdef"])
+def test_a_token_is_refused_and_not_shown(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-0123456789abcdef")
+    with pytest.raises(ArtifactError, match=r"README\.md:2: an access token") as error:
+        check(f"one\nmy token={token}\n")
+
+    assert token not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://host/home/jane", "/home/janet/x", "a/home/jane", "hf_short", "/", ""],
+)
+def test_what_only_looks_alike_passes(text: str) -> None:
+    check(text)
+
+
+def test_any_other_path_that_is_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+
+    with pytest.raises(ArtifactError, match=f"the local path {tmp_path}/data"):
+        check(f"see {tmp_path}/data.")
+    check(f"see {tmp_path}/nothing and /usr/bin/env")
+
+
+def test_a_vocabulary_may_have_tokens_like_a_home_directory() -> None:
+    check(json.dumps({HOME: 1}), "tokenizer.json")
+    with pytest.raises(ArtifactError, match=r"tokenizer\.json:1: the local path"):
+        check(json.dumps({MODEL: 1}), "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "additional_chat_templates/tools.jinja",
+        "generation_config.json",
+    ],
+)
+def test_a_chat_template_may_tell_of_any_folder_but_that_of_a_model(
+    path: str, tmp_path: Path
+) -> None:
+    check(f"Write to {HOME}/out and {tmp_path}", path)
+    with pytest.raises(ArtifactError, match="the local path"):
+        check(f"see {MODEL}/notes", path)
+    with pytest.raises(ArtifactError, match="an access token"):
+        check(f"{TOKEN}", path)
+
+
+def test_a_configuration_may_hold_a_path_that_tells_of_nobody(tmp_path: Path) -> None:
+    check(json.dumps({"path": f"{tmp_path}"}), "config.json")
+    for path in (HOME, "/home/joe/models/x", "/Users/joe/x"):
+        with pytest.raises(ArtifactError, match=r"config\.json:1: the local path"):
+            check(json.dumps({"path": path}), "config.json")
+    with pytest.raises(ArtifactError, match="the local path"):
+        check(json.dumps({"path": f"{tmp_path}"}), "mergekit-map/front.json")
+
+
+def test_the_header_of_weights_is_read_and_their_numbers_are_not(
+    tmp_path: Path,
+) -> None:
+    letters = torch.tensor(list(f"xx {HOME} ".encode()), dtype=torch.uint8)
+    named = tmp_path / "model.safetensors"
+
+    save_file({"a": letters}, named, metadata={"format": "pt"})
+    refuse_leaks([PublicFile(named.name, named)], PRIVATE, TOKEN)
+
+    save_file({"a": letters}, named, metadata={"from": MODEL})
+    with pytest.raises(ArtifactError, match=r"model\.safetensors:1: the local path"):
+        refuse_leaks([PublicFile(named.name, named)], PRIVATE, TOKEN)
+
+
+def test_files_on_disk_are_read_whatever_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "front.png"
+    path.write_bytes(b"\x89PNG\0\n" + MODEL.encode())
+
+    with pytest.raises(ArtifactError, match=r"front\.png:2: the local path"):
+        refuse_leaks([PublicFile(path.name, path)], PRIVATE, TOKEN)
