@@ -117,7 +117,9 @@ def test_what_was_not_measured_is_in_no_index(tmp_path: Path) -> None:
 
 
 def test_the_card_begins_with_the_answer_of_the_search(tmp_path: Path) -> None:
-    made = record(reason="Chosen, as the chosen merge is best.")
+    anchors = {**ANCHORS, "soup": [(0.6, 0.01), (3.2, 0.02)]}
+    known = as_json(make_front(POINTS, anchors))["anchors"]
+    made = record(anchors=known, reason="Chosen, as the chosen merge is best.")
     found = answer(made.front)
 
     card = written(tmp_path, made)
