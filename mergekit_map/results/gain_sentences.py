@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mergekit_map.results.front import Front
 from mergekit_map.results.gains import Gains, Improvement, gains
-from mergekit_map.results.sentences import difference, headline, perplexities
+from mergekit_map.results.sentences import difference, headline, perplexities, sample
 from mergekit_map.results.sentences import share_in_words as share_in_words
 
 
@@ -19,9 +19,9 @@ def worse_than_base(_front: Front, _found: Gains) -> list[str]:
     return []
 
 
-def confirmed_in_words(_front: Front) -> tuple[str, ...]:
-    """Return nothing: the table holds the gains on held-out documents."""
-    return ()
+def confirmed_in_words(front: Front) -> tuple[str, ...]:
+    """Write on which documents the gains were measured."""
+    return (sample(front, gains(front)),)
 
 
 def amount_in_words(gained: Improvement) -> str:

@@ -61,21 +61,24 @@ def reason(front: Front) -> str:
     """Return in a sentence how the point was chosen."""
     select, start = front.select, f"Point {front.selected} of {len(front.points)}"
     if select.index is not None:
-        return f"{start}, chosen by its number."
+        return f"{start}, chosen by its index."
+    if unmet := unmet_limits(front):
+        return (
+            f"{start}, the nearest to its limits that was found: it does not keep "
+            f"{unmet}; relax a limit, or allow more evaluations."
+        )
     weights = select.preference(front.tasks)
-    preferred = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
-    alike = "all tasks weighted equally" if select.prefer is None else preferred
-    how = f"the largest sum of gains ({alike})"
+    counted = ", ".join(f"{task}={weight:g}" for task, weight in weights.items())
+    alike = f"{listed(weights)} alike" if len(weights) > 1 else listed(weights)
+    how = f"the best {alike}" if select.prefer is None else f"the best by {counted}"
+    if select.scalarization == "achievement":
+        how += " (achievement)"
     if select.knee:
         how = "the knee of the front"
-    elif select.scalarization == "achievement":
-        how = f"the smallest weighted distance to the best values ({alike})"
     limits = [f"{task}={limit}" for task, limit in (select.require or {}).items()]
     kept = f" that keeps {listed(limits)}" if limits else ""
-    worse = f", on no task worse than {listed(select.rivals)}" if select.rivals else ""
-    if unmet := unmet_limits(front):
-        return f"{start}, the nearest to its limits: it misses {unmet}."
-    return f"{start}: {how}{kept}{worse}."
+    worse = f", not worse than {listed(select.rivals)}" if select.rivals else ""
+    return f"{start}, {how}{kept}{worse}."
 
 
 def limits_in_words(front: Front) -> str:
@@ -252,26 +255,27 @@ def _against_soup(found: Gains) -> str:
         return ""
     if not better and not worse:
         return "shows no significant difference from the soup"
-    parts = [
-        f"{word} than the soup on {listed(tasks)}"
-        for word, tasks in (("better", better), ("worse", worse))
-        if tasks
-    ]
+    known = [("better", better), ("worse", worse)]
+    parts = [f"{word} on {listed(tasks)}" for word, tasks in known if tasks]
+    parts[0] = parts[0].replace(" on ", " than the soup on ", 1)
     rest = f", with no significant difference on {listed(same)}" if same else ""
     return f"is {' and '.join(parts)}{rest}"
 
 
 def sample(front: Front, found: Gains) -> str:
     """Return on which documents the gains were measured."""
-    if any(source == "predicted" for source in found.sources.values()):
+    sources, holdout = set(found.sources.values()), front.holdout
+    if "predicted" in sources:
         return "Predicted by the model of the search; merging it measures it."
-    if front.holdout is None:
+    if holdout is None:
         return "Measured on the documents that chose it; `--holdout 0.3` confirms."
-    counts = {task: front.holdout.documents.get(task, 0) for task in front.tasks}
-    each = listed(f"{count} of {task}" for task, count in counts.items())
-    text = f"Measured on held-out documents ({each})."
-    if front.holdout.choices > 1:
-        text += f" {front.holdout.choices} merges were tested on them."
+    if "held-out" not in sources:
+        return "Measured on the documents that chose it; merging it measures others."
+    tasks = [task for task, source in found.sources.items() if source == "held-out"]
+    counts = (f"{holdout.documents.get(task, 0)} of {task}" for task in tasks)
+    text = f"Measured on held-out documents ({listed(counts)})."
+    if holdout.choices > 1:
+        text += f" {holdout.choices} merges were tested on them; that favours the best."
     return text
 
 

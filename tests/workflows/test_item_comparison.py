@@ -11,6 +11,7 @@ from fakes import line
 from fronts import CODE, make_front
 
 from mergekit_map.results.front import Front
+from mergekit_map.results.gains import gains
 from mergekit_map.results.log import Role
 from mergekit_map.results.paired import stderrs_of_differences
 from mergekit_map.results.samples import read_samples, write_samples
@@ -74,16 +75,14 @@ def test_merges_are_compared_item_by_item(tmp_path: Path) -> None:
     assert kept.array(3)[0, 1] < 0.03  # though the losses are known to 0.1
 
 
-def test_the_verdicts_are_judged_by_it(tmp_path: Path) -> None:
+def test_gains_are_judged_by_it(tmp_path: Path) -> None:
     front, _ = searched(tmp_path, [0.0, 0.3, 0.12])
-    before = " ".join(with_differences(front, {"code": TASK}, records(Path())).verdicts)
 
-    after = " ".join(
-        with_differences(front, {"code": TASK}, records(tmp_path)).verdicts
-    )
+    before = gains(with_differences(front, {"code": TASK}, records(Path())))
+    after = gains(with_differences(front, {"code": TASK}, records(tmp_path)))
 
-    assert "No measured merge dominates base" in before
-    assert "point 0 dominates base" in after
+    assert before.where("base", "noise") == ["code"]
+    assert after.where("base", "better") == ["code"]
 
 
 def test_only_records_of_the_value_that_was_measured_count(tmp_path: Path) -> None:

@@ -57,49 +57,29 @@ def select(run: Path, *options: str) -> click.testing.Result:
         ("--index 0", "Point 0 of 4, chosen by its index."),
         (
             "--prefer math=2,code=1",
-            "Point 1 of 4, chosen by the preference math=2, code=1.",
+            "Point 1 of 4, the best by math=2, code=1.",
         ),
         (
             "--prefer code=1 --scalarization achievement",
-            "Point 3 of 4, chosen by the preference code=1 (achievement).",
+            "Point 3 of 4, the best by code=1 (achievement).",
         ),
         ("--knee", "Point 2 of 4, the knee of the front."),
         (
             "--require math=0.65",
-            "Point 1 of 4, the best code with math at least 0.65 "
-            "(predicted 0.66 ± 0.01).",
+            "Point 1 of 4, the best code that keeps math=0.65.",
         ),
         (
             "--require code=2.5 --prefer math=1",
-            "Point 1 of 4, chosen by the preference math=1 with code at most 2.5 "
-            "nats/token, perplexity 12.2 (predicted 2.4 ± 0.02).",
+            "Point 1 of 4, the best by math=1 that keeps code=2.5.",
         ),
         (
             "--require math=83%",
-            "Point 1 of 4, the best code with math at least 0.6146, 83% of the best "
-            "parent's gain (predicted 0.66 ± 0.01).",
-        ),
-        (  # standard errors of a prediction and of two measurements, put together
-            "--not-worse-than base",
-            "Point 2 of 4, chosen by the preference math=1, code=1, not worse than "
-            "base (on math by 29.4 standard errors and on code by 277.6 standard "
-            "errors).",
+            "Point 1 of 4, the best code that keeps math=83%.",
         ),
         (
             "--not-worse-than base,baseline --require math=0.6",
-            "Point 2 of 4, the best code with math at least 0.6 (predicted 0.61 ± "
-            "0.01), not worse than base (on math by 29.4 standard errors and on code "
-            "by 277.6 standard errors), not worse than baseline (on math by 0.15 and "
-            "on code by 0.2).",
-        ),
-        (
-            "--require math=0.655",
-            "Point 1 of 4, the best code with math at least 0.655 (predicted 0.66 ± "
-            "0.01). math keeps its limit by less than one standard error.",
-        ),
-        (
-            "--require math=0.49",  # its standard error is unknown
-            "Point 3 of 4, the best code with math at least 0.49 (predicted 0.5).",
+            "Point 2 of 4, the best code that keeps math=0.6, not worse than base and "
+            "baseline.",
         ),
     ],
 )
