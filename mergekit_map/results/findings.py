@@ -20,53 +20,32 @@ from mergekit_map.results.front import (
     Border,
     Ending,
     Front,
-    Merge,
-    Reading,
     Unfinished,
     n_safe,
 )
 from mergekit_map.results.holdout import Gain
 from mergekit_map.surrogates.arrays import FloatArray
 
-STDERRS = 1.96  # 95 % of errors lie within so many standard errors
+_STDERRS = 1.96  # 95 % of errors lie within so many standard errors
 _SAME_DIGITS = 1e-4  # relative difference that four digits do not show
 
 
-@dataclass(frozen=True, eq=False)
-class PriorPrediction:
-    """A prediction that was made before the merge was measured."""
+def prior_predictions(front: Front) -> Iterator[float]:
+    """Yield the errors of predictions made before measuring, in standard errors.
 
-    merge: Merge
-    task: str
-    foretold: Reading
-    measured: Reading
-    errors: float | None  # standard errors apart; None where none is known
-
-    @property
-    def within_95(self) -> bool:
-        """Whether the measurement lies within the 95 % interval of the prediction."""
-        value = self.measured.value or 0.0
-        same = math.isclose(self.foretold.value or 0.0, value, rel_tol=_SAME_DIGITS)
-        return same or (self.errors is not None and self.errors <= STDERRS)
-
-
-def prior_predictions(front: Front) -> Iterator[PriorPrediction]:
-    """List the predictions that were made before measuring, merge by merge.
-
-    Their standard errors are those of prediction and measurement. Of the latter only
-    the noise between merges counts, where it is known.
+    Of the standard error of a measurement only the noise between merges counts, where
+    it is known. Infinite where neither is known.
     """
-    noise = {task: own_noise(front, task) for task in front.tasks}
-    for place, merge in enumerate(front.known):
-        for task, before in (merge.foretold or {}).items():
-            after = merge.measured[task]
-            if before.value is None or after.value is None:
+    for task in front.tasks:
+        for merge, noise in zip(front.known, own_noise(front, task), strict=True):
+            before, after = (merge.foretold or {}).get(task), merge.measured[task]
+            if before is None or before.value is None or after.value is None:
                 continue
-            own = float(noise[task][place])
-            own = (after.stderr or 0.0) if math.isnan(own) else own
+            own = (after.stderr or 0.0) if math.isnan(noise) else float(noise)
             stderr = math.hypot(before.stderr or 0.0, own)
-            errors = abs(before.value - after.value) / stderr if stderr else None
-            yield PriorPrediction(merge, task, before, after, errors)
+            same = math.isclose(before.value, after.value, rel_tol=_SAME_DIGITS)
+            error = abs(before.value - after.value)
+            yield 0.0 if same else error / stderr if stderr else math.inf
 
 
 def own_noise(front: Front, task: str) -> FloatArray:
@@ -184,7 +163,7 @@ def find(front: Front) -> Iterator[Finding]:
         yield AtBounds(front.border)
     if front.ending is not None:
         yield front.ending
-    if held := [one.within_95 for one in prior_predictions(front)]:
+    if held := [error <= _STDERRS for error in prior_predictions(front)]:
         yield PredictionChecks(sum(held), len(held))
 
 

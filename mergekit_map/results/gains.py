@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import JsonValue, TypeAdapter
 
 from mergekit_map.results.dominance import PairedMerges
-from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading, Readings
+from mergekit_map.results.front import UNKNOWN, Front, Merge, Reading
 from mergekit_map.results.holdout import Amount, Gain
 from mergekit_map.results.log import Evaluation, by_merge, merge_key
 from mergekit_map.results.multiple_testing import compare
@@ -154,11 +154,13 @@ def _paired(front: Front, predicted: Sequence[str]) -> PairedMerges:
     for column, task in enumerate(front.tasks):
         if task in predicted:
             own = front.chosen.readings("predicted").get(task, UNKNOWN)
-            value = math.nan if own.value is None else own.value
+            value, stderr = (
+                math.nan if part is None else part for part in (own.value, own.stderr)
+            )
             found.Y[:, column] = front.tasks[task].metric.utility(value)
             # What its items would say is unknown: no less than those of others.
             found.stderr[:, column] = [
-                math.hypot(own.stderr or math.nan, most_apart(front, rival, task))
+                math.hypot(stderr, most_apart(front, rival, task))
                 for rival in front.anchors
             ]
             found.items[:, column] = math.inf
@@ -272,11 +274,6 @@ def _verdicts(
         "better" if better else "worse" if worse else "noise"
         for better, worse in zip(ahead, behind, strict=True)
     ]
-
-
-def foretold(merge: Merge) -> Readings:
-    """Return the prediction made before a merge was measured."""
-    return merge.foretold or merge.readings("predicted")
 
 
 def best_single(front: Front, task: str) -> Merge | None:
