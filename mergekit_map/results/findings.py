@@ -102,6 +102,11 @@ class Predictions:
     noisy: bool  # whether the noise of measurements explains the error
 
     @property
+    def known(self) -> bool:
+        """Whether anything is known of them."""
+        return self.error is not None or bool(self.poor)
+
+    @property
     def reliable(self) -> bool:
         """Whether predictions can be chosen from."""
         return not self.poor if self.error is None else self.error <= _GOOD_SHARE
@@ -150,16 +155,16 @@ def find(front: Front) -> Iterator[Finding]:
         yield FewMerges(fitted, coefficients)
     if front.unfinished is not None and not front.unfinished.fitted:
         return  # nothing was predicted
-    quality = predictions(front)
-    if quality.error is not None or not quality.reliable:
-        yield quality
     trade_off = detect_tradeoff(
         front.utilities(front.points, "predicted"),
         front.stderrs(front.points, "predicted"),
     )
+    quality = predictions(front)
+    if trade_off.kind != "within noise" and quality.known:
+        yield quality
     if trade_off.kind != "trade-off":
         yield trade_off
-    if front.border:
+    if front.border and trade_off.kind != "within noise":
         yield AtBounds(front.border)
     if front.ending is not None:
         yield front.ending

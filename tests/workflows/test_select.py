@@ -111,7 +111,6 @@ def test_python_takes_what_the_command_line_takes(run: Path) -> None:
     selection = select_point(run, require={"math": 0.65}, prefer={"code": 1})
 
     assert selection.index == 1
-    assert selection.front.verdicts
     knee = select_point(run, knee=True)
     assert knee.index == 1  # with the limit of before
     knee = select_point(run, knee=True, limits=False)
