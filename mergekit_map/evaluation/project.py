@@ -29,6 +29,7 @@ from mergekit_map.merging.devices import check_device, decided, left_open
 from mergekit_map.merging.gradients import check_gradients
 from mergekit_map.merging.multi_stage_merge import nests_checkpoints, staging_problems
 from mergekit_map.merging.recipe import merge_identity, recipe_digest, space_digest
+from mergekit_map.merging.reference_points import ReferencePoints, reference_points
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.merging.weights import check_plan
@@ -61,6 +62,7 @@ from mergekit_map.tasks.engines import (
 from mergekit_map.tasks.holdout_split import HeldOut, held_out_of, held_out_problems
 from mergekit_map.tasks.loading import LoadedTask, load_tasks
 from mergekit_map.utils.files import StrPath, digest
+from mergekit_map.utils.text import listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +169,7 @@ class Project:
     open_device: bool = False  # nobody asked for the one in the options
     # What generated the answers of tasks before, where it may be chosen.
     used: Mapping[str, str] = field(default_factory=dict)
+    has_references: bool = True  # other than merges of this space
 
     def __repr__(self) -> str:
         """Return the coefficients and tasks on one line."""
@@ -225,19 +228,44 @@ class Project:
         """Whether a search merges checkpoints pair by pair."""
         return nests_checkpoints(self.space, self.spec.search)
 
+    @cached_property
+    def reference_points(self) -> ReferencePoints:
+        """Return base, parents and soup, and how they are measured."""
+        return reference_points(self.space, by_models=self.nests_checkpoints)
+
+    @cached_property
+    def on_disk(self) -> Project | None:
+        """Return the project of the reference points that are no merges of this one."""
+        if not (self.has_references and self.reference_points.others):
+            return None
+        search = self.spec.search.model_copy(update={"gradients": False})
+        spec = self.spec.model_copy(update={"search": search})
+        return replace(
+            self,
+            space=self.reference_points.linear,
+            spec=spec,
+            has_references=False,
+        )
+
     def study(self) -> Study:
         """Return the study: numbers, names and fingerprints, without models."""
         recipe = functools.partial(recipe_digest, self.identity)
-        return replace(self.outline(), merge=self.merge, recipe=recipe)
+        study = replace(self.outline(), merge=self.merge, recipe=recipe)
+        if study.on_disk is None or self.on_disk is None:
+            return study
+        recipe = functools.partial(recipe_digest, self.on_disk.identity)
+        part = replace(study.on_disk, merge=self.on_disk.merge, recipe=recipe)
+        return replace(study, on_disk=part)
 
     def outline(self) -> Study:
         """Return the study as far as it is known without reading the models."""
-        space = self.space
-        return Study(
+        space, points = self.space, self.reference_points
+        study = Study(
             bounds=dict(
                 zip(space.names, map(tuple, space.bounds.tolist()), strict=True)
             ),
-            anchors=space.anchors(),
+            anchors=points.own,
+            corners=points.corners,
             tasks={name: task.metric for name, task in self.tasks.items()},
             definitions={name: self._definition(name) for name in self.tasks},
             merge="",
@@ -246,6 +274,9 @@ class Project:
             documents={name: task.documents for name, task in self.spec.tasks.items()},
             engines={n: e.name for n, e in self.engines.items() if e.name != HF},
         )
+        if self.on_disk is None:
+            return study
+        return replace(study, on_disk=study.of_models(points.others, merge=""))
 
     @cached_property
     def held_out(self) -> HeldOut | None:
@@ -259,7 +290,11 @@ class Project:
             name: self.held_out.definitions(self._of_all(name))[1]
             for name in self.tasks
         }
-        return replace(self.study(), definitions=definitions, documents={})
+        study = replace(self.study(), definitions=definitions, documents={})
+        if study.on_disk is None:
+            return study
+        part = replace(study.on_disk, definitions=definitions)
+        return replace(study, on_disk=part)
 
     def _definition(self, name: str) -> str:
         """Return a digest of the task as the search measures it."""
@@ -367,9 +402,24 @@ def finish_draft(
     problems += held_out_problems(
         spec.search, draft.tasks, nests_checkpoints=project.nests_checkpoints
     )
+    if plan and "models" not in space.template:
+        project = _with_possible_references(project)
     study = project.outline()
     problems += [*search_problems(study), *select_problems(study)]
     return (None if problems else project), problems
+
+
+def _with_possible_references(project: Project) -> Project:
+    """Leave out reference points that mergekit cannot merge: of other layers."""
+    part = project.on_disk
+    if part is None or not check_plan(part.space, part.options):
+        return project
+    note = (
+        f"{listed(list(project.reference_points.others))} cannot be measured as they "
+        "are on disk, because the models have other layers than the merge; it is not "
+        "compared with them"
+    )
+    return replace(project, has_references=False, notes=[*project.notes, note])
 
 
 def _named_as_written(

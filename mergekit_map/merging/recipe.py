@@ -7,6 +7,7 @@ method and settings.
 from __future__ import annotations
 
 import copy
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,8 +160,9 @@ def recipe_digest(identity: Identity, coefficients: Mapping[str, float]) -> str:
         put(config, place, rest)
     filled: Identity = {**identity, "configuration": config}
     recipe = _by_content(filled)
-    if identity["method"] in _SUMS and identity["dtype"] and recipe.get("base_model"):
-        recipe = recipe if recipe.keys() & _SHARED else _without_zeros(recipe)
+    most = _most_in_order(identity)
+    if identity["dtype"] and recipe.get("base_model") and not recipe.keys() & _SHARED:
+        recipe = _without_zeros(recipe, most)
     apart = {"models", "coefficients", "remainder"}
     kept = {key: filled[key] for key in filled.keys() - apart}
     return digest({**kept, "configuration": recipe})
@@ -174,15 +176,24 @@ def _by_content(identity: Identity) -> dict[str, Any]:
     return dict(map_references(config, lambda m: str(models.get(m, m))))
 
 
-def _without_zeros(content: Any) -> Any:
-    """Remove the models of weight 0 from all lists of models."""
+def _most_in_order(identity: Identity) -> float:
+    """Return how many models a method adds up such that one of weight 0 is as none."""
+    configuration = identity["configuration"]
+    parameters = isinstance(configuration, dict) and configuration.get("parameters")
+    if identity["method"] == "linear" and parameters == {"normalize": False}:
+        return math.inf  # one after the other, however many
+    return _IN_ORDER if identity["method"] in _SUMS else 0
+
+
+def _without_zeros(content: Any, most: float) -> Any:
+    """Remove the models of weight 0 from lists of at most so many models."""
     if isinstance(content, dict):
-        return {key: _without_zeros(value) for key, value in content.items()}
+        return {key: _without_zeros(value, most) for key, value in content.items()}
     if not isinstance(content, list):
         return content
-    entries = [_without_zeros(item) for item in content]
+    entries = [_without_zeros(item, most) for item in content]
     models = [isinstance(e, dict) and "model" in e for e in entries]
-    if not all(models) or len(entries) > _IN_ORDER:
+    if not all(models) or len(entries) > most:
         return entries
     return [e for e in entries if not _has_zero_weight(e)]
 

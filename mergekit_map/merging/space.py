@@ -66,6 +66,7 @@ class MergeSpace:
     bounds: FloatArray  # (d, 2)
     remainder: tuple[KeyPath, ...] = ()
     remainder_model: str = ""
+    parents: tuple[str, ...] = ()  # names of the models that have a weight, in order
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,10 +90,10 @@ class MergeSpace:
         return {n: float(v) for n, v in zip(self.names, vector, strict=True)}
 
     def anchors(self) -> dict[str, dict[str, float]]:
-        """Return the base model, every single model and the uniform soup by label.
+        """Return the merges of no model, of each model alone and of all, by label.
 
-        With sparsified methods a single model is the merge with its weight alone at 1,
-        not the fine-tuned model itself; models of fixed weight stay as they are.
+        Of sparsified methods they are not the models themselves, which
+        ``reference_points`` decides; models of fixed weight stay as they are.
         """
         models = list(dict.fromkeys(c.model for c in self.coefficients))
         shares = len(models) + bool(self.remainder)
@@ -137,7 +138,8 @@ def build_space(
     bounds, problems = _bounds(search, [c.name for c in kept])
     problems += [Problem(c.places[0], wrong) for c in kept if (wrong := _wrong_name(c))]
     rest = (remainder.places, remainder.name) if remainder else ((), "")
-    space = MergeSpace(template, kept, bounds, *rest)
+    parents = short_names([e.model for e in entries if e.weighted])
+    space = MergeSpace(template, kept, bounds, *rest, tuple(parents.values()))
     return (None if problems else space), problems
 
 

@@ -82,7 +82,7 @@ def _folder_of_log(folder: RunFolder, front: Front) -> RunFolder:
     Where nested MAP merges checkpoints, it is the folder of the last pair. A single
     model is no merge of that pair: it has no coefficients in the front.
     """
-    if front.order is None or all(anchor.coefficients for anchor in front.anchors):
+    if front.order is None or front.groups:
         return folder
     return folder.pair(len(pairs(front.order)))
 

@@ -216,13 +216,25 @@ UNKNOWN = Reading(value=None, stderr=None)
 Readings: TypeAlias = dict[Line, Reading]  # by task
 
 
+class LinearMerge(Frozen):
+    """A linear merge of the models on disk, which is no merge of the search."""
+
+    merge: Line
+    """Its fingerprint in the log."""
+    weights: Coefficients
+    """Weight of each model."""
+
+
 class Merge(Frozen):
     """A merge with its predicted and measured values."""
 
     label: Line | None = None
-    """Name of a reference point: base, soup, or its only model."""
+    """Name of a reference point: base, soup, or a model; or of a merge that has only
+    one weight, or equal ones."""
     coefficients: Coefficients
     """Coefficients of the front; null for a reference point that has none."""
+    linear: LinearMerge | None = None
+    """How a reference point was measured that has no coefficients."""
     predicted: Readings | None = None
     """Predicted values by task; missing where nothing was predicted."""
     measured: Readings
@@ -243,6 +255,11 @@ class Merge(Frozen):
         self, handler: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
         return {key: v for key, v in handler(self).items() if v is not None}
+
+    @property
+    def logged(self) -> Coefficients:
+        """Return the coefficients that its measurements have in the log."""
+        return self.coefficients if self.linear is None else self.linear.weights
 
     def readings(self, kind: Kind) -> Readings:
         """Return the predicted or measured values, by task."""
@@ -280,7 +297,7 @@ class Front(Record):
     ending: Ending | None = None
     """Why a search that refines its front stopped."""
     anchors: tuple[Merge, ...]
-    """The base model, every model by itself, and their uniform soup."""
+    """The base model, every model as it is on disk, and their plain average."""
     merges: tuple[Merge, ...] = ()
     """Other measured merges."""
     differences: dict[Line, Differences] = Field(default_factory=dict)

@@ -78,6 +78,7 @@ class RunFolder:
         self.table = path / "front.csv"
         self.picture = path / "front.png"
         self.chosen_recipe = path / "recipe.yml"
+        self.soup_recipe = path / "recipes" / "soup.yml"
         self.state = state = _state_of(path)
         # What was measured before its turn, and waits for it.
         self.early = state / "evaluations.early.jsonl"

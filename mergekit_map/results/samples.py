@@ -198,15 +198,16 @@ class ItemRecords:
 
     folder: Path  # of the merges that have the coefficients of the front
     definitions: Mapping[str, str]
+    run: RunFolder  # with those of linear merges
 
     @classmethod
     def of(cls, run: RunFolder, front: Front, manifest: Manifest) -> ItemRecords:
         """Return them; where nested MAP merges checkpoints, those of the last pair."""
         place = run
-        if front.order is not None and not all(a.coefficients for a in front.anchors):
+        if front.order is not None and not front.groups:
             place = run.pair(len(pairs(front.order)))
             manifest = place.read_manifest()
-        return cls(place.samples(manifest.merge), manifest.definitions)
+        return cls(place.samples(manifest.merge), manifest.definitions, run)
 
     def compare(
         self, one: Merge, other: Merge, task: str, metric: Metric
@@ -228,9 +229,12 @@ class ItemRecords:
     def _read(self, merge: Merge, task: str) -> dict[str, tuple[float, str]]:
         """Return value and text by the name of an item."""
         measured = merge.measured[task].value
-        if measured is None or not merge.coefficients:
+        if measured is None or not merge.logged:
             return {}
-        content = read_sample_file(self.folder / task, merge.coefficients)
+        folder = self.folder
+        if merge.linear is not None:
+            folder = self.run.samples(merge.linear.merge)
+        content = read_sample_file(folder / task, merge.logged)
         known = self.definitions.get(task)
         if content.get("definition", known) != known:
             return {}

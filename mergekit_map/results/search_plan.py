@@ -13,7 +13,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from typing_extensions import Self
 
 from mergekit_map.config.schema import SearchSpec, SelectSpec
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.records import (
     Coefficients,
     Frozen,
@@ -61,7 +61,11 @@ class SearchPlan(Record):
     bounds: dict[Line, tuple[float, float]]
     """Bounds of each coefficient."""
     anchors: dict[Line, Coefficients]
-    """The base model, every model by itself, and their uniform soup."""
+    """Base, parents and soup, as far as they are merges of the search."""
+    corners: dict[Line, Coefficients] = Field(default_factory=dict)
+    """Merges of one model, or of all with equal weights, that are none of these."""
+    linear: dict[Line, LinearMerge] = Field(default_factory=dict)
+    """The other reference points, as linear merges of the models."""
     tasks: dict[Line, TaskInfo]
     """The measured tasks."""
     search: SearchSpec
@@ -77,7 +81,7 @@ class SearchPlan(Record):
 
     @model_validator(mode="after")
     def _anchors_of_bounds(self) -> Self:
-        for label, anchor in self.anchors.items():
+        for label, anchor in {**self.anchors, **self.corners}.items():
             if anchor.keys() != self.bounds.keys():
                 raise ValueError(f"anchors.{label}: the names are {[*self.bounds]}")
         for name, (lower, upper) in self.bounds.items():

@@ -65,7 +65,7 @@ def bayesian_problems(study: Study) -> list[Problem]:
 
 
 def _start(study: Study) -> list[Candidate]:
-    merges = {merge_key(c): c for c in study.anchors.values()}
+    merges = {merge_key(c): c for c in study.fixed.values()}
     anchors = study.vectors(merges.values())
     # The paper's 6 may leave a quadratic in 3 coefficients under-determined where
     # anchors are few, or outside the box and not fitted; other surrogates bear that.

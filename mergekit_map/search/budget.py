@@ -74,6 +74,7 @@ class Forecast:
     expected: int  # of these, where what is measured depends on what was
     whole: int  # merges measured on all documents
     confirming: int = 0  # of the measurements: on documents that the search never sees
+    references: int = 0  # base, parents and soup that are measured beside the search
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,14 @@ def forecast(study: Study, *, checkpoints: bool) -> Forecast:
         searched = wanted_evaluations(study)
     whole = front + (len(first_candidates(study)) if study.in_part else searched)
     held_out = n_holdout(study) * len(study.tasks)
-    total = (searched + front) * len(study.tasks) + held_out
-    return Forecast(searched, front, total, total, whole, held_out)
+    beside = n_beside(study)
+    total = (searched + front + beside) * len(study.tasks) + held_out
+    return Forecast(searched, front, total, total, whole + beside, held_out, beside)
+
+
+def n_beside(study: Study) -> int:
+    """Count the reference points that are no merges of the search."""
+    return 0 if study.on_disk is None else len(study.on_disk.anchors)
 
 
 def n_holdout(study: Study) -> int:
@@ -122,7 +129,7 @@ def n_holdout(study: Study) -> int:
     """
     if study.search.holdout is None:
         return 0
-    labels = study.anchors.keys()
+    labels = {*study.labels}
     return 1 + len({BASE, SOUP} & labels) + bool(labels - NO_SINGLE_MODEL)
 
 
@@ -142,18 +149,18 @@ def price(
     whole = sum(seconds.values())
     subset = sum(share_asked(study, t, sizes[t]) * s for t, s in seconds.items())
     first = len(next_round(study, [], []))
-    anchors = min(len(first_candidates(study)), first)
+    anchors, beside = min(len(first_candidates(study)), first), n_beside(study)
 
     def total(merges: int) -> float:
         ends = study.search.remeasure + 1
-        return whole * (anchors + ends) + subset * (merges - anchors)
+        return whole * (anchors + ends + beside) + subset * (merges - anchors)
 
     most = max(first, wanted_evaluations(study)) if study.search.refines else first
     merges = first
     while merges < most and _pays(study, total(merges + 1)):
         merges += 1
     # Points of the front are measured as far as the budget pays for them.
-    least = whole * (anchors + 1) + subset * (first - anchors)
+    least = whole * (anchors + 1 + beside) + subset * (first - anchors)
     return Price(merges, total(merges), least)
 
 
@@ -199,7 +206,11 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     model may own each task; by default the pairs are a balanced tree.
     """
     n, n_tasks = len(study.bounds), len(study.tasks)
-    anchors = len(first_candidates(study))
+    # Checkpoints are merged pair by pair; the models are measured as they are on disk.
+    anchors, beside = (
+        0 if checkpoints else len(first_candidates(study)),
+        n_beside(study),
+    )
     pair = study.search.evaluations or EVALUATIONS
     if not checkpoints:
         pair -= _known_corners(study)
@@ -208,19 +219,25 @@ def _forecast_pairs(study: Study, front: int, *, checkpoints: bool) -> Forecast:
     # What is chosen of an inner pair is measured, too.
     parts = [(size, pair + 1) for size in inner] + [(last, pair)]
     searched = anchors + sum(merges for _, merges in parts)
-    always = (anchors + front) * n_tasks
+    always = (anchors + front + beside) * n_tasks
     part = sum(merges * _expected_tasks(size / n, n_tasks) for size, merges in parts)
-    most = (searched + front) * n_tasks
-    expected, whole = min(most, always + math.ceil(part)), searched + front
+    most = (searched + front + beside) * n_tasks
+    expected, whole = min(most, always + math.ceil(part)), searched + front + beside
     held_out = n_holdout(study) * n_tasks
     return Forecast(
-        searched, front, most + held_out, expected + held_out, whole, held_out
+        searched,
+        front,
+        most + held_out,
+        expected + held_out,
+        whole,
+        held_out,
+        beside,
     )
 
 
 def _known_corners(study: Study) -> int:
     """Count the merges already measured for a pair: two groups, base, soup of two."""
-    known = [set(merge.values()) for merge in study.anchors.values()]
+    known = [set(merge.values()) for merge in study.fixed.values()]
     return 2 + ({0.0} in known) + ({0.5} in known)
 
 

@@ -77,7 +77,9 @@ class CallbackList:
         """Announce a search once; its pairs are parts of it."""
         known = [
             e
-            for e in matching(study, started.known)
+            for part in (study, study.on_disk)
+            if part is not None
+            for e in matching(part, started.known)
             if e.role in {"front", "holdout"} or e.role not in ASSESSING
         ]
         self._done |= set(map(_counted, known))

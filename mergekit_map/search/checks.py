@@ -59,7 +59,7 @@ def _design_problems(study: Study) -> list[Problem]:
 
 def select_problems(study: Study) -> list[Problem]:
     """List the options of a selection that no measurement of this study supports."""
-    select, known = study.select, study.anchors
+    select, known = study.select, study.labels
     key = ("map", "select", "not_worse_than")
     problems = [
         Problem(key, f"there is no {rival!r} to compare with; {nearest(rival, known)}")

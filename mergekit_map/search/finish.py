@@ -7,8 +7,8 @@ to the values that its run folder stores.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,12 +21,13 @@ from mergekit_map.results.front import (
     Border,
     Fit,
     Front,
+    LinearMerge,
     Merge,
     Readings,
     Task,
     recipe_name,
 )
-from mergekit_map.results.gains import measured_anchors
+from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import Evaluation, Key, MergeKey, by_merge, merge_key
 from mergekit_map.results.selection import chosen_as, wished
 from mergekit_map.results.surrogate_file import (
@@ -72,18 +73,20 @@ def end_search(
     study: Study,
     rounds: Sequence[Sequence[Candidate]],
     known: Sequence[Evaluation],
+    anchors: Anchors,
     measure_all: MeasureAll,
     surrogates: Mapping[str, Surrogate] | None = None,
 ) -> StudyResult:
     """Measure points that show the front, then the chosen one; fit them all.
 
     A function of the measurements, so that a search that is run again ends alike.
-    ``surrogates`` may pass those that were fitted to them.
+    ``anchors`` has the values of the reference points; ``surrogates`` may pass those
+    that were fitted to ``known``.
 
     Raises:
         DesignError: a surrogate cannot be fitted.
     """
-    end = _End(study, known, measure_all, surrogates)
+    end = _End(study, known, anchors, measure_all, surrogates)
     rows, selected = end.choose(end.shown_front())
     merges = [study.named(row) for row in rows]
     ending = None
@@ -101,11 +104,12 @@ class _End:
         self,
         study: Study,
         known: Sequence[Evaluation],
+        anchors: Anchors,
         measure_all: MeasureAll,
         surrogates: Mapping[str, Surrogate] | None,
     ):
         self._study, self._measure_all = study, measure_all
-        self._anchors = measured_anchors(study.anchors, known)
+        self._anchors = anchors
         self.known = list(known)
         self.surrogates = surrogates or fit_surrogates(study, known)
 
@@ -227,10 +231,12 @@ def found_front(
 
     The points of a ``part`` of a search have no recipes.
     """
+    log = list(log)
     seen = _latest(study, log)
     whole = {key: _on_all_documents(found) for key, found in seen.items()}
     points = _merges(study, result, result.front, seen)
-    anchors = _merges(study, result, list(study.anchors.values()), seen)
+    anchors = _labelled(study, _merges(study, result, study.anchors.values(), seen))
+    corners = {merge_key(c): label for label, c in study.corners.items()}
     shown = {merge_key(merge.coefficients) for merge in (*points, *anchors)}
     front = Front(
         coefficients=dict(study.bounds),
@@ -245,12 +251,10 @@ def found_front(
             point if part else point.model_copy(update={"recipe": recipe_name(index)})
             for index, point in enumerate(points)
         ),
-        anchors=tuple(
-            anchor.model_copy(update={"label": label})
-            for anchor, label in zip(anchors, study.anchors, strict=True)
-        ),
+        anchors=(*anchors, *anchors_on_disk(study, log)),
         merges=tuple(
             Merge(
+                label=corners.get(key),
                 coefficients=dict(next(iter(found.values())).coefficients),
                 measured=_readings(study, found),
                 foretold=_prior_prediction(study, found),
@@ -266,11 +270,35 @@ def found_front(
     return chosen_as(front, result.selected, study.select)
 
 
+def _labelled(study: Study, anchors: Sequence[Merge]) -> list[Merge]:
+    return [
+        anchor.model_copy(update={"label": label})
+        for anchor, label in zip(anchors, study.anchors, strict=True)
+    ]
+
+
+def anchors_on_disk(study: Study, log: Iterable[Evaluation]) -> tuple[Merge, ...]:
+    """Return the reference points that are no merges of the search."""
+    if (part := study.on_disk) is None:
+        return ()
+    log = list(log)
+    return tuple(
+        Merge(
+            label=label,
+            coefficients={},
+            linear=LinearMerge(merge=part.merge, weights=dict(weights)),
+            predicted=dict.fromkeys(study.tasks, UNKNOWN),
+            measured=measured_at(replace(part, tasks=study.tasks), weights, log),
+        )
+        for label, weights in part.anchors.items()
+    )
+
+
 def _border(study: Study, result: StudyResult) -> tuple[Border, ...]:
     bounds = next(iter(result.surrogates.values())).bounds
     X, anchors = (
         locate(merges, study.bounds, result.groups, bounds)
-        for merges in (result.front, study.anchors.values())
+        for merges in (result.front, study.fixed.values())
     )
     names = tuple(result.groups or study.bounds)
     return tuple(find_border(result.surrogates, study.tasks, names, X, anchors))
@@ -356,7 +384,7 @@ def _recommended(
 def _merges(
     study: Study,
     result: StudyResult,
-    coefficients: Sequence[Mapping[str, float]],
+    coefficients: Collection[Mapping[str, float]],
     seen: Mapping[MergeKey, Mapping[str, Evaluation]],
 ) -> list[Merge]:
     bounds = next(iter(result.surrogates.values())).bounds

@@ -314,7 +314,7 @@ def _contradictions(
 
 
 def _remarks(study: Study, fresh: Sequence[Evaluation]) -> Iterator[str]:
-    anchors = {merge_key(c) for c in study.anchors.values()}
+    anchors = {merge_key(c) for c in study.fixed.values()}
     merges = {e.key[0]: e.coefficients for e in fresh if e.key[0] not in anchors}
     outside = int((~study.contains(study.vectors(merges.values()))).sum())
     if outside:

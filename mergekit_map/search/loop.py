@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from mergekit_map.errors import DesignError
 from mergekit_map.results.front import Readings
-from mergekit_map.results.gains import measured_anchors
 from mergekit_map.results.log import (
     ASSESSING,
     Evaluation,
@@ -23,6 +22,7 @@ from mergekit_map.search.fitting import fit_surrogates
 from mergekit_map.search.measure import Plan, matching, measure, missing_of
 from mergekit_map.search.nested import run_nested
 from mergekit_map.search.planning import next_round, wanted_evaluations
+from mergekit_map.search.references import on_disk_evaluations, reference_values
 from mergekit_map.search.study import Candidate, Evaluator, Progress, Study, StudyResult
 from mergekit_map.surrogates.surrogate import Surrogate
 
@@ -49,7 +49,8 @@ def run_study(
     while True:
         seen = _visible_after(study, log, rounds)
         known = list({e.key: e for e in seen}.values())
-        spent = bool(rounds) and not can_go_on(study, seen)
+        paid = [*on_disk_evaluations(study, log), *seen]
+        spent = bool(rounds) and not can_go_on(study, paid)
         if spent:
             surrogates = {}
             break
@@ -62,9 +63,10 @@ def run_study(
         rounds.append(planned)
         if len(rounds) == 1:
             # Limits that cannot be told from the anchors are no surprise for the end.
-            anchors = measured_anchors(study.anchors, matching(study, log))
+            anchors = reference_values(study, matching(study, log), log)
             wished(study.select, study.tasks, anchors)
-    result = end_search(study, rounds, known, measure_all, surrogates)
+    anchors = reference_values(study, known, log)
+    result = end_search(study, rounds, known, anchors, measure_all, surrogates)
     if spent and result.ending is not None:
         ending = result.ending.model_copy(update={"spent": True, "trusted": False})
         result = replace(result, ending=ending)
@@ -114,7 +116,7 @@ class _Measuring:
             others = [
                 e for e in _own_evaluations(study, log) if not _is_of_front(e, keys)
             ]
-            if not can_remeasure(study, others):
+            if not can_remeasure(study, [*on_disk_evaluations(study, log), *others]):
                 return []
         measure(study, planned, self._evaluate, log, self._report, plan)
         self._before += len(planned)

@@ -116,7 +116,7 @@ def _subsets(study: Study, evaluate: Evaluator) -> dict[str, Subset]:
     for task, count in study.documents.items():
         if count == "all" or task not in study.tasks:
             continue
-        answers = [evaluate.answers(anchor, task) for anchor in study.anchors.values()]
+        answers = [evaluate.answers(merge, task) for merge in study.fixed.values()]
         if references := [one for one in answers if one is not None and one.whole]:
             identity = [study.search.seed, study.definitions[task]]
             rng = np.random.default_rng(int(digest(identity), 16))

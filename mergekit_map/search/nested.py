@@ -44,6 +44,7 @@ from mergekit_map.search.nested_groups import (
     single_models,
 )
 from mergekit_map.search.planning import next_round
+from mergekit_map.search.references import reference_values
 from mergekit_map.search.study import (
     Candidate,
     Evaluator,
@@ -85,8 +86,8 @@ def run_nested(
         return [e for e in matching(part, log) if e.key[0] in wanted]
 
     known = measure_on(study.tasks, first_candidates(study))
-    readings = measured_anchors(study.anchors, known)
-    singles = read_singles(study, known)
+    readings = reference_values(study, known, log)
+    singles = read_singles(study, measured_anchors(single_models(study), known))
     groups = first_groups(study, singles)
     vectors = single_models(study)
     stages: list[Stage] = []
@@ -118,6 +119,7 @@ def of_tasks(study: Study, tasks: Iterable[str]) -> Study:
         study,
         tasks={task: study.tasks[task] for task in names},
         definitions={task: study.definitions[task] for task in names},
+        on_disk=None if study.on_disk is None else of_tasks(study.on_disk, names),
     )
 
 
@@ -131,7 +133,7 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
     tasks = pair_tasks(study, pair)
     common = study.search.bounds
     shared = common if isinstance(common, tuple) else (0.0, 1.0)
-    empty = [label for label, merge in study.anchors.items() if not any(merge.values())]
+    empty = [label for label, merge in study.fixed.items() if not any(merge.values())]
     corners = dict.fromkeys(empty, (0.0, 0.0))
     corners |= {one: (1.0, 0.0), other: (0.0, 1.0), SOUP: (0.5, 0.5)}
     changes = {
@@ -145,6 +147,8 @@ def pair_study(study: Study, pair: Pair, select: SelectSpec, *, last: bool) -> S
         of_tasks(study, tasks),
         bounds={label: study.bounds.get(label, shared) for label in (one, other)},
         anchors={k: {one: c[0], other: c[1]} for k, c in corners.items()},
+        corners={},
+        on_disk=None,
         search=study.search.model_copy(update=changes),
         select=select,
     )
@@ -172,7 +176,7 @@ class _Plane:
         """Return the pair's reference points and tasks in the study's coefficients."""
         anchors = {label: self.flat(c) for label, c in self.study.anchors.items()}
         part = of_tasks(study, self.study.tasks)
-        return replace(part, anchors=anchors, select=select)
+        return replace(part, anchors=anchors, corners={}, on_disk=None, select=select)
 
     def local(self, evaluation: Evaluation, merge: Mapping[str, float]) -> Evaluation:
         """Convert an evaluation to the coefficients of the pair, by the chain rule."""

@@ -8,7 +8,7 @@ tasks count.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,9 +18,9 @@ from mergekit_map.config.problems import Problem
 from mergekit_map.config.schema import SelectSpec
 from mergekit_map.config.yaml_file import KeyPath
 from mergekit_map.errors import nearest
-from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits
-from mergekit_map.results.log import Evaluation, merge_key
+from mergekit_map.results.log import merge_key
 from mergekit_map.results.nested_order import Order, members, pairs
 from mergekit_map.search.pair_selection import (
     best_models,
@@ -49,7 +49,7 @@ Pair: TypeAlias = tuple[Group, Group]
 
 def first_candidates(study: Study) -> list[Candidate]:
     """List the merges measured before any pair: reference points and single models."""
-    merges = [*study.anchors.values(), *single_models(study).values()]
+    merges = [*study.fixed.values(), *single_models(study).values()]
     distinct = {merge_key(merge): merge for merge in merges}
     return [("anchor", merge) for merge in distinct.values()]
 
@@ -62,12 +62,11 @@ def single_models(study: Study) -> dict[str, dict[str, float]]:
     }
 
 
-def read_singles(study: Study, evaluations: Iterable[Evaluation]) -> FloatArray:
-    """Return the measured values of the single models.
+def read_singles(study: Study, readings: Anchors) -> FloatArray:
+    """Return the measured values of the single models, whose labels are coefficients.
 
     Returns (N, m), larger is better, NaN where a measurement failed.
     """
-    readings = measured_anchors(single_models(study), evaluations)
     return np.array([_row(study, readings.values[name]) for name in study.bounds])
 
 

@@ -14,17 +14,19 @@ from mergekit_map.config.schema import SelectSpec
 from mergekit_map.errors import ArtifactError, ConfigError, DesignError
 from mergekit_map.optimize.front_refinement import non_dominated
 from mergekit_map.results.front import Fit, Front, Merge, Task, recipe_name
-from mergekit_map.results.gains import measured_anchors
+from mergekit_map.results.gains import Anchors
 from mergekit_map.results.log import ASSESSING, Evaluation, by_merge
 from mergekit_map.results.selection import choose, chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
 from mergekit_map.search.finish import (
+    anchors_on_disk,
     end_search,
     fitted_surrogates,
     found_front,
     measured_at,
 )
 from mergekit_map.search.measure import matching
+from mergekit_map.search.references import reference_values
 from mergekit_map.search.study import Candidate, Study
 from mergekit_map.surrogates.arrays import FloatArray
 from mergekit_map.surrogates.surrogate import Surrogate
@@ -58,7 +60,7 @@ def find_partial_front(
                 return _fitted_front(study, known, log, wish)
             except (ConfigError, DesignError):
                 continue  # a limit of what is not measured yet, or a fit that fails
-    return _measured_front(study, known, wishes), None
+    return _measured_front(study, known, log, wishes), None
 
 
 def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
@@ -73,12 +75,13 @@ def _is_enough(study: Study, known: Sequence[Evaluation]) -> bool:
 def _fitted_front(
     study: Study,
     known: Sequence[Evaluation],
-    log: Iterable[Evaluation],
+    log: Sequence[Evaluation],
     wish: SelectSpec,
 ) -> tuple[Front, Surrogates]:
     study = replace(study, select=wish)
     latest = list({e.key: e for e in known}.values())
-    result = end_search(study, [], latest, _measure_nothing)
+    anchors = reference_values(study, latest, log)
+    result = end_search(study, [], latest, anchors, _measure_nothing)
     result = replace(result, ending=None)
     return found_front(study, result, log), fitted_surrogates(study, result)
 
@@ -93,7 +96,10 @@ def _measure_nothing(
 
 
 def _measured_front(
-    study: Study, known: Sequence[Evaluation], wishes: Sequence[SelectSpec]
+    study: Study,
+    known: Sequence[Evaluation],
+    log: Sequence[Evaluation],
+    wishes: Sequence[SelectSpec],
 ) -> Front:
     merges = {e.key[0]: e.coefficients for e in known}.values()
     found = [_measured(study, merge, known) for merge in merges]
@@ -123,7 +129,7 @@ def _measured_front(
         selected=0,
         recommended=tuple(range(len(points))),
         points=points,
-        anchors=anchors,
+        anchors=(*anchors, *anchors_on_disk(study, log)),
         merges=tuple(
             merge.model_copy(update={"predicted": None})
             for merge in found
@@ -131,16 +137,15 @@ def _measured_front(
         ),
         reason="",
     )
-    return _chosen(study, front, known, wishes)
+    return _chosen(study, front, reference_values(study, known, log), wishes)
 
 
 def _chosen(
     study: Study,
     front: Front,
-    known: Sequence[Evaluation],
+    anchors: Anchors,
     wishes: Sequence[SelectSpec],
 ) -> Front:
-    anchors = measured_anchors(study.anchors, known)
     Y = front.utilities(front.points, "measured")
     for wish in wishes:
         try:

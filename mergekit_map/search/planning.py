@@ -78,7 +78,7 @@ def design(study: Study, known: Sequence[Evaluation] = ()) -> list[Candidate]:
         DesignError: fewer evaluations than reference points, or than a surrogate needs.
     """
     rng = np.random.default_rng(study.search.seed)
-    merges = {merge_key(c): c for c in study.anchors.values()}
+    merges = {merge_key(c): c for c in study.fixed.values()}
     anchors, n_anchors = study.vectors(merges.values()), len(merges)
     wanted = wanted_evaluations(study)
     imported = [e for e in known if e.role == "imported"]
@@ -120,7 +120,7 @@ def wanted_evaluations(study: Study) -> int:
 
 def _measured(study: Study, known: Sequence[Evaluation], limit: int) -> FloatArray:
     """List the log's first merges within the bounds, no reference points; (k, d)."""
-    anchors = {merge_key(c) for c in study.anchors.values()}
+    anchors = {merge_key(c) for c in study.fixed.values()}
     merges = {e.key[0]: e.coefficients for e in known if e.key[0] not in anchors}
     points = study.vectors(merges.values())
     return points[study.contains(points)][: max(limit, 0)]

@@ -33,6 +33,24 @@ def reuse_measurements(
 
     ``changed`` names the settings that differ from the search before.
     """
+    parts = [study] if study.on_disk is None else [study, study.on_disk]
+    found = [pair for part in parts for pair in _copied(part, log, run)]
+    if found:
+        merges = len({new.key[0] for _, new in found})
+        notice(
+            f"{len(found)} measurements of {merges} merges of an earlier search are "
+            "used: they are of the same recipes; they count as evaluations and are not "
+            "measured again"
+        )
+    known = (e for part in parts for e in matching(part, log))
+    used = {id(e) for e in (*known, *(e for e, _ in found))}
+    _report_unused(study, log, used, notice, changed)
+
+
+def _copied(
+    study: Study, log: EvaluationLog, run: RunFolder
+) -> list[tuple[Evaluation, Evaluation]]:
+    """Copy measurements, and return them with their copies."""
     others = [e for e in log if e.merge != study.merge and e.role not in _APART]
     pairs = [(e, _translated(study, e)) for e in others if e.error is None]
     found = [(e, new) for e, new in pairs if new is not None]
@@ -46,15 +64,7 @@ def reuse_measurements(
         source, target = run.samples(e.merge) / e.task, run.samples(study.merge)
         copy_samples(source, e.coefficients, target / e.task, new.coefficients)
         log.append(new)
-    if found:
-        merges = len({new.key[0] for _, new in found})
-        notice(
-            f"{len(found)} measurements of {merges} merges of an earlier search are "
-            "used: they are of the same recipes; they count as evaluations and are not "
-            "measured again"
-        )
-    used = {id(e) for e in (*matching(study, log), *(e for e, _ in found))}
-    _report_unused(study, log, used, notice, changed)
+    return found
 
 
 def _translated(study: Study, e: Evaluation) -> Evaluation | None:
@@ -69,7 +79,7 @@ def _translated(study: Study, e: Evaluation) -> Evaluation | None:
     by_order = dict(zip(study.bounds, e.coefficients.values(), strict=False))
     for merge in (by_name, by_order):
         if len(merge) == len(study.bounds) and study.recipe(merge) == e.recipe:
-            anchors = map(merge_key, study.anchors.values())
+            anchors = map(merge_key, study.fixed.values())
             former = e.role == "anchor" and merge_key(merge) not in anchors
             return replace(
                 e,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -60,7 +60,8 @@ class Study:
     """The coefficients, tasks and settings of a search."""
 
     bounds: Mapping[str, tuple[float, float]]  # of each coefficient
-    anchors: Mapping[str, Mapping[str, float]]  # label to coefficients
+    # Base, parents and soup, as far as they are merges of the search, by label.
+    anchors: Mapping[str, Mapping[str, float]]
     tasks: Mapping[str, Metric]
     definitions: Mapping[str, str]  # fingerprint of each task
     merge: str  # fingerprint of the merge
@@ -72,6 +73,40 @@ class Study:
     recipe: Callable[[Mapping[str, float]], str] | None = None
     # What generates the answers of a task, where that is not Hugging Face's generate.
     engines: Mapping[str, str] = field(default_factory=dict)
+    # Merges that are always measured, as anchors are, and are no reference points.
+    corners: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # The other reference points: the anchors of a study of linear merges.
+    on_disk: Study | None = None
+
+    @property
+    def fixed(self) -> dict[str, Mapping[str, float]]:
+        """Return the merges that every search of this study measures, by label."""
+        return {**self.anchors, **self.corners}
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the labels of all reference points."""
+        return [*self.anchors, *(self.on_disk.anchors if self.on_disk else ())]
+
+    def of_models(
+        self, anchors: Mapping[str, Mapping[str, float]], merge: str
+    ) -> Study:
+        """Return the study of linear merges of the models, as reference points.
+
+        Args:
+            anchors: The weights of the models, by label.
+            merge: The fingerprint of the linear merges.
+        """
+        return replace(
+            self,
+            bounds=dict.fromkeys(next(iter(anchors.values())), (0.0, 1.0)),
+            anchors=anchors,
+            corners={},
+            on_disk=None,
+            merge=merge,
+            search=self.search.model_copy(update={"gradients": False}),
+            documents={},
+        )
 
     def is_whole(self, task: str) -> bool:
         """Whether every merge is measured on all documents of a task."""
@@ -116,7 +151,7 @@ class Study:
 
     def candidates(self, points: FloatArray) -> list[Candidate]:
         """Convert a first design (k, d) to candidates, reference points marked."""
-        anchors = set(map(tuple, self.vectors(self.anchors.values())))
+        anchors = set(map(tuple, self.vectors(self.fixed.values())))
         return [
             ("anchor" if tuple(row) in anchors else "design", self.named(row))
             for row in points

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,6 @@ from mergekit_map.results.front import Front
 from mergekit_map.results.gains import best_single
 from mergekit_map.results.holdout import Amount, HoldoutEvaluation, HoldoutMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, by_merge, merge_key
-from mergekit_map.results.paired import Differences
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import judged
 from mergekit_map.search.measure import matching, measure
@@ -54,19 +53,22 @@ class Confirming:
             return front
         labels = {BASE, SOUP}
         always = [a.coefficients for a in front.anchors if a.label in labels]
-        self.measure([front.chosen.coefficients, *always], front.tasks)
+        own = [coefficients for coefficients in always if coefficients]
+        study = self.project.held_out_study()
+        self.measure(study, [front.chosen.coefficients, *own], front.tasks)
         for task in front.tasks:
-            if (single := best_single(front, task)) is not None:
-                self.measure([single.coefficients], [task])
+            single = best_single(front, task)
+            if single is not None and single.coefficients:
+                self.measure(study, [single.coefficients], [task])
         return with_confirmation(self.project, front, self.run, self.log)
 
     def measure(
-        self, merges: Iterable[Mapping[str, float]], tasks: Iterable[str]
+        self,
+        study: Study,
+        merges: Iterable[Mapping[str, float]],
+        tasks: Iterable[str],
     ) -> None:
-        """Measure some merges on some tasks."""
-        if self.project.held_out is None:
-            return
-        study = self.project.held_out_study()
+        """Measure some merges on the held-out documents of some tasks."""
         samples = self.run.held_out_samples(study.merge)
         held_out = self.evaluate.held_out(samples, study.definitions)
         candidates: list[Candidate] = [("holdout", merge) for merge in merges]
@@ -80,44 +82,49 @@ def with_confirmation(
     """Add the measurements on held-out documents to a front, with diagnostics."""
     if project.held_out is None:
         return front
-    study = project.held_out_study()
-    lines = [e for e in matching(study, log) if e.role == "holdout" and not e.failed]
-    labels = {merge_key(a.coefficients): a.label for a in front.anchors}
-    merges = [
-        HoldoutMerge(
-            label=labels.get(key),
-            coefficients=dict(next(iter(of.values())).coefficients),
-            measured={
-                task: Amount(value=e.value, stderr=e.stderr) for task, e in of.items()
-            },
-        )
-        for key, of in by_merge(lines).items()
-    ]
+    study, log = project.held_out_study(), list(log)
+    labels = {merge_key(a.logged): a.label for a in front.anchors}
+    found = {
+        part.merge: [
+            e for e in matching(part, log) if e.role == "holdout" and not e.failed
+        ]
+        for part in ([study] if study.on_disk is None else [study, study.on_disk])
+    }
+    merges, records = [], []
+    for merge, lines in found.items():
+        store = AnswerStore(run.held_out_samples(merge), study.definitions)
+        for key, of in by_merge(lines).items():
+            merges.append(_held_out_merge(of, labels.get(key)))
+            records.append(store)
     chosen = merge_key(front.chosen.coefficients)
-    choices = {merge_key(merge.coefficients) for merge in merges} - labels.keys()
+    choices = {*by_merge(found[study.merge])} - labels.keys()
+    compared = {
+        task: compare_items(
+            [_read(*pair, task) for pair in zip(records, merges, strict=True)]
+        )
+        for task in study.tasks
+    }
     confirmation = HoldoutEvaluation(
         share=project.held_out.share,
-        documents={e.task: e.n for e in lines},
+        documents={e.task: e.n for e in found[study.merge]},
         choices=len(choices) + (chosen in labels),
         merges=tuple(merges),
-        differences=_differences(study, merges, run),
+        differences={t: one for t, one in compared.items() if one is not None},
     )
     return judged(front.model_copy(update={"holdout": confirmation}))
 
 
-def _differences(
-    study: Study, merges: Sequence[HoldoutMerge], run: RunFolder
-) -> dict[str, Differences]:
-    """Compare merges item by item, from the recorded answers."""
-    records = AnswerStore(run.held_out_samples(study.merge), study.definitions)
-    compared = {
-        task: compare_items([_read(records, task, merge) for merge in merges])
-        for task in study.tasks
-    }
-    return {task: found for task, found in compared.items() if found is not None}
+def _held_out_merge(found: Mapping[str, Evaluation], label: str | None) -> HoldoutMerge:
+    return HoldoutMerge(
+        label=label,
+        coefficients=dict(next(iter(found.values())).coefficients),
+        measured={
+            task: Amount(value=e.value, stderr=e.stderr) for task, e in found.items()
+        },
+    )
 
 
-def _read(records: AnswerStore, task: str, merge: HoldoutMerge) -> Itemised | None:
+def _read(records: AnswerStore, merge: HoldoutMerge, task: str) -> Itemised | None:
     answers = records.read(merge.coefficients, task)
     if task not in merge.measured or answers is None:
         return None

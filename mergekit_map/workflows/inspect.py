@@ -80,7 +80,7 @@ def probe_config(
         config, options, directory, trust_run=trust_run, model_paths=model_paths
     )
     study = project.outline()
-    soup, seconds, sizes = study.anchors[SOUP], {}, {}
+    soup, seconds, sizes = project.space.anchors()[SOUP], {}, {}
     with ExitStack() as stack:
         opened = open_merges(project)
         merges, load = _timed(lambda: stack.enter_context(opened))
@@ -101,8 +101,8 @@ def probe_config(
                 ) from error
     apart = project.nests_checkpoints
     ahead = forecast(study, checkpoints=apart)
-    loads = len(study.bounds) if apart else 1
-    merging = (ahead.searched + ahead.front) * merge
+    loads = (len(study.bounds) if apart else 1) + bool(ahead.references)
+    merging = (ahead.searched + ahead.front + ahead.references) * merge
     times = ahead.expected + ahead.confirming * (_confirmed_share(study) - 1)
     measuring = times * sum(seconds.values()) / len(seconds)
     hours = (loads * load + merging + measuring) / 3600
@@ -191,6 +191,7 @@ class Plan:
     coefficients: Sequence[str]
     tasks: Sequence[str]
     searched: int
+    references: int  # base, parents and soup, measured beside these
     front: int
     measurements: int
     expected: int

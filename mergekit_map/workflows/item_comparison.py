@@ -33,29 +33,25 @@ _RIVALS: frozenset[Role] = frozenset({"opponent", "baseline"})
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """The places of records: a folder for each task, a file for each merge.
-
-    Where nested MAP merges checkpoints, the anchors are merges of other models.
-    """
+    """The places of records: a folder for each task, a file for each merge."""
 
     merges: Path
-    anchors: Path
-    coefficients: Mapping[str, Mapping[str, float]]  # of the anchors, by label
+    run: RunFolder  # with those of linear merges
 
     @classmethod
     def of(cls, project: Project, run: RunFolder) -> Records:
         """Return the records of a search; its pairs, if it has some, are finished."""
-        merges = anchors = run.samples(project.merge)
+        merges = run.samples(project.merge)
         if project.nests_checkpoints:
             last = run.pair(len(project.space.names) - 1)
             merges = last.samples(last.read_manifest().merge)
-        return cls(merges, anchors, project.space.anchors())
+        return cls(merges, run)
 
     def place(self, merge: Merge) -> Place:
         """Return the places of the records of a merge of the front."""
-        if merge.coefficients:
+        if merge.linear is None:
             return self.merges, merge.coefficients
-        return self.anchors, self.coefficients[merge.label or ""]
+        return self.run.samples(merge.linear.merge), merge.logged
 
 
 def with_differences(

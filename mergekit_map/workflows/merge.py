@@ -195,7 +195,9 @@ def _measure_checkpoint(
         written = Worker(merges_of_checkpoint(project, folder))
         with MergeEvaluator(written, None) as evaluate:
             confirming = Confirming(project, run, log, evaluate, events.progress)
-            confirming.measure([merge], study.tasks)
+            if project.held_out is not None:
+                held_out = project.held_out_study()
+                confirming.measure(held_out, [merge], study.tasks)
         searched = measured_at(study, merge, log)
         again = {e.task: e.reading for e in log if e.role == "checkpoint"}  # the last
     readings = {t: again[t] if t in known else searched[t] for t in study.tasks}

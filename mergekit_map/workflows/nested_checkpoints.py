@@ -8,7 +8,7 @@ on, with all the files of a search. Its chosen merge is written to
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,8 @@ from mergekit_map.merging.recipe import Recipes, stock_config
 from mergekit_map.merging.space import MergeSpace, build_space
 from mergekit_map.merging.validation import check_merge
 from mergekit_map.models.references import ModelPart, map_references, referenced_models
-from mergekit_map.results.front import UNKNOWN, Front, Merge
-from mergekit_map.results.gains import Anchors, measured_anchors
+from mergekit_map.results.front import Front, Merge
+from mergekit_map.results.gains import Anchors
 from mergekit_map.results.limits import find_limits, unmet_limits
 from mergekit_map.results.log import Evaluation
 from mergekit_map.results.nested_order import Order
@@ -33,7 +33,7 @@ from mergekit_map.results.records import read_record
 from mergekit_map.results.run_folder import RunFolder
 from mergekit_map.results.selection import chosen_as
 from mergekit_map.results.surrogate_file import Surrogates
-from mergekit_map.search.finish import measured_at
+from mergekit_map.search.finish import anchors_on_disk
 from mergekit_map.search.nested import pair_study
 from mergekit_map.search.nested_groups import (
     Pair,
@@ -43,6 +43,7 @@ from mergekit_map.search.nested_groups import (
     pair_choices,
     read_singles,
 )
+from mergekit_map.search.references import reference_values
 from mergekit_map.search.study import Study
 from mergekit_map.utils.files import whole_folder, write_atomically
 
@@ -56,13 +57,13 @@ class Search(Protocol):
 
 
 def search_pairs(
-    project: Project, evaluations: Sequence[Evaluation], run: RunFolder, search: Search
+    project: Project, log: Iterable[Evaluation], run: RunFolder, search: Search
 ) -> tuple[Front, Surrogates, Recipes]:
     """Search pair after pair, merging what is chosen of each but the last.
 
     Args:
         project: The project of all models.
-        evaluations: The measurements of its anchors and single models.
+        log: The measurements of its reference points.
         run: The run folder of the whole search.
         search: Searches one pair.
 
@@ -71,8 +72,8 @@ def search_pairs(
         the recipes of its points.
     """
     study = project.study()
-    singles = read_singles(study, evaluations)
-    readings = measured_anchors(study.anchors, evaluations)
+    readings = reference_values(study, (), log)
+    singles = read_singles(study, readings)
     groups = first_groups(study, singles)
     stages: list[MergeConfig] = []
     while True:
@@ -92,7 +93,7 @@ def search_pairs(
         if len(groups) == 2:
             folder = run.merged if stages else None
             recipes = Recipes(part.space, part.options, stages, folder)
-            whole = _whole_front(study, evaluations, front, group.order)
+            whole = _whole_front(study, log, front, group.order)
             path = run.pair(number).surrogates
             return whole, read_record(path, Surrogates, "finished search"), recipes
         merge = stock_config(part.space, front.chosen.coefficients)
@@ -150,7 +151,8 @@ def _finished_pair(
     raise_problems(file, check_merge(file.merge))
     space = _pair_space(file, file.merge)
     placed = map_references(space.template, lambda model: places.get(model, model))
-    return replace(project, file=file, space=replace(space, template=placed))
+    space = replace(space, template=placed)
+    return replace(project, file=file, space=space, has_references=False)
 
 
 def _search_pair(
@@ -221,6 +223,7 @@ def _pair_project(
         spec=project.spec.model_copy(update=typed),
         space=space,
         tasks={task: project.tasks[task] for task in small.tasks},
+        has_references=False,
     )
 
 
@@ -245,21 +248,13 @@ def _write_once(part: Project, config: MergeConfig, place: Path) -> None:
 
 
 def _whole_front(
-    study: Study, evaluations: Sequence[Evaluation], front: Front, order: Order
+    study: Study, log: Iterable[Evaluation], front: Front, order: Order
 ) -> Front:
     """Replace the anchors of the last pair by those of all models.
 
     They have no coefficients in the last pair: a model is no merge of two merges.
     """
-    anchors = tuple(
-        Merge(
-            label=label,
-            coefficients={},
-            predicted=dict.fromkeys(study.tasks, UNKNOWN),
-            measured=measured_at(study, c, evaluations),
-        )
-        for label, c in study.anchors.items()
-    )
+    anchors = anchors_on_disk(study, log)
     former = (
         Merge(coefficients=a.coefficients, measured=a.measured) for a in front.anchors
     )

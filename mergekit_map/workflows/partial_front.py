@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from mergekit_map.config.schema import SelectSpec
@@ -70,9 +71,10 @@ def write_partial_front(folder: RunFolder) -> None:
 
 def study_of(plan: SearchPlan) -> Study:
     """Return the study of a project, without the models."""
-    return Study(
+    study = Study(
         bounds=plan.bounds,
         anchors=plan.anchors,
+        corners=plan.corners,
         tasks={name: task.metric for name, task in plan.tasks.items()},
         definitions=plan.manifest.definitions,
         merge=plan.manifest.merge,
@@ -80,6 +82,11 @@ def study_of(plan: SearchPlan) -> Study:
         select=plan.select,
         documents={name: task.documents for name, task in plan.tasks.items()},
     )
+    if not plan.linear:
+        return study
+    anchors = {label: linear.weights for label, linear in plan.linear.items()}
+    one = next(iter(plan.linear.values()))
+    return replace(study, on_disk=study.of_models(anchors, one.merge))
 
 
 def _write_found(

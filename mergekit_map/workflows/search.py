@@ -14,7 +14,7 @@ from mergekit_map.evaluation.evaluator import MergeEvaluator
 from mergekit_map.evaluation.project import Project, load_project
 from mergekit_map.merging.recipe import Recipes, changes_in_words
 from mergekit_map.report.plots import save_front
-from mergekit_map.results.front import Front
+from mergekit_map.results.front import Front, LinearMerge
 from mergekit_map.results.log import Evaluation, EvaluationLog, open_log
 from mergekit_map.results.out_of_order_results import OutOfOrderResults
 from mergekit_map.results.records import write_record
@@ -26,8 +26,7 @@ from mergekit_map.search.budget import forecast
 from mergekit_map.search.callbacks import Callback, CallbackList, with_callbacks
 from mergekit_map.search.finish import fitted_surrogates, found_front
 from mergekit_map.search.import_csv import add_imported
-from mergekit_map.search.measure import matching, measure
-from mergekit_map.search.nested_groups import first_candidates
+from mergekit_map.search.measure import matching
 from mergekit_map.search.planning import warn_of_few
 from mergekit_map.search.reuse import reuse_measurements
 from mergekit_map.search.study import Reporter, Study, StudyResult
@@ -36,6 +35,7 @@ from mergekit_map.workers.pool import WorkerPool
 from mergekit_map.workflows.item_comparison import Records, with_differences
 from mergekit_map.workflows.nested_checkpoints import search_pairs
 from mergekit_map.workflows.recipes import write_recipes
+from mergekit_map.workflows.references import measure_references, write_soup
 from mergekit_map.workflows.results import Run
 from mergekit_map.workflows.search_loop import (
     measured_before,
@@ -111,14 +111,10 @@ def _search_nested(
     pool: WorkerPool | None,
 ) -> Front:
     with _claimed(run) as log:
-        with _opened_run(project, log, told, imported, pool) as (study, evaluate):
-            anchors = first_candidates(study)
-            measure(study, anchors, evaluate, log, told.progress)
-            evaluations = matching(study, log)
+        with _opened_run(project, log, told, imported, pool):
+            pass  # base, parents and soup are measured, and nothing is merged of all
         search = partial(_search, told=told, pool=pool)
-        front, surrogates, recipes = search_pairs(
-            project, evaluations, RunFolder(run), search
-        )
+        front, surrogates, recipes = search_pairs(project, log, RunFolder(run), search)
         records = Records.of(project, RunFolder(run))
         front = choose_measured(with_differences(front, project.tasks, records))
         _write_results(project, front, surrogates, recipes, log)
@@ -160,6 +156,7 @@ def _opened_run(
             told.notice(few)
         early = OutOfOrderResults(folder.early, lambda: log)
         stack.callback(early.tidy)
+        measure_references(project, study, log, early, told.progress, pool)
         evaluate = MergeEvaluator(
             workers_for(project, pool),
             folder.samples(study.merge),
@@ -196,6 +193,7 @@ def _write_results(
     log.check()
     folder = RunFolder(log.path.parent)
     write_recipes(recipes, front, folder)
+    write_soup(project, folder)
     write_record(folder.surrogates, surrogates)
     save_front(front, folder)
     log.check()
@@ -210,7 +208,7 @@ def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
     if not project.nests_checkpoints:
         recipes = Recipes(project.space, project.options)
         command = recipes.command(run.so_far.recipe(0), "OUT")
-        anchor = next(iter(study.anchors.values()))
+        anchor = next(iter(study.fixed.values()))
         recipe = recipes.text(anchor, [f"Merge it with: {command}"])
     return SearchPlan(
         manifest=_manifest(project, study),
@@ -218,6 +216,8 @@ def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
         most=ahead.searched + ahead.front,
         bounds=dict(study.bounds),
         anchors={label: dict(merge) for label, merge in study.anchors.items()},
+        corners={label: dict(merge) for label, merge in study.corners.items()},
+        linear=_linear(study),
         tasks={
             name: TaskInfo(
                 higher_is_better=metric.higher_is_better,
@@ -232,6 +232,15 @@ def _underway(project: Project, study: Study, run: RunFolder) -> SearchPlan:
         select=study.select,
         recipe=recipe,
     )
+
+
+def _linear(study: Study) -> dict[str, LinearMerge]:
+    if (part := study.on_disk) is None:
+        return {}
+    return {
+        label: LinearMerge(merge=part.merge, weights=dict(weights))
+        for label, weights in part.anchors.items()
+    }
 
 
 def _manifest(project: Project, study: Study) -> Manifest:

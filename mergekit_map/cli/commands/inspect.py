@@ -202,11 +202,16 @@ def _show_plan(console: Console, plan: Plan) -> None:
             f"; {plan.confirming} of them confirm the choice on documents that the "
             "search never sees"
         )
+    beside = (
+        f" and {plan.references} reference points (base, parents, soup)"
+        if plan.references
+        else ""
+    )
     _print(
         console,
         f"Plan: strategy {plan.strategy}, {_count(n, 'coefficient')}, "
-        f"{_count(m, 'task')}: up to {plan.searched} merges and {plan.front} "
-        f"points of the front, {about}{plan.expected} measurements{most}{held_out}.",
+        f"{_count(m, 'task')}: up to {plan.searched} merges, {plan.front} points of "
+        f"the front{beside}, {about}{plan.expected} measurements{most}{held_out}.",
     )
     in_part = {t: count for t, count in plan.documents.items() if count != "all"}
     if in_part:

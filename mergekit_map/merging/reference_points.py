@@ -1,0 +1,180 @@
+"""Reference points: base, parents and soup, which a user has without a search.
+
+The searched method with one weight at 1 is not always the model itself: TIES drops
+parts of it. Such reference points are linear merges of the models, which are exact: the
+weight of one model is 1, or the parents share it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mergekit_map.merging.methods import builtin_method, drops_parts, elects_signs
+from mergekit_map.merging.space import Coefficient, MergeSpace
+from mergekit_map.merging.validation import method_spec, model_entries
+from mergekit_map.types import BASE, NO_SINGLE_MODEL, SOUP
+
+# What a linear merge takes over from the searched one.
+_SETTINGS = (
+    "base_model",
+    "dtype",
+    "out_dtype",
+    "tokenizer",
+    "tokenizer_source",
+    "chat_template",
+)
+_ROUNDING = 1e-9  # of weights that are shares
+
+Merges = Mapping[str, Mapping[str, float]]  # label to coefficients
+
+
+@dataclass(frozen=True, eq=False)
+class ReferencePoints:
+    """How each reference point can be measured."""
+
+    own: Merges  # merges of the space that are reference points
+    corners: Merges  # merges of single weights and of equal ones that are none
+    linear: MergeSpace  # a linear merge of the same models
+    others: Merges  # reference points as coefficients of the linear merge
+
+
+def reference_points(space: MergeSpace, *, by_models: bool = False) -> ReferencePoints:
+    """Decide which merges of a space are its reference points.
+
+    With ``by_models`` none is taken for one.
+    """
+    linear, weights = linear_space(space), _weights(space)
+    merges = space.anchors()
+    own = {
+        label: merge
+        for label, merge in merges.items()
+        if label in weights
+        and not by_models
+        and _is_that_model(space, merge, label, weights[label])
+    }
+    method = method_spec(space.template).pretty_name or space.template["merge_method"]
+    names = {label: f"{label} alone, {method}" for label in merges}
+    names |= {BASE: f"weights of 0, {method}", SOUP: f"uniform {method}"}
+    corners = {names[k]: merge for k, merge in merges.items() if k not in own}
+    others = {label: of for label, of in weights.items() if label not in own}
+    return ReferencePoints(own, {} if by_models else corners, linear, others)
+
+
+def linear_space(space: MergeSpace) -> MergeSpace:
+    """Return a linear merge of base and parents, with a coefficient for each."""
+    models = _models(space)
+    names = tuple(models.values())
+    template: dict[str, Any] = {
+        key: space.template[key] for key in _SETTINGS if key in space.template
+    }
+    template |= {
+        "merge_method": "linear",
+        "models": [{"model": model} for model in models],
+        "parameters": {"normalize": False},
+    }
+    coefficients = tuple(
+        Coefficient(name, name, (("models", index, "parameters", "weight"),))
+        for index, name in enumerate(names)
+    )
+    bounds = np.tile([0.0, 1.0], (len(names), 1))
+    parents = tuple(name for name in names if name not in NO_SINGLE_MODEL)
+    return MergeSpace(template, coefficients, bounds, parents=parents)
+
+
+def _models(space: MergeSpace) -> dict[str, str]:
+    """Name the base, if there is one, and the parents, by reference."""
+    entries = [e.model for e in model_entries(space.template) if e.weighted]
+    parents = dict(zip(dict.fromkeys(entries), space.parents, strict=True))
+    base = space.template.get("base_model")
+    return parents if base is None else {str(base): BASE, **parents}
+
+
+def _weights(space: MergeSpace) -> dict[str, dict[str, float]]:
+    """Return the weight of each model in each reference point."""
+    models = _models(space)
+    base = models.get(str(space.template.get("base_model")))
+
+    def only(*names: str) -> dict[str, float]:
+        return {name: (name in names) / len(names) for name in models.values()}
+
+    # Of shares of a whole, the base is one parent among others.
+    is_apart = base == BASE or not space.remainder
+    points = {BASE: only(base)} if base is not None and is_apart else {}
+    points |= {parent: only(parent) for parent in space.parents}
+    return {**points, SOUP: only(*space.parents)}
+
+
+def soup_weights(space: MergeSpace) -> dict[str, float]:
+    """Return the plain average as coefficients of the linear merge."""
+    return _weights(space)[SOUP]
+
+
+def _is_that_model(
+    space: MergeSpace,
+    merge: Mapping[str, float],
+    label: str,
+    weights: Mapping[str, float],
+) -> bool:
+    """Whether a merge of the space is a reference point, up to rounding."""
+    config = space.config(merge)
+    names = _models(space)
+    if not _has_all_layers(config):
+        return False
+    places = [(entry.key[:-1], entry.model) for entry in model_entries(config)]
+    if len(places) > len(set(places)):  # a model that counts twice
+        return False
+    for entry in model_entries(config):
+        leaves = list(_leaves(entry.weight))
+        wanted = weights[names[entry.model]]
+        equal = (math.isclose(x, wanted, abs_tol=_ROUNDING) for x in leaves)
+        if entry.weighted and not (leaves and all(equal)):
+            return False
+    elected = elects_signs(config["merge_method"])
+    if elected is None:
+        return builtin_method(config["merge_method"]) == "linear"
+    if label == BASE:
+        return True
+    whole = not drops_parts(config) and _is_unscaled(config)
+    return whole and not (elected and label == SOUP)
+
+
+def _has_all_layers(merge: Any) -> bool:
+    """Whether slices, if there are some, are layers in order, alike for all models."""
+    if "slices" in merge:
+        start = 0
+        for part in merge["slices"]:
+            ranges = {tuple(entry["layer_range"]) for entry in part["sources"]}
+            if len(ranges) > 1 or min(ranges)[0] != start:
+                return False
+            start = min(ranges)[1]
+    return all(map(_has_all_layers, (merge.get("modules") or {}).values()))
+
+
+def _is_unscaled(part: Any) -> bool:
+    """Whether ``lambda``, which multiplies the sum of task vectors, is 1."""
+    if isinstance(part, list):
+        return all(map(_is_unscaled, part))
+    if not isinstance(part, Mapping):
+        return True
+    return all(
+        all(leaf == 1 for leaf in _leaves(value))
+        if key == "lambda"
+        else _is_unscaled(value)
+        for key, value in part.items()
+    )
+
+
+def _leaves(setting: Any) -> Iterator[Any]:
+    """Yield the numbers of a setting: one, or those of filters and gradients."""
+    if isinstance(setting, list):
+        for item in setting:
+            yield from _leaves(item)
+    elif isinstance(setting, Mapping):
+        yield from _leaves(setting.get("value"))
+    else:
+        yield setting
